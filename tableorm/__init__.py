@@ -65,6 +65,7 @@ from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
 from .outbox.worker import Outcome, Worker
+from .outbox.workflow import Workflow, workflow
 from .protocol.edm import Edm
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
@@ -161,6 +162,7 @@ __all__ = [
     "UniqueViolation",
     "WithoutKey",
     "Worker",
+    "Workflow",
     "WriteExplanation",
     "WriteStep",
     "WrongKind",
@@ -172,4 +174,5 @@ __all__ = [
     "to_dict",
     "upgrade",
     "utc_now",
+    "workflow",
 ]

@@ -19,6 +19,7 @@ from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
 from ..stores import Bounds, Row
 from .context import AuditContext
+from .decisions import has_decisions
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
 from .scan import family_filter, pages, partition_start
@@ -57,8 +58,13 @@ async def audit(
         raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     purpose = purpose_of("audit", schemas)
-    tables = sorted({schema.table_name() for schema in schemas})
-    kinds = {table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables}
+    tables = {schema.table_name() for schema in schemas}
+    tables |= {str(each.table) for schema in schemas for each in schema.derived.values()}
+    kinds = {table: _kinds_in(table, schemas) for table in sorted(tables)}
+    guests = {
+        table: [s for s in schemas if s not in own.schemas and any(e.table == table for e in s.derived.values())]
+        for table, own in kinds.items()
+    }
     if cursor is None:
         ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = AuditCounts()
@@ -71,10 +77,18 @@ async def audit(
         return make_report(counts, purpose, ranges)
 
     def work(part: AuditRange) -> Steps[AuditCounts]:
-        return audit_range(AuditContext(db=db, kinds=kinds[part.table], repair=repair), part, parallel)
+        return audit_range(
+            AuditContext(db=db, kinds=kinds[part.table], repair=repair, guests=guests[part.table]), part, parallel
+        )
 
     await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
     return report()
+
+
+def _kinds_in(table: str, schemas: Sequence[Schema]) -> KindSet:
+    """Return those of some models that are of a table; none if it has derived rows of others alone."""
+    models = [each.model for each in schemas if each.table == table]
+    return KindSet.of(models, table) if models else KindSet((), table, bags=False)
 
 
 def check_arguments(what: str, parallel: int, on_progress: Callable[..., object] | None) -> None:
@@ -151,7 +165,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
         parallel: How many candidates are verified at the same time.
     """
     db, counts = context.db, context.counts
-    where = family_filter(context.kinds)
+    where = family_filter(context.kinds, context.guests, decisions=has_decisions(context.kinds))
     table = TableAudit(context)
     segment, count, last = Segment(table), 0, None
 

@@ -138,7 +138,7 @@ async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: Au
             for start in range(0, len(rows), TURN):
                 some = rows[start : start + TURN]
                 row_keys = [_rows_to_write(context, row) for row in some]
-                incomplete += [(keys, row) for keys, row in zip(row_keys, some, strict=True) if keys]
+                incomplete += [(keys, row) for keys, row in zip(row_keys, some, strict=True) if keys is not None]
                 await db.yield_to_loop(len(some))
             partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
             # Those of a partition after each other: they may write the same list, or the same count.
@@ -153,20 +153,20 @@ _Incomplete = tuple[list[str], Row]
 """An entity that lacks what is built: RowKeys of what has to be written with it, and its row."""
 
 
-def _rows_to_write(context: AuditContext, row: Row) -> list[str]:
+def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
     """
-    Return the RowKeys of what has to be written with an entity whose manifest does not say what it ought to; none if it
+    Return the RowKeys of what has to be written with an entity whose manifest does not say what it ought to; None if it
     does, or if the entity is left to the audit.
     """
     snapshot, name = context.snapshot(row), str(context.only)
     if snapshot is None or name not in snapshot.schema.derived:
-        return []
+        return None
     context.counts.entities += 1
     if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
-        return []  # the audit says what is wrong with it
+        return None  # the audit says what is wrong with it
     noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
     if noted == due:
-        return []
+        return None
     return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
 
 
@@ -201,7 +201,8 @@ def _chunks(incomplete: Sequence[_Incomplete]) -> Iterator[Sequence[Row]]:
     chunk: list[Row] = []
     written: set[str] = set()
     for row_keys, row in sorted(incomplete, key=lambda each: each[0]):
-        if len(chunk) + 1 + len(written.union(row_keys)) > MAX_TRANSACTION_OPERATIONS:
+        # One is left for the decision row, where there is one.
+        if len(chunk) + 2 + len(written.union(row_keys)) > MAX_TRANSACTION_OPERATIONS:
             yield chunk
             chunk, written = [], set()
         chunk.append(row)

@@ -145,6 +145,14 @@ class Check:
         del snapshot, found
         return ()
 
+    async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
+        """
+        Return what is wrong with the rows of an entity in other partitions. Where these alone are wrong, it repairs
+        and records them itself.
+        """
+        del snapshot
+        return ()
+
     async def confirm(self, snapshot: EntitySnapshot, problem: Problem) -> Problem:
         """Look at further rows before a problem is reported, perhaps repair them; return the problem as it is then."""
         del snapshot

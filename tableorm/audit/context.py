@@ -102,6 +102,7 @@ class AuditContext:
         kinds: The models that are audited in the table.
         repair: Whether to repair what is wrong.
         only: Name of the one declaration that is checked; None for all.
+        guests: Audited models of other tables, of which derived rows are in this one.
         counts: What was found.
     """
 
@@ -109,6 +110,7 @@ class AuditContext:
     kinds: KindSet
     repair: bool
     only: str | None = None
+    guests: Sequence[Schema] = ()
     counts: AuditCounts = attrs.field(factory=AuditCounts)
 
     def snapshot(self, row: Row) -> EntitySnapshot | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from ..errors import shown
-from ..models.manifest import IndexEntry, ManifestEntry
+from ..models.manifest import IndexEntry, ManifestEntry, PlacedEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
 from ..stores import Operation, Row, Verb
@@ -36,6 +36,13 @@ def entity_problems(snapshot: EntitySnapshot) -> list[Problem]:
 def _row_key_of(entry: ManifestEntry | None) -> str | None:
     """Return where an entry says the row is; None if it is not an entry about one row."""
     return entry.row_key if isinstance(entry, IndexEntry) else None
+
+
+def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry]]:
+    """Return the entries in other partitions under names that the model does not declare; of a newer entity none."""
+    derived = snapshot.schema.derived
+    named = [(name, entry) for name, entry in snapshot.manifest.items() if name not in derived]
+    return [(name, e) for name, e in named if isinstance(e, PlacedEntry) and snapshot.age != "newer"]
 
 
 def _names_entity(row: Row) -> bool:
@@ -269,13 +276,18 @@ class EntityCheck(EntryCheck):
 
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim WRONG for an entity that cannot be read; and the rows that it names under unknown names."""
-        if snapshot.problem is not None or not snapshot.legible:
+        if snapshot.problem is not None or not snapshot.legible or _undeclared_places(snapshot):
             return [(snapshot.row["RowKey"], WRONG)]
         return super().claims(snapshot)
 
     def compare(self, snapshot: EntitySnapshot, found: Mapping[str, Row | None]) -> Iterable[Problem]:
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
-        return [*entity_problems(snapshot), *super().compare(snapshot, found)]
+        problems = [*entity_problems(snapshot), *super().compare(snapshot, found)]
+        for name, place in _undeclared_places(snapshot):
+            where = f"({place.partition_key!r}, {place.row_key!r}) of table {place.table}"
+            text = f"the model declares no {shown(name)}, and the manifest of the entity names its row {where}"
+            problems.append(Problem(Damage.UNDECLARED, name, place.row_key, text))
+        return problems
 
     def compare_leftover(self, name: str, address: str, snapshot: EntitySnapshot, row: Row | None) -> list[Problem]:
         """Report the name, with the row that is there or only named."""

@@ -40,6 +40,8 @@ class Damage(StrEnum):
     such row."""
     UNREADABLE = "unreadable"
     """The entity does not fit its model, so it is unknown which derived rows it must have."""
+    UNFINISHED = "unfinished"
+    """A write was committed long ago, and its decision row says that rows in other partitions have still to follow."""
     DANGLING = "dangling"
     """An entity refers to another one, or is counted in it, that does not exist."""
 
@@ -54,6 +56,7 @@ _REMEDIES = {
     Damage.BLOCKED: "repair leaves that to you: change the index's row_key, or remove that row, then repair",
     Damage.FOREIGN: "repair leaves that to you: find out who wrote the row, then delete it",
     Damage.UNREADABLE: "repair leaves that to you: correct the row, or the model, then repair",
+    Damage.UNFINISHED: "repair does what is left to do, as a worker does",
     Damage.DANGLING: "repair leaves that to you: insert what is referred to, or refer to another, then repair",
 }
 

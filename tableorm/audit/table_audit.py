@@ -27,7 +27,7 @@ from ..errors import (
     WrongKind,
 )
 from ..models.kinds import KindSet
-from ..models.marker_rows import is_marker
+from ..models.marker_rows import DECISION_KIND, is_marker
 from ..models.schema import Schema, concrete
 from ..stores import Row
 from ..writes.commit import commit
@@ -37,6 +37,7 @@ from ..writes.stages.change import rebuild_change
 from ..writes.stages.encode import encode
 from .check import AuditedSchema, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
+from .decisions import DecisionCheck, has_decisions
 from .entries import EntityCheck, EntryCheck
 
 __all__ = ["TableAudit", "rebuild_write", "with_related"]
@@ -100,18 +101,24 @@ class TableAudit:
 
     def __init__(self, context: AuditContext) -> None:
         self.context = context
-        self._checks: dict[Schema, list[Check]] = {schema: [] for schema in context.kinds.schemas}
+        own, table = context.kinds.schemas, context.kinds.table
+        self._checks: dict[Schema, list[Check]] = {schema: [] for schema in (*own, *context.guests)}
         self._by_row_kind: dict[str, Check | None] = {}
-        declared = [each for schema in self._checks for each in schema.derived.values()]
+        declared = [each for schema in own for each in schema.derived.values()]
+        declared += [e for schema in context.guests for e in schema.derived.values() if e.table == table]
         for each in declared:
             if isinstance(each, AuditedSchema) and context.only in (None, each.name):
                 for check in each.checks(context):
                     others = self._checks[check.schema]
                     if all(check.identity != other.identity for other in others):
                         others.append(check)
-        for schema, checks in self._checks.items() if context.only is None else ():
-            names = [check.name for check in checks if isinstance(check, EntryCheck)]
-            checks.insert(0, EntityCheck(context, schema, names))
+        if context.only is None:
+            if has_decisions(context.kinds):
+                self._by_row_kind[DECISION_KIND] = decisions = DecisionCheck(context)
+                self._checks[own[0]].append(decisions)
+            for schema in own:
+                names = [check.name for check in self._checks[schema] if isinstance(check, EntryCheck)]
+                self._checks[schema].insert(0, EntityCheck(context, schema, names))
 
     @property
     def all_checks(self) -> list[Check]:
@@ -123,14 +130,14 @@ class TableAudit:
         return self._checks[snapshot.schema]
 
     def check_of(self, row: Row) -> Check | None:
-        """Return the check that a derived row belongs to; None for entities and marker rows, and for unchecked rows."""
+        """Return the check that a derived row or decision row belongs to; None for entities, and for unchecked rows."""
         kind = kind_of(row)
-        if "#" not in kind or is_marker(row):
+        if "#" not in kind:
             return None
         if kind not in self._by_row_kind:
             name = kind.partition("#")[0]
-            checks = next((checks for schema, checks in self._checks.items() if schema.kind == name), ())
-            owners = [check for check in checks if check.owns(kind)]
+            all_checks = (check for schema, checks in self._checks.items() if schema.kind == name for check in checks)
+            owners = [check for check in all_checks if check.owns(kind) and not is_marker(row)]
             # The check of the entity itself takes what no declaration owns.
             owners.sort(key=lambda check: isinstance(check, EntityCheck))
             self._by_row_kind[kind] = next(iter(owners), None)
@@ -196,7 +203,8 @@ class TableAudit:
                 break
             found |= zip(wanted, await self.context.read_all(partition_key, wanted), strict=True)
         problems = [(check, problem) for check in checks for problem in check.compare(snapshot, found)]
-        return [await check.confirm(snapshot, problem) for check, problem in problems]
+        confirmed = [await check.confirm(snapshot, problem) for check, problem in problems]
+        return [*confirmed, *[problem for check in checks for problem in await check.inspect(snapshot)]]
 
     async def _rebuild(
         self, snapshot: EntitySnapshot, problems: Iterable[Problem], kept: set[str | None]

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
@@ -39,13 +40,13 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
 
 
-def add_models(parser: argparse.ArgumentParser) -> None:
-    """Declare the models that a command is for, as the last arguments."""
+def add_models(parser: argparse.ArgumentParser, *others: type) -> None:
+    """Declare the models that a command is for, or classes that derive from others, as the last arguments."""
     parser.add_argument(
         "models",
         metavar="MODULE:MODEL",
         nargs="+",
-        type=_load_model,
+        type=partial(_load_class, (Entity, *others)),
         action=_StoreModels,
         help="such as hr.models:Employee",
     )
@@ -107,7 +108,7 @@ def parse_table(text: str) -> str:
     return text
 
 
-def _load_model(text: str) -> type[Entity]:
+def _load_class(bases: tuple[type, ...], text: str) -> type:
     """Return the class that `module:Model` names; modules in the working directory are found, as by `python -m`."""
     if not _MODEL.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
@@ -119,7 +120,7 @@ def _load_model(text: str) -> type[Entity]:
         found: Any = attrgetter(name)(importlib.import_module(module))
     except Exception as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Entity)):
+    if not (isinstance(found, type) and issubclass(found, bases)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
     return found
 

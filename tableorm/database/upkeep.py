@@ -16,6 +16,7 @@ from ..audit.report import AuditReport, BuildReport
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
 from ..outbox.worker import Worker
+from ..outbox.workflow import Workflow
 from .reading import Reader
 from .workers import make_worker
 
@@ -175,10 +176,12 @@ class Upkeep(Reader):
 
     # What is left to do
 
-    def worker(self, *models: type[Entity], concurrency: int = 8, visibility: int = 60, tries: int = 10) -> Worker:
+    def worker(
+        self, *targets: type[Entity | Workflow[Any]], concurrency: int = 8, visibility: int = 60, tries: int = 10
+    ) -> Worker:
         """
         Return a worker, which carries out what writes of these models have left to do in other partitions, if the
-        program that wrote has ended too early.
+        program that wrote has ended too early, and runs these workflows.
 
             async with db.worker(Employee) as worker:
                 await worker.drain()  # or wait for a signal to stop
@@ -188,7 +191,7 @@ class Upkeep(Reader):
         `tableorm.worker` tells of it each minute, and of each try that fails.
 
         Args:
-            models: The models; an abstract base stands for all of its classes.
+            targets: Models, of which an abstract base stands for all of its classes, and workflows.
             concurrency: How many messages are worked on at the same time.
             visibility: For how many seconds a message is hidden from other workers. It is renewed while it is worked
                 on, so that this is how long others wait if this program dies.
@@ -196,8 +199,9 @@ class Upkeep(Reader):
                 `tableorm outbox` shows.
 
         Raises:
-            ModelError: No model is given, one has no kind, two have the same one, or an argument is refused.
+            ModelError: Nothing is given, a class is neither a model nor a workflow, a model has no kind, two have the
+                same one, or an argument is refused.
             AccessDenied: In a scope, since the messages are of whole tables.
             NotSupported: The queue of the outbox is out of reach, and why.
         """
-        return make_worker(self._connection, models, concurrency=concurrency, visibility=visibility, tries=tries)
+        return make_worker(self._connection, self, targets, concurrency=concurrency, visibility=visibility, tries=tries)

@@ -3,13 +3,18 @@ Makes workers: what is done for each type of message, by the models that a worke
 """
 
 from collections.abc import Sequence
+from typing import Any
+
+import attrs
 
 from ..connection.connection import Connection
 from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
 from ..models.schema import Schema, concrete
+from ..outbox.decision import Decision
 from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.worker import Worker
+from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
 from ..writes.deferred import carry_out
 
@@ -17,9 +22,15 @@ __all__ = ["make_worker"]
 
 
 def make_worker(
-    db: Connection, models: Sequence[type[Entity]], *, concurrency: int, visibility: int, tries: int
+    db: Connection,
+    database: object,
+    targets: Sequence[type[Entity | Workflow[Any]]],
+    *,
+    concurrency: int,
+    visibility: int,
+    tries: int,
 ) -> Worker:
-    """Return a worker of some models. It takes and raises what `Database.worker` does."""
+    """Return a worker of some models and workflows. It takes and raises what `Database.worker` does."""
     db.boundary.check_whole_table("worker(...)")
     for name, given, most in (
         ("concurrency", concurrency, 1000),
@@ -28,10 +39,20 @@ def make_worker(
     ):
         if type(given) is not int or not 1 <= given <= most:
             raise ModelError(f"worker({name}={shown(given)}) is refused: give a whole number from 1 to {most}")
-    schemas = _kinds_of(models)
+    if not targets:
+        raise ModelError("worker() is refused: name the models whose changes it works on, as in worker(Employee)")
+    workflows = [each for each in targets if issubclass(each, Workflow)]
+    schemas = _kinds_of([each for each in targets if not issubclass(each, Workflow)])
+    classes = {schema_of_workflow(each).kind: each for each in workflows}
+
+    async def carry_out_all(table: str, decision: Decision) -> Decision | None:
+        plain = tuple(each for each in decision.works if each.arguments is None)
+        await carry_out(db, table, schemas, attrs.evolve(decision, works=plain))
+        return await run_workflows(db, database, table, classes, decision)
+
     return Worker(
         db,
-        {DOORBELL: handle_doorbells(db, schemas, lambda table, decision: carry_out(db, table, schemas, decision))},
+        {DOORBELL: handle_doorbells(db, schemas.keys() | classes.keys(), carry_out_all)},
         concurrency=concurrency,
         visibility_seconds=visibility,
         most_tries=tries,
@@ -40,8 +61,6 @@ def make_worker(
 
 def _kinds_of(models: Sequence[type[Entity]]) -> dict[str, Schema]:
     """Return the schemas by kind, as it is stored by the versions up to the declared one."""
-    if not models:
-        raise ModelError("worker() is refused: name the models whose changes it works on, as in worker(Employee)")
     found: dict[str, Schema] = {}
     for schema in dict.fromkeys(each for model in models for each in concrete(schema_of(model))):
         if schema.kind is None:

@@ -74,7 +74,9 @@ def _refuse_common_rows(schema: Schema, other: Schema) -> None:
     apart = not may_share(schema.templates()[1], other.templates()[1])
     for name, derived in schema.derived.items():
         for its_name, its in other.derived.items():
-            if not may_share_partition(derived, its) or (name == its_name and derived.shares_rows(keys_apart=apart)):
+            if derived.deferred or its.deferred or not may_share_partition(derived, its):
+                continue  # those are compared with the rows of all models
+            if name == its_name and derived.shares_rows(keys_apart=apart):
                 continue
             for one, two in product(derived.row_templates(), its.row_templates()):
                 if may_share(one, two):

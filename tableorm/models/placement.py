@@ -52,6 +52,19 @@ class PlacedRows:
             return may_meet(self.partition, other.partition)
         return may_share(self.partition, other.partition) and may_share(self.row, other.row)
 
+    def is_of_same_entities(self, other: "PlacedRows") -> bool:
+        """
+        Return whether a row of both is that of one entity, of whichever of the two models it is.
+
+        Classes that inherit their keys and a declaration have such rows.
+        """
+        mine, its = (
+            [template.text for template in (*rows.schema.templates(), rows.partition, rows.row)]
+            for rows in (self, other)
+        )
+        same_table = self.schema.table == other.schema.table
+        return self.name == other.name and same_table and mine == its and not any("{kind}" in text for text in mine)
+
 
 def rows_of(schema: Schema) -> Iterator[PlacedRows]:
     """Yield the rows of a concrete model, and those of its declarations."""
@@ -102,9 +115,10 @@ def check_placement_of(schema: Schema) -> None:
             continue  # itself, or what an older program declares
         for its in rows_of(other):
             for own in mine:
-                if (own.deferred or its.deferred) and own.may_share(its):
+                refused = (own.deferred or its.deferred) and own.may_share(its)
+                if refused and not own.is_of_same_entities(its):
                     raise ModelError(
                         f"{own.label}: its rows in table {its.table} could have the keys of {its.label}, "
                         f"{its.partition.text!r} and {its.row.text!r}, so that one would overwrite the other; begin "
-                        "its row_key with literal text of its own, or give it another table"
+                        "its row_key with literal text of its own, put {kind} into it, or give it another table"
                     )

@@ -14,7 +14,7 @@ from ..protocol.codes import Code, Fault
 from ..stores import Capabilities, Message, Operation, QueueStore, Row, RowPage, RowQuery, TableStore
 from .table_queue import TableQueueStore
 
-__all__ = ["OUTBOX", "Ringing", "outbox_queues", "ring", "silence"]
+__all__ = ["OUTBOX", "Ringing", "outbox_queues", "ring", "show", "silence"]
 
 OUTBOX = "tableorm-outbox"
 """The name of the queue, to which a database adds its prefix. Its requests are counted under this name for a model."""
@@ -71,6 +71,14 @@ async def silence(db: Connection, message: Message) -> None:
     """Take a message back, if no worker has it yet. Whatever fails: a worker finds that there is nothing to do."""
     try:
         await outbox_queues(db).delete(OUTBOX, message)
+    except Fault:
+        return
+
+
+async def show(db: Connection, message: Message) -> None:
+    """Let workers see a message now. If that fails, they see it later."""
+    try:
+        await outbox_queues(db).renew(OUTBOX, message, 0)
     except Fault:
         return
 

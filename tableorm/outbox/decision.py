@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 _FORMAT = 1
-_STATE, _WORK, _ERROR, _TRIES = "State", "Work", "Error", "Tries"
+_STATE, _WORK, _PROGRESS, _ERROR, _TRIES = "State", "Work", "Progress", "Error", "Tries"
 _LONGEST_ERROR = 4000  # characters that are kept
 _COMMITTED, _VOID = "committed", "void"
 
@@ -52,15 +52,18 @@ class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     What a change leaves to do for one entity.
 
     Args:
-        kind: The kind of the entity with its version, as stored: it says who knows what to do.
+        kind: The kind of the entity with its version, as stored, or what stands for a workflow: it says who knows what
+            to do.
         row_key: RowKey of the entity.
         entries: By name of the declaration, the manifest entries from before and after the change whose rows have to
             be made right.
+        arguments: The arguments of a workflow that is to run, as JSON; None for other work.
     """
 
     kind: str
     row_key: str
     entries: Mapping[str, tuple[ManifestEntry, ...]] = {}
+    arguments: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -72,6 +75,8 @@ class Decision:
         partition_key: PartitionKey of the entities.
         token: The token of the change.
         works: What is left to do for each entity of the change; empty for a void change.
+        progress: By number of the work, the next step of a workflow that has passed its first, None after its last, and
+            the arguments of that step.
         error: Why workers have given up; None if they have not.
         tries: How many tries there were until then.
         timestamp: When the decision row was written last, by the service's clock; None if it was not stored yet.
@@ -81,6 +86,7 @@ class Decision:
     partition_key: str
     token: str
     works: tuple[Work, ...] = ()
+    progress: Mapping[int, tuple[str | None, Any]] = attrs.Factory(dict[int, tuple[str | None, Any]])
     error: str | None = None
     tries: int = 0
     timestamp: str | None = None
@@ -95,6 +101,28 @@ class Decision:
     def kinds(self) -> tuple[str, ...]:
         """The kinds of the entities, each once."""
         return tuple(dict.fromkeys(work.kind for work in self.works))
+
+    @property
+    def has_workflows(self) -> bool:
+        """Whether it starts workflows, which workers run."""
+        return any(work.arguments is not None for work in self.works)
+
+    def progress_row(self) -> Row:
+        """
+        Return the merge that notes how far workflows got.
+
+        Raises:
+            LimitExceeded: The arguments of their next steps are too large.
+        """
+        text = _encode([_Reached(n, step, given) for n, (step, given) in sorted(self.progress.items())]).decode()
+        _check_size(
+            text, f"the arguments of the next steps of the workflows of {self.token}", "return less from a step"
+        )
+        return {
+            "PartitionKey": self.partition_key,
+            "RowKey": decision_key(self.token),
+            _PROGRESS: text,
+        }
 
     def to_row(self) -> Row:
         """
@@ -111,40 +139,40 @@ class Decision:
             _STATE: _COMMITTED if self.committed else _VOID,
         }
         if self.committed:
-            works = [
-                _StoredWork(
-                    each.kind, each.row_key, {n: [e.to_json() for e in some] for n, some in each.entries.items()}
-                )
-                for each in self.works
-            ]
-            text = _encode(_StoredWorks(_FORMAT, works)).decode()
-            size = len(text.encode("utf-16-le"))
-            if size > MAX_VALUE_BYTES:
-                raise LimitExceeded(
-                    f"the change of {len(works)} entities of partition {self.partition_key!r} leaves rows in other "
-                    f"partitions to be made right; their keys have {size} bytes, and {MAX_VALUE_BYTES} are allowed: "
-                    "write fewer entities in one transaction, or declare shorter keys",
-                    Code.PROPERTY_VALUE_TOO_LARGE,
-                )
+            text = _encode(_StoredWorks(_FORMAT, list(map(_StoredWork.of, self.works)))).decode()
+            _check_size(
+                text,
+                f"the change of {len(self.works)} entities of partition {self.partition_key!r} leaves rows in other "
+                "partitions to be made right, or starts workflows; their keys and arguments",
+                "write fewer entities in one transaction, or declare shorter keys",
+            )
             row |= {WRITE_TOKENS: self.token, _WORK: text}
         return row
 
 
-class _StoredWork(msgspec.Struct, frozen=True, gc=False):
+def _check_size(text: str, what: str, remedy: str) -> None:
+    size = len(text.encode("utf-16-le"))
+    if size > MAX_VALUE_BYTES:
+        problem = f"{what} have {size} bytes, and {MAX_VALUE_BYTES} are allowed: {remedy}"
+        raise LimitExceeded(problem, Code.PROPERTY_VALUE_TOO_LARGE)
+
+
+class _StoredWork(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     kind: str
     row: str
     entries: dict[str, list[Any]]
+    arguments: str | None = None
 
     @classmethod
     def of(cls, work: Work) -> Self:
         """Return what is stored of a piece of work."""
         entries = {name: [entry.to_json() for entry in some] for name, some in work.entries.items()}
-        return cls(work.kind, work.row_key, entries)
+        return cls(work.kind, work.row_key, entries, work.arguments)
 
     def work(self) -> Work:
         """Return the piece of work. Raises TypeError if an entry nests too deeply."""
         entries = {name: tuple(map(parse_entry, some)) for name, some in self.entries.items()}
-        return Work(kind=self.kind, row_key=self.row, entries=entries)
+        return Work(kind=self.kind, row_key=self.row, entries=entries, arguments=self.arguments)
 
 
 class _StoredWorks(msgspec.Struct, frozen=True, gc=False):
@@ -154,12 +182,21 @@ class _StoredWorks(msgspec.Struct, frozen=True, gc=False):
     works: list[_StoredWork]
 
 
+class _Reached(msgspec.Struct, frozen=True, gc=False):
+    """The JSON of how far a workflow got."""
+
+    work: int
+    step: str | None
+    arguments: Any
+
+
 class _AnyFormat(msgspec.Struct, frozen=True, gc=False):
     format: int
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_StoredWorks).decode
+_decode_progress = msgspec.json.Decoder(list[_Reached]).decode
 _decode_format = msgspec.json.Decoder(_AnyFormat).decode
 
 
@@ -208,9 +245,10 @@ def decision_of(row: Row) -> Decision:
                     f"{_FORMAT}; leave it to a newer program, or update this one"
                 )
             works = tuple(each.work() for each in _decode(text).works)
-            return attrs.evolve(decision, works=works)
+            progress = {each.work: (each.step, each.arguments) for each in _decode_progress(row.get(_PROGRESS, "[]"))}
+            return attrs.evolve(decision, works=works, progress=progress)
         except (msgspec.DecodeError, TypeError, RecursionError) as error:
-            problem = f"is a decision row whose {_WORK} cannot be read ({error})"
+            problem = f"is a decision row whose {_WORK} or {_PROGRESS} cannot be read ({error})"
     raise DecodeError(
         f"{problem}; if nobody works on it any more, run `tableorm audit --repair` and delete it",
         DECISION_KIND,

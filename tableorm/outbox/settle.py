@@ -15,10 +15,10 @@ __all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
 DOORBELL = "doorbell"
 """The type of doorbells."""
 
-CarryOut = Callable[[str, Decision], Awaitable[object]]
+CarryOut = Callable[[str, Decision], Awaitable[Decision | None]]
 """
 Makes right what a committed change of a table has left to do; it may be called twice, and for two changes at the same
-time.
+time. It returns what the decision row says then, if it has written it.
 """
 
 
@@ -42,8 +42,8 @@ def handle_doorbells(db: Connection, kinds: Collection[str], carry_out: CarryOut
         for change in doorbell.changes:
             decision = await settle_decision(db, change.table, change.partition_key, change.token)
             if decision.committed:
-                await carry_out(change.table, decision)
-                await delete_decision(db, change.table, decision)
+                written = await carry_out(change.table, decision)
+                await delete_decision(db, change.table, written or decision)
                 outcome = Outcome.DONE
         return outcome
 

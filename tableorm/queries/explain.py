@@ -56,7 +56,7 @@ class Explanation:
         ordered: Whether results come in key order.
         concurrency: Requests that run at the same time, at most.
         fetches_primaries: Whether the entity itself is read too for each index entry, because the entries hold only
-            keys.
+            keys, or may be old.
         primary_select: `$select` of these reads; None for all properties.
     """
 

@@ -124,12 +124,13 @@ class QueryExecution:
         """
         target = self.plan.target
         if isinstance(request, Point):
-            rows = await self._fetch_point(target.table, request.partition_key, request.row_key, self.plan.select)
-            return RowPage(rows, None)
+            keys = request.partition_key, request.row_key
+            return RowPage(await self._fetch_point(target.table, *keys, self.plan.select), None)
         if in_order and self.sorted_here:
             return await self._fetch_sorted(request)
         size = MAX_PAGE if full or self.wanted is None or not request.drops_few else max(1, min(self.wanted, MAX_PAGE))
-        if continuation is not None and (request.client_filters or (target.filter is None and not target.bags)):
+        drops = request.client_filters or target.fetches_primaries or (target.filter is None and not target.bags)
+        if continuation is not None and drops:
             size = MAX_PAGE  # of the first rows some were dropped here, or are of other kinds, which only the rows tell
         store, counts = self.db.sending("query", self.name, work=self.work)
         try:
@@ -448,11 +449,10 @@ class LoadPacer:
 
     def part(self, run: QueryExecution, rows: list[Row], start: int) -> list[Row]:
         """Return the rows of a page that are loaded next, of those from `start` on."""
-        size = self.size
-        if run.plan.target.fetches_primaries:  # a request for each, which are sent at the same time
-            most = run.concurrency * _ROUNDS_OF_A_PART
-            size = most if run.wanted is None else max(1, min(most, run.wanted))
-        return rows[start : start + size]
+        if not run.plan.target.fetches_primaries:
+            return rows[start : start + self.size]
+        most = run.concurrency * _ROUNDS_OF_A_PART  # a request for each, which are sent at the same time
+        return rows[start : start + (most if run.wanted is None else max(1, min(most, run.wanted)))]
 
     async def load(self, run: QueryExecution, request: Point | Range, part: list[Row]) -> list[Any]:
         """Return the entities of some rows. The next part is smaller if they took long, or larger."""

@@ -213,7 +213,7 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    while any(map(derives, writes)):
+    while any(derives(write) or write.starts for write in writes):
         try:
             derived = derive(writes, transaction=options.transaction)
             break

@@ -7,7 +7,7 @@ row is deleted, then the message; both while the caller goes on. Whatever fails 
 message is still there, and a worker does the rest.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import getLogger
 
 import attrs
@@ -17,7 +17,7 @@ from ..connection.tasks import map_together
 from ..errors import NotSupported, TableOrmError
 from ..models.manifest import ManifestEntry
 from ..models.schema import Schema
-from ..outbox.bell import ring, silence
+from ..outbox.bell import ring, show, silence
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Doorbell
 from ..protocol.codes import Code, Fault
@@ -26,7 +26,7 @@ from .maintainer import Maintainer, RowKeys, deferred_rules
 from .plan import Mode, WritePlan
 from .stages.derive import DeferredWork
 
-__all__ = ["Deferral", "announce", "carry_out", "doorbell_for"]
+__all__ = ["Deferral", "announce", "carry_out", "doorbell_for", "schemas_by_kind"]
 
 _LOG = getLogger("tableorm.outbox")
 
@@ -67,8 +67,9 @@ class Deferral:
             await map_together(self._carry_out, self.deferred)
         except Exception as error:  # noqa: BLE001 - the write is durable, whatever a function of a model raises
             _LOG.warning("%s in %s is left to workers: %s", self.decision.token, self.plan.table, error)
-        else:
-            await self.db.run_later(self._forget())
+            return
+        # Workflows are run by workers, who delete the decision row afterwards.
+        await self.db.run_later(show(self.db, self.message) if self.decision.has_workflows else self._forget())
 
     async def _carry_out(self, each: DeferredWork) -> None:
         first = each.origin.origin
@@ -105,6 +106,15 @@ def doorbell_for(plan: WritePlan, decision: Decision) -> Doorbell:
     """Return the message to workers about a transaction."""
     begun = Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token)
     return Doorbell(changes=(begun,), kinds=decision.kinds)
+
+
+def schemas_by_kind(schemas: Iterable[Schema]) -> dict[str, Schema]:
+    """Return models by kind, as it is stored by the versions up to the declared one."""
+    return {
+        str(schema.kind) if version == 1 else f"{schema.kind}:{version}": schema
+        for schema in schemas
+        for version in range(1, schema.version + 1)
+    }
 
 
 async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], decision: Decision) -> None:

@@ -1,5 +1,5 @@
 """
-Rows that a transaction holds until it is sent, and the objects that stand for them.
+Rows that a transaction holds until it is sent, the objects that stand for them, and errors about both.
 """
 
 import datetime as dt
@@ -10,13 +10,29 @@ from uuid import UUID
 
 import attrs
 
+from ..errors import NotSupported
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag, restore_bag
-from .plan import Change, PlannedWrite
+from .plan import Change, Mode, PlannedWrite
+from .stages.coalesce import gone
 from .subject import adopt
 
-__all__ = ["Address", "Attempt", "Condition", "HeldRow", "copy_subject", "restore_subject", "row_of", "take_values"]
+__all__ = [
+    "Address",
+    "Attempt",
+    "Condition",
+    "HeldRow",
+    "check_follows",
+    "copy_subject",
+    "other_object",
+    "restore_subject",
+    "row_of",
+    "take_values",
+    "two_late",
+    "unread",
+    "unwritten",
+]
 
 _IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
 
@@ -94,3 +110,44 @@ def take_values(subject: Entity | PropertyBag, changed: Entity | PropertyBag) ->
         subject.row.update(properties)
     else:
         adopt(subject, changed)
+
+
+def check_follows(change: Change, index: int, held: HeldRow) -> None:
+    """Refuse a change of a row that the transaction deletes, or for which another object stands."""
+    if held.write is not None and held.write.after is None:
+        if change.mode in (Mode.SAVE, Mode.MERGE, Mode.REPLACE):
+            raise gone(change, index)
+    elif change.mode is not Mode.INSERT and not isinstance(change.subject, Key) and change.subject is not held.subject:
+        raise other_object(change)
+
+
+def other_object(what: Change | Key[Any]) -> NotSupported:
+    """Return the error of a row for which another object stands."""
+    return NotSupported(
+        f"{what}: in this transaction another object stands for the row, and this one knows nothing of its changes; "
+        "use the object that was given first, or the one that `await tx.get(...)` returns"
+    )
+
+
+def two_late(what: Change | Key[Any]) -> NotSupported:
+    """Return the error of a second write of a row that has to be read first."""
+    return NotSupported(
+        f"{what}: this transaction writes the row already, and one of the two needs properties of the row that were "
+        "not read; read it before: refresh() the entity, or use `await tx.get(...)` or `await tx.modify(...)`"
+    )
+
+
+def unread(key: Key[Any]) -> NotSupported:
+    """Return the error of a read of a row that is written without having been read."""
+    return NotSupported(
+        f"get of {key}: this transaction writes the row without having read it; read it with `await tx.get(...)` "
+        "before it is written, or use `await tx.modify(...)` for both"
+    )
+
+
+def unwritten(key: Key[Any]) -> NotSupported:
+    """Return the error of a workflow about an entity that the transaction does not write."""
+    return NotSupported(
+        f"a workflow is started about {key}, which this transaction does not write, or only after reading it; insert, "
+        "save or delete the entity before, and `refresh` it before that if it was never read"
+    )

@@ -14,7 +14,7 @@ import msgspec
 from ..errors import TableOrmError, TransactionFailed
 from ..models.property_bag import PropertyBag
 from ..models.schema import FieldInfo, Schema
-from ..outbox.decision import Decision
+from ..outbox.decision import Decision, Work
 from ..protocol.codes import Fault
 from ..stores import Operation, Row
 
@@ -169,6 +169,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
         effect: What it does to a derived row; None for the write of what the user gave.
         view: What the subject will know of `after`, if that is less: its row was read for this write, and has
             properties that the subject has not.
+        starts: The workflows that the transaction starts for the entity.
     """
 
     operation: Operation
@@ -183,6 +184,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
     stale: bool = False
     effect: "Effect | None" = None
     view: Row | None = None
+    starts: tuple[Work, ...] = ()
 
     @property
     def origin(self) -> Change:

@@ -23,13 +23,28 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.write_tokens import new_token
+from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import Verb
 from .commit import Loader, commit, load_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
-from .pending import Address, Attempt, Condition, HeldRow, copy_subject, restore_subject, row_of, take_values
-from .plan import Change, Mode, PlannedWrite, SendOptions, in_transaction
+from .pending import (
+    Address,
+    Attempt,
+    Condition,
+    HeldRow,
+    check_follows,
+    copy_subject,
+    other_object,
+    restore_subject,
+    row_of,
+    take_values,
+    two_late,
+    unread,
+    unwritten,
+)
+from .plan import Change, PlannedWrite, SendOptions, in_transaction
 from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import (
     as_given,
@@ -41,7 +56,7 @@ from .stages.change import (
     save_change,
     upsert_change,
 )
-from .stages.coalesce import coalesce, gone
+from .stages.coalesce import coalesce
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
 from .stages.prepare import check_etag
@@ -134,6 +149,25 @@ class Transaction:
         self._add(delete, insert)
         self._adopt.append((entity, insert.subject))
 
+    def start(self, workflow: type[Workflow[E]], entity: E, arguments: Any = None) -> None:
+        """
+        Start a workflow about an entity that this transaction writes: it runs if the block succeeds, and not otherwise.
+
+        Args:
+            workflow: The workflow.
+            entity: The entity.
+            arguments: What the steps are given: a value of JSON.
+
+        Raises:
+            NotSupported: The transaction does not write the entity, or has to read its row before.
+            ModelError: It is not a workflow of such entities, or the arguments are not JSON.
+        """
+        write = self._held_write(entity)
+        if write is None:
+            raise unwritten(key_of(entity))
+        work = start_of(workflow, key_of(entity), arguments)
+        self._stand(row_of(write.change), HeldRow(entity, structs.replace(write, starts=(*write.starts, work))))
+
     @overload
     async def get(self, target: type[E], /, *, guard: bool = False, **fields: Any) -> E: ...
     @overload
@@ -162,7 +196,7 @@ class Transaction:
         if held.write is None:
             self._add(guard_change(held.subject))
         elif _is_blind(held.write) and held.write.operation.verb is not Verb.INSERT:
-            raise _unread(key)
+            raise unread(key)
         return held.subject
 
     @overload
@@ -287,7 +321,7 @@ class Transaction:
         """
         address = row_of(key)
         if address in self._late:
-            raise _two_late(key)
+            raise two_late(key)
         if address not in self._rows:
             fresh = await load_existing(self._db, self._load, key)
             self._require_open()
@@ -300,9 +334,9 @@ class Transaction:
         if write is not None and write.after is None:
             raise EntityNotFound(f"there is no {key}: this transaction deletes it", Code.RESOURCE_NOT_FOUND, key)
         if not isinstance(held.subject, key.model) or (instance is not None and held.subject is not instance):
-            raise _other_object(key)
+            raise other_object(key)
         if write is not None and _is_blind(write) and (write.partial or write.stale):
-            raise _unread(key)
+            raise unread(key)
         return held
 
     def _held_write(self, subject: Entity | PropertyBag) -> PlannedWrite | None:
@@ -320,14 +354,14 @@ class Transaction:
             NotSupported: Another object stands for the row, or the row is to be read before it is written.
         """
         if self._late and _address(subject) in self._late:
-            raise _two_late(key_of(subject))
+            raise two_late(key_of(subject))
         if id(subject) not in self._known:
             return None
         held = self._rows.get(_address(subject))
         if held is None or held.write is None or held.write.after is None:
             return None
         if held.subject is not subject:
-            raise _other_object(key_of(subject))
+            raise other_object(key_of(subject))
         return held.write
 
     def _stand(self, address: Address, held: HeldRow) -> None:
@@ -346,7 +380,7 @@ class Transaction:
             check_change(self._db.boundary, change)
             held = self._rows.get(row_of(change))
             if held is not None:
-                _check_follows(change, self._count, held)
+                check_follows(change, self._count, held)
         if self._is_late(changes):
             # As they are now: what is changed later in the block belongs to another write.
             for change in changes:
@@ -374,7 +408,7 @@ class Transaction:
             # What was given of the row may tell all of it.
             needs = needs_row(change) and (pending is None or pending.partial)
             if row_of(change) in self._late or (needs and pending is not None):
-                raise _two_late(change)
+                raise two_late(change)
             late = late or needs
         return late
 
@@ -459,36 +493,6 @@ class Transaction:
 
 def _address(subject: Entity | PropertyBag) -> Address:
     return row_of(key_of(subject))
-
-
-def _check_follows(change: Change, index: int, held: HeldRow) -> None:
-    """Refuse a change of a row that the transaction deletes, or for which another object stands."""
-    if held.write is not None and held.write.after is None:
-        if change.mode in (Mode.SAVE, Mode.MERGE, Mode.REPLACE):
-            raise gone(change, index)
-    elif change.mode is not Mode.INSERT and not isinstance(change.subject, Key) and change.subject is not held.subject:
-        raise _other_object(change)
-
-
-def _other_object(what: Change | Key[Any]) -> NotSupported:
-    return NotSupported(
-        f"{what}: in this transaction another object stands for the row, and this one knows nothing of its changes; "
-        "use the object that was given first, or the one that `await tx.get(...)` returns"
-    )
-
-
-def _two_late(what: Change | Key[Any]) -> NotSupported:
-    return NotSupported(
-        f"{what}: this transaction writes the row already, and one of the two needs properties of the row that were "
-        "not read; read it before: refresh() the entity, or use `await tx.get(...)` or `await tx.modify(...)`"
-    )
-
-
-def _unread(key: Key[Any]) -> NotSupported:
-    return NotSupported(
-        f"get of {key}: this transaction writes the row without having read it; read it with `await tx.get(...)` "
-        "before it is written, or use `await tx.modify(...)` for both"
-    )
 
 
 def _is_blind(write: PlannedWrite) -> bool:

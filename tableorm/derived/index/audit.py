@@ -2,16 +2,31 @@
 What an audit checks of an index: that each entity has its index entry, and that this holds what the entity does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
-from ...audit.check import WRONG
-from ...audit.context import AuditContext, EntitySnapshot, Problem
+import attrs
+
+from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.decisions import is_under_way
 from ...audit.entries import EntryCheck, entity_problems
-from ...models.reserved import COPY_OF, ENTITY_TYPE
-from ...stores import Row
+from ...audit.report import Damage
+from ...connection.connection import Connection
+from ...connection.rows import read_row
+from ...errors import DecodeError, TableOrmError, shown
+from ...models.kinds import KindSet
+from ...models.manifest import ManifestEntry, PlacedEntry
+from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
+from ...stores import Operation, Row, Verb
+from ...writes.maintainer import RowKeys
+from ...writes.races import ATTEMPTS
+from .eventual_schema import EventualIndexSchema, owner_text
 from .schema import IndexSchema, contents_of
 
-__all__ = ["IndexCheck"]
+__all__ = ["EventualIndexCheck", "IndexCheck"]
+
+Reconcile = Callable[[Connection, RowKeys, Sequence[ManifestEntry]], Awaitable[None]]
+"""Makes the entries of an entity right, as `Maintainer.reconcile` does."""
 
 
 class IndexCheck(EntryCheck):
@@ -63,3 +78,147 @@ class IndexCheck(EntryCheck):
         """Compare the entry; alone it also says why the entity cannot be read."""
         problems = super().compare(snapshot, found)
         return [*entity_problems(snapshot), *problems] if self._alone else problems
+
+
+class EventualIndexCheck(Check):
+    """
+    The check of the entries of an eventual index, which are in other partitions than their entities.
+
+    No sums are made of them: each entity is compared with its entry, and each entry with its entity. What a committed
+    decision row names is on its way, and not damage.
+
+    Args:
+        context: The rows of the table.
+        index: The index of one model.
+        reconcile: Makes an entry right.
+    """
+
+    row_phases = frozenset({Phase.ENTITIES})
+
+    def __init__(self, context: AuditContext, index: EventualIndexSchema, reconcile: Reconcile) -> None:
+        super().__init__(context, index.primary, index.entry_name)
+        self._index, self._reconcile = index, reconcile
+        self._owners = attrs.evolve(context, kinds=KindSet.of([index.primary.model]))  # the entries may be elsewhere
+        self._lenient = index.building and context.only != self.name
+
+    def owns(self, kind: str) -> bool:
+        """Return whether it is the kind of the entries."""
+        return kind == self._index.kind
+
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim that the entity must be looked at, if it has an entry or ought to have one."""
+        if self.name in {*snapshot.manifest, *snapshot.expected}:
+            yield f"\n{snapshot.row['RowKey']}", WRONG
+
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim that the entry must be looked at."""
+        return ((f"\n\n{row['RowKey']}", WRONG),)
+
+    async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
+        """Compare an entity with its entry, and with one that its manifest names wrongly; repair what is repaired."""
+        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
+        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
+            return ()
+        problems = [*await self._compare(snapshot, noted, due)]
+        if not problems or await self._is_under_way(snapshot.row["PartitionKey"], snapshot.row["RowKey"]):
+            return ()
+        if not self.context.repair or noted != due:
+            return problems
+        source = RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
+        try:
+            await self._reconcile(self.context.db, source, [each for each in (noted,) if each is not None])
+        except TableOrmError as error:
+            return [attrs.evolve(each, rebuilt=False, refused=str(error)) for each in problems]
+        left = [*await self._compare(snapshot, noted, due)]
+        if not left:
+            for each in problems:
+                self.context.record(self.schema, source.partition_key, source.row_key, each, repaired=True)
+        return left
+
+    async def _compare(
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+    ) -> Iterable[Problem]:
+        problems: list[Problem] = []
+        if isinstance(due, PlacedEntry):
+            row, where = await self._read(due), f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}"
+            wanted = snapshot.derived_rows.get(self.name)
+            if row is None:
+                text = f"there is no index entry at {where}"
+                problems.append(Problem(Damage.MISSING, self.name, due.row_key, text))
+            elif not self._is_entry_of(row, snapshot.row):
+                text = f"a row of kind {shown(kind_of(row))} is at {where}, where the index entry belongs"
+                problems.append(Problem(Damage.BLOCKED, self.name, due.row_key, text, rebuilt=False))
+            elif wanted is not None and _eventual_contents(row) != _eventual_contents(wanted):
+                text = f"the index entry at {where} is not as the entity is"
+                problems.append(Problem(Damage.STALE, self.name, due.row_key, text))
+            elif noted != due:
+                text = f"the index entry at {where} is right, but the manifest of the entity does not name it"
+                problems.append(Problem(Damage.MANIFEST, self.name, due.row_key, text))
+        if isinstance(noted, PlacedEntry) and noted != due:
+            row, where = await self._read(noted), f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}"
+            if row is not None and self._is_entry_of(row, snapshot.row):
+                text = f"the index entry at {where} was left behind: the entity belongs elsewhere, or nowhere"
+                problems.append(Problem(Damage.ORPHAN, self.name, noted.row_key, text))
+            else:
+                text = f"its manifest names {where}, and the entity should have no index entry there"
+                problems.append(Problem(Damage.MANIFEST, self.name, noted.row_key, text))
+        elif noted is not None and not isinstance(noted, PlacedEntry):
+            text = f"its manifest names {shown(noted.to_json())}, and the index is one of other partitions"
+            problems.append(Problem(Damage.MANIFEST, self.name, None, text))
+        return problems
+
+    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+        """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
+        del phase, is_candidate
+        context = self.context
+        for attempt in range(ATTEMPTS):
+            await context.pause(attempt)
+            row = await context.read(partition_key, row_key)
+            if row is None or kind_of(row) != self._index.kind:
+                return
+            # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
+            repairs = [Operation(Verb.DELETE, {n: row[n] for n in ("PartitionKey", "RowKey")}, row["odata.etag"])]
+            try:
+                owner = self._index.owner_keys(row)
+            except DecodeError:
+                owner, repairs = ("", ""), list[Operation]()
+                text = f"the index entry at {shown(row_key)} names no entity, as each that tableorm writes does"
+                problem = Problem(Damage.FOREIGN, self.name, row_key, text)
+            else:
+                if not await self._is_orphan(row, *owner):
+                    return
+                text = f"the index entry at {shown(row_key)} belongs to no entity: {owner} is gone, or has it elsewhere"
+                problem = Problem(Damage.ORPHAN, self.name, row_key, text)
+            if await context.settle(partition_key, row_key, row, repairs):
+                repaired = context.repair and bool(repairs)
+                context.record(self.schema, owner[0] or partition_key, owner[1], problem, repaired=repaired)
+                return
+        context.counts.undecided += 1
+
+    async def _is_orphan(self, row: Row, partition_key: str, row_key: str) -> bool:
+        """Return whether the entity that an entry names has none there, nor is getting or losing one there now."""
+        primary = await self._owners.read(partition_key, row_key)
+        snapshot = None if primary is None else self._owners.snapshot(primary)
+        place = PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
+        if snapshot is not None and (
+            snapshot.problem is not None
+            or place in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
+        ):
+            return False  # verified with the entity
+        return not await self._is_under_way(partition_key, row_key)
+
+    async def _is_under_way(self, partition_key: str, row_key: str) -> bool:
+        return await is_under_way(self._owners, partition_key, row_key)
+
+    async def _read(self, place: PlacedEntry) -> Row | None:
+        self.context.counts.requests += 1
+        return await read_row(self.context.db, place.table, place.partition_key, place.row_key, name=self._index.label)
+
+    def _is_entry_of(self, row: Row, primary: Row) -> bool:
+        owner = owner_text(primary["PartitionKey"], primary["RowKey"])
+        return kind_of(row) == self._index.kind and row.get(COPY_OF) == owner
+
+
+def _eventual_contents(entry: Row) -> bytes:
+    """Return what an entry holds, whichever version of its entity it was written for."""
+    return contents_of({name: value for name, value in entry.items() if name != COPIED_VERSION})

@@ -31,6 +31,7 @@ from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.races import ATTEMPTS, pause_of
+from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema, owner_text
 
 __all__ = ["EventualIndexMaintainer"]
@@ -170,9 +171,8 @@ class EventualIndexMaintainer(AuditedSchema):
         return str(stored.get(ENTITY_TYPE)).partition(":")[0] == self.rows.kind
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
-        """Return no checks."""
-        del context
-        return ()
+        """Return the check of the entries."""
+        return (EventualIndexCheck(context, self.rows, self.reconcile),)
 
 
 @entry_rules(PlacedEntry)

@@ -98,6 +98,7 @@ def _coalesced(
         base=one.base,
         first=one.origin,
         stale=stale,
+        starts=(*one.starts, *two.starts),
     )
 
 

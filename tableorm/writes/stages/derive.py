@@ -101,6 +101,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         except TableOrmError as error:
             raise refused_before_sending(write, error, transaction=transaction) from error
         result.writes.append(one)
+        result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
         refused = write if own is None else own.origin  # the row may be right, but not what another write does to it

@@ -420,6 +420,24 @@ async def test_a_limit_reads_few_entities(db: Database) -> None:
         await in_bern(db).first()
 
 
+async def test_a_limit_passes_over_many_old_entries(db: Database) -> None:
+    """The entries behind the first are asked for in full pages, of which few lead to an entity."""
+    for number in range(40):
+        await store_entry(db, "by_city", Person(team="Z", id=number, city="Bern"))
+    with db.observe() as seen:
+        assert await in_bern(db).first() == ANN
+    assert [request.operation for request in seen.requests].count("query") == 2
+
+
+async def test_what_was_not_verified_is_deleted(db: Database) -> None:
+    """A query that does not verify deletes entities that are as their entries say, and reports the others."""
+    await store_person(db, CID.evolve(age=51))
+    report = await in_bern(db).verify(False).delete()
+    assert (report.written, report.failures) == (2, 1)
+    assert isinstance(report.failed[0].error, PreconditionFailed)
+    assert await db.select(Person).where(Person.team == "a").count() == 2
+
+
 # Scopes
 
 

@@ -360,6 +360,22 @@ async def test_no_connection_stays_open_if_a_second_one_fails(
     assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
 
 
+@pytest.mark.parametrize(
+    "error", [apsw.IOError("odd"), OSError("odd"), ValueError("odd"), KeyError("odd"), RecursionError("odd")], ids=repr
+)
+async def test_whatever_fails_while_a_file_is_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """The error is one of the project's, and names the file, which can be opened later."""
+    engine = Engine(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_open", Mock(side_effect=error))
+        with pytest.raises(Unavailable, match=rf"{path}.*odd"):
+            await engine.open()
+    await engine.open()
+    await engine.close()
+
+
 def forbid_logs(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
     """Let no log be made beside a file, as in a folder that can only be read."""
 

@@ -62,6 +62,18 @@ async def test_loop_turns_between_reads(engine: Engine) -> None:
     assert await turns.stop() >= points + 5
 
 
+async def test_a_few_reads_wait_for_nobody(engine: Engine) -> None:
+    """Reads that together take less than a millisecond give their answers without a turn of the event loop."""
+    await fill(engine, 50)
+    turns = Turns()
+    before = turns.count
+    for number in range(50):
+        await engine.get("Shared", "p", f"{number:06d}")
+
+    assert turns.count == before
+    await turns.stop()
+
+
 async def test_loop_turns_during_a_skipping_scan(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Row bounds in many partitions are looked for in slices too."""
     monkeypatch.setattr("tableorm_local.engine.engine._SLICE_SECONDS", 0.0002)

@@ -12,7 +12,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import Limits, Server, serve
+from tableorm_local.server.dispatch import Service
 from tests.local.server.client import Api, Wire, head, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r"}
@@ -154,3 +156,54 @@ async def test_the_entry_of_a_request(session: aiohttp.ClientSession) -> None:
     assert (second["operation"], second["status"], second["code"]) == ("QueryEntity", 404, "ResourceNotFound")
     assert "client_id" not in second
     assert 0 <= first["seconds"] < 60
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code", "ends", "logged"),
+    [
+        (Fault(Code.INTERNAL_ERROR, "it is damaged"), 500, "InternalError", False, "it is damaged"),
+        (Fault(Code.ENTITY_NOT_FOUND, "none"), 404, "EntityNotFound", False, None),
+        (Fault(Code.OPERATION_TIMED_OUT, "late"), 500, "OperationTimedOut", True, None),
+        (TimeoutError(), 408, "OperationTimedOut", True, None),
+        (ConnectionResetError(), 400, "ClientGone", False, None),
+        (LookupError("odd"), 500, "InternalError", False, "failed unexpectedly"),
+    ],
+    ids=["damage", "fault", "late", "late body", "gone", "unexpected"],
+)
+@pytest.mark.parametrize("is_xml", [False, True])
+async def test_what_the_service_raises(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    status: int,
+    code: str,
+    logged: str | None,
+    *,
+    ends: bool,
+    is_xml: bool,
+) -> None:
+    """It is answered in the form of the request and has its entry; what is the server's own fault is logged as well."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Service, "answer", fail)
+    log = io.BytesIO()
+    async with serve(None, port=0, access_log=log) as server:
+        wire = await Wire.connect(server)
+        wire.writer.write(head("GET", "/Tab?comp=acl" if is_xml else "/Tab"))
+        top = (await wire.reader.readuntil(b"\r\n\r\n")).decode()
+        await wire.close()
+    entry = json.loads(log.getvalue())
+
+    assert top.startswith(f"HTTP/1.1 {status} ")
+    assert ("Connection: close" in top) is ends
+    assert (f"x-ms-error-code: {code}" in top) is (code != "ClientGone")
+    if code != "ClientGone":
+        assert f"Content-Type: application/{'xml' if is_xml else 'json'}" in top
+    assert (entry["status"], entry["code"]) == (status, code)
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == (logged is not None)
+    if logged is not None:
+        assert logged in messages[0]
+        assert entry["id"] in messages[0]

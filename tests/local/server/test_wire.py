@@ -512,7 +512,7 @@ def test_values_with_their_types(value: object, kind: object, stored: object) ->
     if stored is None:
         with pytest.raises(Fault, match=r"X: .* is not an ") as caught:
             bodies.read_entity(body, ("p", "r"))
-        assert (caught.value.code, caught.value.property) == (Code.INVALID_INPUT, "X")
+        assert caught.value.code == Code.INVALID_INPUT
         return
     row = bodies.read_entity(body, ("p", "r"))
     assert (row["X"], type(row["X"])) == (stored, type(stored))

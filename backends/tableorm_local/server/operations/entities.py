@@ -47,7 +47,6 @@ def _read_path_keys(call: Call) -> tuple[str, str]:
             raise Fault(
                 Code.INVALID_INPUT,
                 f"Bad Request - Error in query syntax. {name} {key!r} {key_fault(key)}.",
-                property=name,
             )
         check_key(name, key)
     return keys

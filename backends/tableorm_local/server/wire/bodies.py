@@ -129,10 +129,9 @@ def _require_key(members: dict[str, Scalar], name: str) -> str:
         raise Fault(
             Code.PROPERTIES_NEED_VALUE,
             f"The values are not specified for all properties in the entity. {name} is missing.",
-            property=name,
         )
     if not isinstance(value, str) or members.get(name + ANNOTATION, Edm.STRING) != Edm.STRING:
-        raise invalid_input(f"{name} is not text.", name=name)
+        raise invalid_input(f"{name} is not text.")
     return check_key(name, value)
 
 
@@ -140,11 +139,9 @@ def _check_annotations(members: dict[str, Scalar]) -> None:
     for name in members:
         # Some clients annotate the annotations that they are sent.
         if name.endswith(ANNOTATION) and name[: -len(ANNOTATION)] not in members:
-            raise invalid_input(f"{name[:80]!r} annotates a property that is missing.", name=name)
+            raise invalid_input(f"{name[:80]!r} annotates a property that is missing.")
         if ANNOTATION in name and not name.endswith(ANNOTATION):
-            raise Fault(
-                Code.PROPERTY_NAME_INVALID, f"The property name {name[:80]!r} is invalid: it has an @.", property=name
-            )
+            raise Fault(Code.PROPERTY_NAME_INVALID, f"The property name {name[:80]!r} is invalid: it has an @.")
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
@@ -192,7 +189,7 @@ def _matches(pattern: re.Pattern[str], value: str | float) -> bool:
 
 
 def _value_fault(name: str, value: Scalar, kind: str) -> Fault:
-    return invalid_input(f"{name[:80]}: {str(value)[:40]!r} is not an {kind[:40]}.", name=name)
+    return invalid_input(f"{name[:80]}: {str(value)[:40]!r} is not an {kind[:40]}.")
 
 
 def _read_whole(name: str, value: str | float, least: int, most: int) -> int:

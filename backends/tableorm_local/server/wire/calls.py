@@ -106,9 +106,9 @@ class Answer:
     reason: str = attrs.field(default="", kw_only=True)
 
 
-def invalid_input(why: str, index: int | None = None, *, name: str | None = None) -> Fault:
-    """Return the fault for input that is not valid, perhaps of operation `index` or of the property `name`."""
-    return Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {why}", index, name)
+def invalid_input(why: str, index: int | None = None) -> Fault:
+    """Return the fault for input that is not valid, perhaps of operation `index`."""
+    return Fault(Code.INVALID_INPUT, f"One of the request inputs is not valid: {why}", index)
 
 
 def invalid_parameter(why: str) -> Fault:

@@ -1,0 +1,112 @@
+"""
+What an audit checks of decision rows: those that should be gone by now are worked on, as by a worker.
+
+A committed decision row is left where a writer has died and no worker has done the rest, or has given up. A void one
+stays so that no late request of its change can commit; a day later none can arrive any more.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+from contextlib import aclosing, suppress
+
+from ..errors import DecodeError, NotSupported, TableOrmError
+from ..keys.ranges import KeyRegion
+from ..models.kinds import KindSet
+from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
+from ..outbox.decision import Decision, decision_of, delete_decision
+from ..protocol.edm import datetime_from_text
+from ..stores import CLOCK, Bounds, Operation, Row, Verb
+from ..writes.deferred import carry_out, schemas_by_kind
+from .check import WRONG, Check, IsCandidate, Phase
+from .context import AuditContext, Problem
+from .report import Damage
+from .scan import pages
+
+__all__ = ["DecisionCheck", "has_decisions", "is_under_way"]
+
+_DECISION_ROWS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + "`")
+
+_LONGEST_WRITE, _LONGEST_REQUEST = dt.timedelta(hours=1), dt.timedelta(days=1)
+
+
+def has_decisions(kinds: KindSet) -> bool:
+    """Return whether a table has decision rows because of some models."""
+    return any(each.deferred for schema in kinds.schemas for each in schema.derived.values())
+
+
+async def is_under_way(context: AuditContext, partition_key: str, row_key: str) -> bool:
+    """Return whether a committed decision row says that rows of an entity are still to be made right."""
+    region = KeyRegion(Bounds.only(partition_key), _DECISION_ROWS)
+    async with aclosing(pages(context.db, context.kinds.table, None, [region], context.counts, "audit")) as found:
+        async for rows in found:
+            for row in rows:
+                with suppress(DecodeError, NotSupported):
+                    if any(row_key == work.row_key for work in decision_of(row).works):
+                        return True
+    return False
+
+
+class DecisionCheck(Check):
+    """
+    The check of the decision rows of a table.
+
+    Args:
+        context: The rows of the table.
+    """
+
+    row_phases = frozenset({Phase.BEFORE})
+
+    def __init__(self, context: AuditContext) -> None:
+        super().__init__(context, context.kinds.schemas[0], "")
+        self._schemas = schemas_by_kind(context.kinds.schemas)
+
+    def owns(self, kind: str) -> bool:
+        """Return whether it is the kind of decision rows."""
+        return kind == DECISION_KIND
+
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim that a decision row must be looked at, if it is so old that it should be gone."""
+        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_WRITE
+        return ((f"\n{row['RowKey']}", WRONG),) if old else ()
+
+    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+        """Work on a decision row that should be gone, if rows are repaired; remove a void one after a day."""
+        del phase, is_candidate
+        context = self.context
+        row = await context.read(partition_key, row_key)
+        if row is None:
+            return
+        age = CLOCK.now() - datetime_from_text(row["Timestamp"])
+        try:
+            decision = decision_of(row)
+        except (DecodeError, NotSupported) as error:
+            self._record(partition_key, row_key, f"the decision row cannot be worked on: {error}", str(error))
+            return
+        if not decision.committed:
+            if context.repair and age > _LONGEST_REQUEST:
+                keys = {"PartitionKey": partition_key, "RowKey": row_key}
+                await context.send([Operation(Verb.DELETE, keys, row["odata.etag"])])
+            return
+        refused = await self._carry_out(decision) if context.repair else None
+        failed = "" if decision.error is None else f"; workers have given up ({decision.error})"
+        hours = age.total_seconds() / 3600
+        text = (
+            f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and nobody has made "
+            f"its rows in other partitions right since{failed}"
+        )
+        self._record(partition_key, row_key, text, refused)
+
+    async def _carry_out(self, decision: Decision) -> str | None:
+        """Do what a change has left to do; return why that failed, or None."""
+        context = self.context
+        try:
+            await carry_out(context.db, context.kinds.table, self._schemas, decision)
+            await delete_decision(context.db, context.kinds.table, decision)
+        except TableOrmError as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _record(self, partition_key: str, row_key: str, text: str, refused: str | None) -> None:
+        problem = Problem(Damage.UNFINISHED, None, row_key, text, refused=refused)
+        repaired = self.context.repair and refused is None
+        self.context.record(self.schema, partition_key, "", problem, repaired=repaired)

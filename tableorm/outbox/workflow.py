@@ -1,0 +1,261 @@
+"""
+Workflows: steps that follow the write of an entity, one after the other, whatever crashes meanwhile.
+
+A transaction that starts a workflow has it as a piece of work in its decision row, so that it runs if the transaction
+commits, and not otherwise. Workers run the steps. After each step they write into the decision row which one is next,
+under its ETag. A step that has ended, and whose successor could not be noted, is run again.
+"""
+
+import hashlib
+import inspect
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar, get_args
+
+import attrs
+import msgspec
+
+from ..connection.connection import Connection
+from ..connection.translate import translate
+from ..errors import ModelError, NotSupported, shown
+from ..models.entity import Entity
+from ..models.key import Key
+from ..models.marker_rows import DECISION_KIND
+from ..protocol.codes import Code, Fault
+from ..stores import Operation, Verb
+from .decision import Decision, Work, read_decision
+
+__all__ = ["StepFailed", "Workflow", "WorkflowSchema", "run_workflows", "start_of", "workflow"]
+
+E = TypeVar("E", bound=Entity)
+W = TypeVar("W", bound="Workflow[Any]")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+
+
+@attrs.frozen
+class WorkflowSchema:
+    """
+    What a class of workflows declares.
+
+    Args:
+        name: Its name, by which messages and decision rows know it.
+        version: Its version.
+        model: The model of the entities that it is about.
+        steps: The names of its steps, in order.
+    """
+
+    name: str
+    version: int
+    model: type[Entity]
+    steps: tuple[str, ...]
+
+    @property
+    def kind(self) -> str:
+        """What stands in place of the kind of an entity, in messages and decision rows."""
+        return f"workflow {self.name}:{self.version}"
+
+
+class Workflow(Generic[E]):
+    """
+    The base of workflows: steps that follow the write of an entity. `tx.start` starts one.
+
+        @workflow("ship", version=1)
+        class Ship(Workflow[Order]):
+            async def reserve(self, db: Database) -> None: ...
+
+            async def tell(self, db: Database) -> None: ...
+
+    Its steps are its public methods, in the order in which they are defined. Each may be run more than once, also at
+    the same time: what it does twice must do no harm. A step that returns a value gives the following ones other
+    arguments.
+
+    Attributes:
+        key: The key of the entity that the transaction wrote.
+        token: The same text in each run of this step, and in no other step or workflow: a name for what must happen
+            once.
+        arguments: What `tx.start` was given, or an earlier step has returned: a value of JSON.
+    """
+
+    __workflow__: ClassVar[WorkflowSchema]
+
+    def __init__(self, key: Key[E], token: str, arguments: Any) -> None:
+        self.key, self.token, self.arguments = key, token, arguments
+
+
+class StepFailed(Exception):
+    """A step of a workflow has raised an error, which is its cause."""
+
+
+def workflow(name: str, *, version: int = 1) -> Callable[[type[W]], type[W]]:
+    """
+    Declare a workflow: a decorator of a class that derives from `Workflow[Model]`.
+
+    Args:
+        name: Its name. Messages and rows have it, so it stays when the class gets another name.
+        version: Its version, from 1. What was started under another version is left to workers that have that one.
+
+    Raises:
+        ModelError: The name or version is refused, the class names no model, or it has no steps, or one that is not an
+            asynchronous method of a database alone.
+    """
+    if not (type(name) is str and _NAME.fullmatch(name)):
+        raise ModelError(
+            f"workflow({shown(name)}) is refused: a name has up to 63 letters, digits, '_' and '-', a letter first"
+        )
+    if type(version) is not int or version < 1:
+        raise ModelError(f"workflow({name!r}, version={shown(version)}) is refused: give a whole number from 1 up")
+
+    def declare(cls: type[W]) -> type[W]:
+        model = next(
+            (each for base in getattr(cls, "__orig_bases__", ()) for each in get_args(base) if isinstance(each, type)),
+            None,
+        )
+        if Workflow not in cls.__mro__ or model is None or not issubclass(model, Entity):
+            raise ModelError(
+                f"the workflow {name!r} is refused: derive {cls.__name__} from Workflow[Model], as in Workflow[Order]"
+            )
+        steps = {each: function for each, function in vars(cls).items() if not each.startswith("_")}
+        for each, function in steps.items():
+            if not inspect.iscoroutinefunction(function) or len(inspect.signature(function).parameters) != 2:
+                raise ModelError(
+                    f"{cls.__name__}.{each} is refused as a step of the workflow {name!r}: write it as `async def "
+                    f"{each}(self, db)`, or begin its name with an underscore"
+                )
+        if not steps:
+            raise ModelError(f"the workflow {name!r} is refused: {cls.__name__} has no step, an async method")
+        cls.__workflow__ = WorkflowSchema(name, version, model, tuple(steps))
+        return cls
+
+    return declare
+
+
+def schema_of_workflow(cls: type[Workflow[Any]]) -> WorkflowSchema:
+    """Return what a class declares. Raises ModelError if it is not a declared workflow."""
+    found = getattr(cls, "__dict__", {}).get("__workflow__")
+    if not isinstance(found, WorkflowSchema):
+        raise ModelError(f"{shown(cls)} is not a workflow; decorate a class with @workflow('name', version=1)")
+    return found
+
+
+def start_of(cls: type[Workflow[Any]], key: Key[Any], arguments: Any) -> Work:
+    """
+    Return the work that starts a workflow.
+
+    Args:
+        cls: The workflow.
+        key: The key of the entity that it is about.
+        arguments: What its steps are given.
+
+    Raises:
+        ModelError: The class is not a workflow, or one about other entities, or the arguments are not JSON.
+    """
+    schema = schema_of_workflow(cls)
+    if not issubclass(key.model, schema.model):
+        raise ModelError(
+            f"the workflow {schema.name!r} is about {schema.model.__name__}, and {key} is none; declare one about "
+            f"{key.model.__name__}"
+        )
+    return Work(kind=schema.kind, row_key=key.row_key, arguments=_to_json(arguments, f"the workflow {schema.name!r}"))
+
+
+def _to_json(arguments: Any, what: str) -> str:
+    try:
+        return msgspec.json.encode(arguments).decode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ModelError(f"the arguments of {what} are refused: they are not a value of JSON: {error}") from None
+
+
+# Running
+
+
+@attrs.frozen
+class _Run:
+    """
+    A workflow that was started.
+
+    Args:
+        cls: Its class.
+        table: The table of its entity.
+        decision: The decision row.
+        number: Which work of the decision it is.
+    """
+
+    cls: type[Workflow[Any]]
+    table: str
+    decision: Decision
+    number: int
+
+    async def step(self, name: str, arguments: Any, database: Any) -> Any:
+        """Run a step, and return the arguments of the next. Raises StepFailed."""
+        schema, work = self.cls.__workflow__, self.decision.works[self.number]
+        identity = f"{self.decision.token} {self.number} {name}".encode()
+        token = urlsafe_b64encode(hashlib.sha256(identity).digest()[:9]).decode()
+        key: Key[Any] = Key(schema.model, self.table, self.decision.partition_key, work.row_key)
+        try:
+            function: Callable[[Any], Awaitable[Any]] = getattr(self.cls(key, token, arguments), name)
+            result = await function(database)
+            return arguments if result is None else msgspec.json.decode(_to_json(result, f"the step {name!r}"))
+        except Exception as error:
+            problem = f"the step {name!r} of the workflow {schema.name!r}, version {schema.version}, for {key}"
+            raise StepFailed(f"{problem}: {type(error).__name__}: {error}") from error
+
+
+async def run_workflows(
+    db: Connection, database: Any, table: str, classes: Mapping[str, type[Workflow[Any]]], decision: Decision
+) -> Decision | None:
+    """
+    Run the workflows that a transaction has started, from the step that each has reached.
+
+    Args:
+        db: Where the decision row is.
+        database: What the steps are given.
+        table: The table of the decision row.
+        classes: The workflows by what stands for their kind.
+        decision: What the decision row says.
+
+    Returns:
+        What the decision row says now; None if somebody else has deleted it meanwhile.
+
+    Raises:
+        StepFailed: A step has raised an error.
+        NotSupported: A workflow has reached a step that this program does not know.
+        LimitExceeded: The arguments that a step has returned are too large.
+        TableOrmError: The store refused it, or did not answer.
+    """
+    found: Decision | None = decision
+    for number, work in enumerate(decision.works):
+        cls = classes.get(work.kind)
+        while found is not None and cls is not None and work.arguments is not None:
+            steps = cls.__workflow__.steps
+            name, arguments = found.progress.get(number, (steps[0], msgspec.json.decode(work.arguments)))
+            if name is None:
+                break
+            if name not in steps:
+                raise NotSupported(
+                    f"{cls.__name__}, the {work.kind!r}, has no step {name!r}; leave it to a program that has it, and "
+                    "give another version to a workflow with other steps"
+                )
+            arguments = await _Run(cls, table, found, number).step(name, arguments, database)
+            following = next(iter(steps[steps.index(name) + 1 :]), None)
+            found = await _note_progress(db, table, found, {**found.progress, number: (following, arguments)})
+    return found
+
+
+async def _note_progress(
+    db: Connection, table: str, decision: Decision, progress: Mapping[int, tuple[str | None, Any]]
+) -> Decision | None:
+    """Write how far workflows got, unless somebody else has got on; return what the decision row says now."""
+    row = attrs.evolve(decision, progress=progress).progress_row()
+    store, _ = db.sending("merge", DECISION_KIND)
+    try:
+        etag = await store.write(table, Operation(Verb.MERGE, row, decision.etag))
+    except Fault as fault:
+        if fault.code not in _CHANGED:
+            raise translate(fault, f"progress of the decision row {decision.token}", table) from fault
+        return await read_decision(db, table, decision.partition_key, decision.token)
+    return attrs.evolve(decision, progress=progress, etag=etag)
+
+
+_CHANGED = frozenset({Code.CONDITION_NOT_SATISFIED, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND})

@@ -1,0 +1,196 @@
+"""
+Audits of eventual indexes: entries in other partitions and tables, and decision rows that were left.
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tableorm import Damage, Database, Entity, Mapped, connect
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.decision import settle_decision
+from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.testing.contract.base import everything
+from tests.faults import FaultyBackend, FaultyStore
+from tests.outbox.staff import Person, committed_decisions, extra_entries, wrong_entries
+
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    try:
+        async with connect("local::memory:") as db:
+            await db.create_tables(Person)
+            await db.insert(Person(team="red", id=1, name="Ann", city="Oslo"))
+            await db.insert(Person(team="red", id=2, name="", city=None))
+            await db.insert(Person(team="blue", id=1, name="Bo", city="Oslo"))
+            yield db
+    finally:
+        CLOCK.reset()
+
+
+ENTRY = {"PartitionKey": "city_Oslo", "RowKey": "at_red_001"}
+ANN = {"PartitionKey": "red", "RowKey": "person_001"}
+ORPHAN = {**ENTRY, "RowKey": "at_red_009", "EntityType": "Person#by_city"}
+
+
+async def send(db: Database, table: str, verb: Verb, row: Row) -> None:
+    await db.store.write(table, Operation(verb, row, None if verb is Verb.INSERT else "*"))
+
+
+async def test_what_is_right(db: Database) -> None:
+    """Entities and entries of both tables are checked, and nothing is found."""
+    report = await db.audit(Person)
+
+    assert (report.entities, report.derived_rows, report.found) == (3, 4, 0) and report.clean
+
+
+DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
+    "an entry is missing": ("Cities", Verb.DELETE, ENTRY, Damage.MISSING),
+    "an entry is old": ("Cities", Verb.MERGE, {**ENTRY, "name": "Anna"}, Damage.STALE),
+    "an entry has no entity": (
+        "Cities",
+        Verb.INSERT,
+        {**ORPHAN, "_of": '["red","person_009"]', "_v": "x"},
+        Damage.ORPHAN,
+    ),
+    "an entry is in a wrong place": (
+        "Cities",
+        Verb.INSERT,
+        {**ORPHAN, "_of": '["red","person_001"]', "_v": "x"},
+        Damage.ORPHAN,
+    ),
+    "an entity was changed by others": ("People", Verb.MERGE, {**ANN, "city": "Rome"}, Damage.MISSING),
+    "an entity lost its manifest": ("People", Verb.MERGE, {**ANN, "_ix": "{}"}, Damage.MANIFEST),
+    "an entity was deleted by others": ("People", Verb.DELETE, ANN, Damage.ORPHAN),
+    "an entry names nobody": ("Cities", Verb.INSERT, {**ORPHAN, "_of": "person_009"}, Damage.FOREIGN),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+async def test_damage(db: Database, what: str) -> None:
+    """It is found, repaired and then gone; only what names no entity is left."""
+    table, verb, row, damage = DAMAGES[what]
+    await send(db, table, verb, row)
+    found = await db.audit(Person)
+    assert damage in {each.damage for each in found.findings} and not found.clean
+    assert {each.model for each in found.findings} == {"Person"}
+
+    repaired = await db.audit(Person, repair=True)
+    assert repaired.counts == found.counts
+    assert repaired.clean == (damage is not Damage.FOREIGN)
+    again = await db.audit(Person)
+    assert again.found == (damage is Damage.FOREIGN)
+    assert await wrong_entries(db.store) == []
+    assert await committed_decisions(db.store) == []
+    assert damage is Damage.FOREIGN or await extra_entries(db.store) == set()
+
+
+async def test_a_row_in_the_place_of_an_entry(db: Database) -> None:
+    """A row of another kind is reported, and never touched."""
+    await send(db, "Cities", Verb.REPLACE, {**ENTRY, "EntityType": "Place"})
+    report = await db.audit(Person, repair=True)
+
+    (finding,) = report.findings
+    assert (finding.damage, finding.repaired) == (Damage.BLOCKED, False)
+    assert "a row of kind 'Place' is at ('city_Oslo', 'at_red_001') of table Cities" in finding.problem
+
+
+async def begin(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change an entity, and die after the commit."""
+
+    async def die(*_: Any) -> None:
+        raise RuntimeError("dead")
+
+    ann = await db.get(Person, team="red", id=1)
+    ann.city = "Rome"
+    with monkeypatch.context() as patch:
+        patch.setattr(type(Person.__schema__.derived["by_city"]), "reconcile", die)
+        await db.save(ann)
+
+
+async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a decision row names is being made right, until that takes too long."""
+    await begin(db, monkeypatch)
+    assert (await db.audit(Person, repair=True)).found == 0
+    assert len(await committed_decisions(db.store)) == 1
+
+    CLOCK.advance(2 * HOUR)
+    report = await db.audit(Person)
+    assert [each.damage for each in report.findings] == [Damage.UNFINISHED]
+    assert "a change of Person was committed 2 hours ago, and nobody has made" in report.findings[0].problem
+    assert len(await committed_decisions(db.store)) == 1
+
+    assert (await db.audit(Person, repair=True)).clean
+    assert await committed_decisions(db.store) == []
+    assert await wrong_entries(db.store) == []
+    assert (await db.audit(Person)).found == 0
+
+
+async def test_unfinished_work_that_fails(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why a repair fails is said, and the decision row stays."""
+    await begin(db, monkeypatch)
+    await send(db, "Cities", Verb.INSERT, {**ENTRY, "PartitionKey": "city_Rome", "EntityType": "Place"})
+    CLOCK.advance(2 * HOUR)
+    report = await db.audit(Person, repair=True)
+
+    refused = [each.refused for each in report.findings if each.damage is Damage.UNFINISHED]
+    assert "EntityExists: Person.by_city: the entry of" in str(refused)
+    assert len(await committed_decisions(db.store)) == 1
+
+
+async def test_void_decision_rows_go_after_a_day(db: Database) -> None:
+    """Then no late request of their change can arrive any more."""
+    await settle_decision(connection_of(db), "People", "red", "token_of_nobody")
+
+    async def voids() -> int:
+        return len([row for row in await everything(db.store, "People") if row.get("State") == "void"])
+
+    CLOCK.advance(23 * HOUR)
+    assert (await db.audit(Person, repair=True)).found == 0
+    assert await voids() == 1
+    CLOCK.advance(2 * HOUR)
+    assert (await db.audit(Person)).found == 0
+    assert await voids() == 1
+    assert (await db.audit(Person, repair=True)).found == 0
+    assert await voids() == 0
+
+
+async def test_an_index_that_is_built(db: Database) -> None:
+    """Entities that were there before the index get their entries, more than fit into a transaction too."""
+    for number in range(130):
+        row = {
+            "PartitionKey": "old",
+            "RowKey": f"person_{number:03d}",
+            "EntityType": "Person",
+            "name": "",
+            "city": "Bonn",
+        }
+        await send(db, "People", Verb.INSERT, row)
+    report = await db.build_index(Person.by_city)
+
+    assert report.complete and report.built == 130
+    assert await wrong_entries(db.store) == []
+    assert await extra_entries(db.store) == set()
+    assert await committed_decisions(db.store) == []
+
+
+class Older(Entity, table="People", partition_key="{team}", row_key="person_{id:03d}", kind="Person", tracked=True):
+    team: Mapped[str]
+    id: Mapped[int]
+
+
+async def test_an_index_that_is_not_declared_any_more(db: Database) -> None:
+    """Its entries are found by the manifests, and deleted, in whichever table they are."""
+    backend = FaultyBackend()
+    backend.tables = FaultyStore(db.store)
+    async with Database(backend) as older:
+        report = await older.audit(Older)
+        assert {each.damage for each in report.findings} == {Damage.UNDECLARED, Damage.ORPHAN}
+        assert (await older.audit(Older, repair=True)).clean
+        assert (await older.audit(Older)).found == 0
+    assert [row["RowKey"] for row in await everything(db.store, "Cities")] == []

@@ -1,0 +1,312 @@
+"""
+What a server is made of: data, addresses, accounts, limits, rules of CORS and metrics.
+"""
+
+import base64
+import os
+import sys
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+
+from tableorm.protocol.codes import Code, Fault
+from tableorm_local.server import DEVELOPMENT_KEY, Account, serve
+from tableorm_local.server.front import limits
+from tableorm_local.server.front.metrics import Metrics, drop_process, share_metrics
+from tableorm_local.server.front.prometheus import PrometheusMetrics
+from tableorm_local.server.security.accounts import Accounts, is_loopback, network_of, read_keys
+from tableorm_local.server.security.browsers import check_browser, names_this_machine
+from tableorm_local.server.security.cors import CorsRule, answer_preflight, headers_of
+from tableorm_local.server.serving import bind, data_files
+
+KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
+
+
+def test_the_data_of_accounts(tmp_path: Path) -> None:
+    """A folder has a file for each account, a file is that of a single one, and no name or `:memory:` is memory."""
+    file = tmp_path / "data.tables"
+    assert data_files(None, ["a", "b"]) == data_files(":memory:", ["a", "b"]) == {"a": None, "b": None}
+    assert data_files(file, ["a"]) == data_files(str(file), ["a"]) == {"a": file}
+    assert data_files(tmp_path, ["a"]) == {"a": tmp_path / "a.tables"}
+    assert data_files(tmp_path, ["a", "b"]) == {"a": tmp_path / "a.tables", "b": tmp_path / "b.tables"}
+    with pytest.raises(ValueError, match="is not a folder, and there are 2 accounts"):
+        data_files(file, ["a", "b"])
+    with pytest.raises(ValueError, match="the data has no name"):
+        data_files("", ["a"])
+    with pytest.raises(ValueError, match="is a URL; give what follows 'local:'"):
+        data_files("local:data.tables", ["a"])
+
+
+def test_the_urls_of_a_server() -> None:
+    """Before it runs the URLs have the port that was asked for; an address of IPv6 stands in brackets."""
+    accounts = [Account(name=name, keys=KEYS[:1]) for name in ("first", "second")]
+    server = serve(None, host="::1", port=5, accounts=accounts)
+
+    assert (server.port, server.url) == (5, "http://[::1]:5/first")
+    assert server.urls == ["http://[::1]:5/first", "http://[::1]:5/second"]
+    assert serve(None).url == "http://127.0.0.1:10002/devstoreaccount1"
+    server.replace_certificate("none", None)  # there is none to replace
+    with pytest.raises(ValueError, match="a private key alone is not enough"):
+        serve(None, cert_key="key.pem")
+
+
+def test_keys_are_replaced_together_or_not() -> None:
+    """If one of several accounts does not exist, or has a key that cannot be used, none is changed."""
+    accounts = Accounts([Account(name=name, keys=KEYS[:1]) for name in ("first", "second")])
+    mistakes: list[dict[str, list[str]]] = [
+        {"first": KEYS[1:], "third": KEYS[:1]},
+        {"first": KEYS[1:], "second": ["?"]},
+        {"first": []},
+    ]
+    for wrong in mistakes:
+        with pytest.raises(ValueError):  # noqa: PT011 - each for another reason
+            accounts.replace_keys(wrong)
+        assert [accounts.keys(name) for name in accounts.names] == [(bytes(64),)] * 2
+    accounts.replace_keys({"second": KEYS[1:]})
+    assert [len(accounts.keys(name)) for name in ("first", "second")] == [1, 2]
+    assert not accounts.any_public
+    accounts.replace_keys({"second": [KEYS[0], DEVELOPMENT_KEY]})
+    assert [accounts.is_public(name) for name in ("first", "second")] == [False, True]
+    assert accounts.any_public
+
+
+def test_accounts_by_name() -> None:
+    """An account is found by its name, and its secondary location by the name with an ending."""
+    accounts = Accounts([Account(name="first", keys=KEYS[:1])])
+    found = [
+        accounts.find(name) for name in ("first", "first-secondary", "second", "second-secondary", "", "-secondary")
+    ]
+
+    assert found == [("first", False), ("first", True), None, None, None, None]
+    with pytest.raises(ValueError, match="a server needs an account"):
+        Accounts([])
+    with pytest.raises(ValueError, match="two accounts have one name: first, first"):
+        Accounts([Account(name="first", keys=KEYS[:1])] * 2)
+    assert "AAAA" not in repr(Account(name="first", keys=KEYS[:1]))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("# {0}\n\n", 0),
+        ("{0}\n", 1),
+        (" {0} \n# {2}\n\n{1}", 2),
+        ("{0}\n{1}\n{2}", 3),
+        ("?", 1),
+        ("\udcff", 0),
+    ],
+)
+def test_files_of_keys(tmp_path: Path, text: str, count: int) -> None:
+    """A key stands in a line; blank lines and remarks do not count; the problem names the file, and shows no key."""
+    path = tmp_path / "keys"
+    path.write_bytes(text.format(*KEYS).encode("utf-8", "surrogateescape"))
+    if count in (1, 2) and text != "?":
+        assert read_keys(path) == tuple(KEYS[:count])
+        return
+    with pytest.raises(ValueError, match=f"^{path}: ") as caught:
+        read_keys(path)
+    assert not any(key in str(caught.value) for key in KEYS)
+
+
+@pytest.mark.parametrize(
+    ("host", "is_here"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("[::1]", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("example.org", False),
+        ("", False),
+    ],
+)
+def test_addresses_of_this_machine(host: str, is_here: bool) -> None:
+    """Only loopback addresses are out of reach of other machines; a header may have a port, and a dot at its end."""
+    assert is_loopback(host) is is_here
+    if host != "::1":
+        assert names_this_machine(host) is is_here
+        assert names_this_machine(f"{host}:1") is is_here
+    assert names_this_machine("a.LOCALHOST.:1")
+    assert not names_this_machine("localhost.example.org")
+    assert not names_this_machine("example.org@localhost")
+
+
+def test_networks() -> None:
+    """An address of IPv4 is its own; one of IPv6 is that of its first half."""
+    assert network_of("10.0.0.1") == "10.0.0.1"
+    assert network_of("::ffff:10.0.0.1") == "10.0.0.1"
+    assert network_of("2001:db8:1:2:3:4:5:6") == "2001:db8:1:2::/64"
+    assert network_of("fe80::1%eth0") == "fe80::/64"
+    assert network_of("") == ""
+
+
+@pytest.mark.parametrize(
+    ("headers", "allowed", "said"),
+    [
+        ({}, False, None),
+        ({"Origin": "http://localhost:1"}, False, None),
+        ({"Origin": "HTTP://LOCALHOST:1"}, False, None),
+        ({"Origin": "https://localhost:1"}, False, "need a rule of CORS"),
+        ({"Origin": "http://localhost:2"}, False, "need a rule of CORS"),
+        ({"Origin": "https://a.example"}, False, "need a rule of CORS (got 'https://a.example')"),
+        ({"Origin": "https://a.example"}, True, None),
+        ({"Sec-Fetch-Site": "same-origin"}, False, None),
+        ({"Sec-Fetch-Site": " Cross-Site"}, False, "need a rule of CORS (got 'another site')"),
+        ({"Sec-Fetch-Site": "cross-site"}, True, None),
+        ({"Host": "a.example"}, True, "names of this machine alone, such as 127.0.0.1 and localhost (got 'a.example')"),
+        ({"Host": ""}, True, "names of this machine alone"),
+    ],
+)
+def test_pages_of_other_origins(headers: dict[str, str], allowed: bool, said: str | None) -> None:
+    """A request is refused if its host is no name of this machine, or if a page of another origin sends it."""
+    given = {"Host": "localhost:1"} | headers
+    if said is None:
+        check_browser("acc", "http", given, allowed=allowed)
+        return
+    with pytest.raises(Fault) as caught:
+        check_browser("acc", "http", given, allowed=allowed)
+    assert caught.value.code == Code.AUTHORIZATION_FAILURE
+    assert "The key of the account acc is published" in caught.value.message
+    assert said in caught.value.message
+
+
+def rule(
+    origins: str = "https://a.example", methods: str = "GET", headers: str = "", exposed: str = "", max_age: int = 5
+) -> CorsRule:
+    texts = (tuple(filter(None, each.split(","))) for each in (origins, methods, headers, exposed))
+    names = dict(zip(("origins", "methods", "headers", "exposed"), texts, strict=True))
+    return CorsRule(**names, max_age=max_age)
+
+
+def test_the_first_rule_that_allows_counts() -> None:
+    """The rules are tried in order, by origin, method and every header; their ages and headers are their own."""
+    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
+    rules = [
+        rule("https://b.example", "PUT", max_age=1),
+        rule(methods="GET,POST", max_age=2),
+        rule(methods="PUT", headers="x-a", max_age=3),
+        rule(methods="PUT", headers="x-a,X-B*", exposed="x-c,x-d", max_age=4),
+        rule("*", "PUT", "*", max_age=5),
+    ]
+    ages = {
+        names: answer_preflight(rules, asked | {"Access-Control-Request-Headers": names}).headers
+        for names in ("", "X-A", "x-a, x-bc", "x-b", " x-a,,x-e ")
+    }
+
+    assert [given["Access-Control-Max-Age"] for given in ages.values()] == ["3", "3", "4", "4", "5"]
+    assert [given.get("Access-Control-Allow-Headers") for given in ages.values()] == [None, *list(ages)[1:]]
+    assert [given.get("Vary") for given in ages.values()] == ["Origin"] * 4 + [None]
+    assert headers_of(rules[3:], "https://a.example", "PUT") == {
+        "Access-Control-Allow-Origin": "https://a.example",
+        "Access-Control-Allow-Credentials": "true",
+        "Access-Control-Expose-Headers": "x-c,x-d",
+        "Vary": "Origin",
+    }
+    assert headers_of(rules, "https://c.example", "PUT") == {"Access-Control-Allow-Origin": "*"}
+    assert headers_of(rules, "https://c.example", "GET") == {}
+    with pytest.raises(Fault, match=r"has 4 rules; none allows PUT from 'https://a\.example'") as caught:
+        answer_preflight(rules[:4], asked | {"Access-Control-Request-Headers": "x-e"})
+    assert caught.value.code == Code.CORS_PREFLIGHT_FAILURE
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "https://a.example"},
+        {"Access-Control-Request-Method": "GET"},
+        {"Origin": "https://ä.example", "Access-Control-Request-Method": "GET"},
+        {"Origin": "https://a.example", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "ä"},
+    ],
+)
+def test_preflights_that_are_none(headers: dict[str, str]) -> None:
+    """A preflight has an origin and a method, and can be sent back."""
+    with pytest.raises(Fault, match="needs the headers Origin and Access-Control-Request-Method") as caught:
+        answer_preflight([rule("*", "GET", "*")], headers)
+    assert caught.value.code == Code.INVALID_HEADER_VALUE
+
+
+def test_metrics_are_shared_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that are started meanwhile find the folder; afterwards there is the one of before, or none."""
+    name = "PROMETHEUS_MULTIPROC_DIR"
+    for before in (None, "before"):
+        if before is not None:
+            monkeypatch.setenv(name, before)
+        with share_metrics(tmp_path):
+            assert os.environ[name] == str(tmp_path)
+        assert os.environ.get(name) == before
+
+
+def test_gauges_of_a_process_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are dropped, and what it counted stays; without prometheus_client there is nothing to drop."""
+    gauge, counter = tmp_path / "gauge_livesum_5.db", tmp_path / "counter_5.db"
+    for each in (gauge, counter):
+        each.write_bytes(b"")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "prometheus_client", None)
+        drop_process(tmp_path, 5)
+    assert gauge.exists()
+    drop_process(tmp_path, 6)
+    assert gauge.exists()
+    drop_process(tmp_path, 5)
+    assert (gauge.exists(), counter.exists()) == (False, True)
+
+
+def test_what_is_counted() -> None:
+    """Requests by operation and status, their seconds, bytes in both directions, refusals, and gauges."""
+    metrics = PrometheusMetrics()
+    metrics.count_request("Get", 200, seconds=0.002, received=0, sent=10)
+    metrics.count_request("Get", 200, seconds=0.02, received=3, sent=0)
+    metrics.count_request("Get", 404, seconds=7.0, received=4, sent=5)
+    metrics.count_refusal("request")
+    metrics.set_gauges(connections=1, requests_at_work=2, buffered_bytes=3, waiting_bytes=4)
+    lines = metrics.render().decode().splitlines()
+
+    for line in (
+        'tableorm_requests_total{operation="Get",status="200"} 2.0',
+        'tableorm_requests_total{operation="Get",status="404"} 1.0',
+        'tableorm_request_seconds_count{operation="Get"} 3.0',
+        'tableorm_request_seconds_bucket{le="0.001",operation="Get"} 0.0',
+        'tableorm_request_seconds_bucket{le="0.0025",operation="Get"} 1.0',
+        'tableorm_request_seconds_bucket{le="0.025",operation="Get"} 2.0',
+        'tableorm_request_seconds_bucket{le="5.0",operation="Get"} 2.0',
+        'tableorm_body_bytes_total{direction="received"} 7.0',
+        'tableorm_body_bytes_total{direction="sent"} 15.0',
+        'tableorm_refused_total{what="connection"} 0.0',
+        'tableorm_refused_total{what="request"} 1.0',
+        "tableorm_connections 1.0",
+        "tableorm_requests_at_work 2.0",
+        "tableorm_buffered_bytes 3.0",
+        "tableorm_waiting_bytes 4.0",
+    ):
+        assert line in lines
+    assert Metrics().render() is None
+    bounds = [line for line in lines if line.startswith("tableorm_request_seconds_bucket")]
+    found = [bound.partition('le="')[2].partition('"')[0] for bound in bounds]
+    assert " ".join(found) == "0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1.0 2.5 5.0 +Inf"
+
+
+def test_a_process_without_a_limit_of_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a process may have any number of files open, connections are bounded by their own limit alone."""
+    resource = pytest.importorskip("resource", reason="capability: Windows has no such limit")
+    monkeypatch.setattr(resource, "getrlimit", Mock(return_value=(resource.RLIM_INFINITY, 1024)))
+    assert limits.fit_descriptors(limits.Limits()) == limits.Limits()
+    monkeypatch.setattr(resource, "getrlimit", Mock(return_value=(1024, resource.RLIM_INFINITY)))
+    assert limits.fit_descriptors(limits.Limits()).connections < 1024
+
+
+def test_a_port_is_shared_only_if_that_is_asked_for() -> None:
+    """Two servers may listen at one address if both say so; otherwise the second one is refused."""
+    first = bind("127.0.0.1", 0, share=True)
+    port = first.getsockname()[1]
+    second = bind("127.0.0.1", port, share=True)
+    for each in (first, second):
+        each.listen()
+    with pytest.raises(OSError, match="in use"):
+        bind("127.0.0.1", port, share=False)
+    for each in (first, second):
+        each.close()

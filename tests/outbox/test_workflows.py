@@ -1,0 +1,401 @@
+"""
+Workflows: when they run, what their steps are given, and what faults leave of them.
+"""
+
+import asyncio
+import datetime as dt
+import itertools
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    Entity,
+    Index,
+    LimitExceeded,
+    Mapped,
+    ModelError,
+    NotSupported,
+    TableOrmError,
+    TransactionFailed,
+    Workflow,
+    connect,
+    field,
+    workflow,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.outbox import worker as worker_module
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.overview import Pending, find_pending, ring_again
+from tableorm.outbox.worker import Outcome
+from tableorm.protocol.codes import Fault
+from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.testing import MemoryStore
+from tableorm.testing.contract.base import everything
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.torture import every, seeds
+
+HOUR = dt.timedelta(hours=1)
+
+
+class Order(Entity, table="Shop", partition_key="{customer}", row_key="order_{id:03d}"):
+    customer: Mapped[str]
+    id: Mapped[int]
+    state: Mapped[str] = field(default="new")
+
+
+class Parcel(Entity, table="Shop", partition_key="{customer}", row_key="parcel_{token}"):
+    customer: Mapped[str]
+    token: Mapped[str]
+
+
+class Gift(Entity, table="Gifts", partition_key="{customer}", row_key="gift_{id:03d}"):
+    customer: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str] = field(default="Rome")
+
+    by_city = Index(partition_key="city_{city}", row_key="in_{customer}_{id:03d}", consistency="eventual")
+
+
+RUNS: list[tuple[str, Any]] = []
+
+
+@workflow("ship", version=2)
+class Ship(Workflow[Order]):
+    async def pack(self, db: Database) -> dict[str, Any]:
+        RUNS.append(("pack", self.arguments))
+        await db.upsert(Parcel(customer=self.key.partition_key, token=self.token))
+        return {**self.arguments, "parcel": self.token}
+
+    async def send(self, db: Database) -> None:
+        RUNS.append(("send", self.arguments))
+        order = await db.get(self.key)
+        if order.state != "sent":
+            order.state = "sent"
+            await db.save(order)
+
+
+@workflow("wrap")
+class Wrap(Workflow[Gift]):
+    async def wrap(self, db: Database) -> None:
+        RUNS.append(("wrap", (self.key.row_key, self.arguments)))
+
+
+@workflow("fail")
+class Fail(Workflow[Order]):
+    async def work(self, db: Database) -> None:
+        raise NotSupported("not on this machine")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    RUNS.clear()
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY"):
+        monkeypatch.setattr(worker_module, name, 0)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Order, Gift)
+        yield db
+
+
+async def pending(db: Database, table: str = "Shop") -> list[Pending]:
+    return [each async for each in find_pending(connection_of(db), table)]
+
+
+async def test_a_workflow_runs_after_the_commit(db: Database) -> None:
+    """Its steps run in order, with the arguments and what earlier steps returned; then nothing is left."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Ship, order, {"express": True})
+    async with db.worker(Ship) as worker:
+        await worker.drain()
+
+    (parcel,) = await db.select(Parcel).where(Parcel.customer == "ann").all()
+    assert [("pack", {"express": True}), ("send", {"express": True, "parcel": parcel.token})] == RUNS
+    assert (await db.get(Order, customer="ann", id=7)).state == "sent"
+    assert await pending(db) == []
+    assert worker.counts == Counter({Outcome.DONE: 1})
+
+
+async def test_a_workflow_without_a_commit(db: Database) -> None:
+    """If the block fails, or the transaction is refused, nothing runs."""
+    await db.insert(Order(customer="ann", id=7))
+    order, other = Order(customer="ann", id=7), Order(customer="bob", id=7)
+    with pytest.raises(TransactionFailed):
+        async with db.transaction() as tx:
+            tx.insert(order)
+            tx.start(Ship, order)
+    with pytest.raises(RuntimeError):
+        async with db.transaction() as tx:
+            tx.insert(other)
+            tx.start(Ship, other)
+            raise RuntimeError
+    async with db.worker(Ship) as worker:
+        await worker.drain()
+
+    assert RUNS == [] and worker.counts == Counter()
+
+
+async def test_several_workflows_and_an_index(db: Database) -> None:
+    """They share one decision row with what a deferred declaration leaves to do; each has its own progress."""
+    gifts = [Gift(customer="ann", id=number) for number in range(2)]
+    async with db.transaction() as tx:
+        for gift in gifts:
+            tx.insert(gift)
+            tx.start(Wrap, gift, gift.id)
+        gifts[0].city = "Oslo"
+        tx.save(gifts[0])
+        tx.start(Wrap, gifts[0], "again")
+    (left,) = await pending(db, "Gifts")
+    async with db.worker(Wrap, Gift) as worker:
+        await worker.drain()
+
+    assert [work.kind for work in left.decision.works].count("workflow wrap:1") == 3
+    assert sorted(RUNS, key=str) == [
+        ("wrap", ("gift_000", "again")),
+        ("wrap", ("gift_000", 0)),
+        ("wrap", ("gift_001", 1)),
+    ]
+    assert len(await db.select(Gift.by_city).where(Gift.city == "Oslo").all()) == 1
+
+
+async def test_unknown_workflows_are_left_to_others(db: Database) -> None:
+    """A worker without the workflow, or with another version of it, leaves it to others."""
+
+    @workflow("ship", version=3)
+    class Newer(Workflow[Order]):
+        async def pack(self, db: Database) -> None: ...
+
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Ship, order, {})
+    async with db.worker(Newer, Order) as worker:
+        await worker.drain()
+
+    assert worker.counts == Counter({Outcome.LEFT: 1})
+    assert len(await pending(db)) == 1
+
+
+async def test_a_step_that_is_unknown(db: Database) -> None:
+    """A workflow that has reached a step which the class does not have is left to others."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Ship, order, {})
+    (left,) = await pending(db)
+    row = {**left.decision.progress_row(), "Progress": '[{"work":0,"step":"weigh","arguments":1}]'}
+    await db.store.write("Shop", Operation(Verb.MERGE, row, "*"))
+    async with db.worker(Ship) as worker:
+        await worker.drain()
+
+    assert worker.counts == Counter({Outcome.LEFT: 1}) and RUNS == []
+
+
+async def test_a_step_that_fails(db: Database) -> None:
+    """After the last try the decision row says which step of which workflow failed; also if it raises NotSupported."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Fail, order)
+    async with db.worker(Fail, tries=2) as worker:
+        await worker.drain()
+
+    (left,) = await pending(db)
+    assert left.decision.error == (
+        "StepFailed: the step 'work' of the workflow 'fail', version 1, for Order ('ann', 'order_007') in table Shop: "
+        "NotSupported: not on this machine"
+    )
+    assert worker.counts == Counter({Outcome.FAILED: 1, Outcome.DROPPED: 1})
+
+
+async def test_two_workers_on_one_workflow(db: Database) -> None:
+    """A step that two workers run at once is noted once; the second goes on from what the first has noted."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Ship, order, {})
+    (left,) = await pending(db)
+    await outbox_queues(connection_of(db)).clear(OUTBOX)
+    await ring_again(connection_of(db), left)
+    await ring_again(connection_of(db), left)
+    async with db.worker(Ship) as worker:
+        await worker.drain()
+
+    assert await pending(db) == []
+    assert (await db.get(Order, customer="ann", id=7)).state == "sent"
+    assert len(await db.select(Parcel).where(Parcel.customer == "ann").all()) == 1
+    assert worker.counts[Outcome.DONE] >= 1
+
+
+async def test_workflows_that_cannot_start(db: Database) -> None:
+    """Entities that the transaction does not write, other models, and arguments that are not JSON are refused."""
+    order, other = Order(customer="ann", id=7), Order(customer="ann", id=8)
+    with pytest.raises(NotSupported, match="which this transaction does not write"):
+        async with db.transaction() as tx:
+            tx.insert(order)
+            tx.start(Ship, other)
+    with pytest.raises(ModelError, match="about Gift"):
+        async with db.transaction() as tx:
+            tx.insert(order)
+            tx.start(cast("Any", Wrap), order)
+    with pytest.raises(ModelError, match="not a value of JSON"):
+        async with db.transaction() as tx:
+            tx.insert(order)
+            tx.start(Ship, order, {"x": object()})
+    with pytest.raises(ModelError, match="is not a workflow"):
+        async with db.transaction() as tx:
+            tx.insert(order)
+            tx.start(Workflow, order)
+    with pytest.raises((LimitExceeded, TransactionFailed), match="bytes"):
+        async with db.transaction() as tx:
+            tx.insert(order)
+            tx.start(Ship, order, "x" * 40_000)
+    assert await db.select(Order).where(Order.customer == "ann").all() == []
+
+
+def test_classes_that_are_no_workflows() -> None:
+    """A workflow has a name, a version, a model, and asynchronous steps that take a database."""
+    with pytest.raises(ModelError, match="a letter first"):
+        workflow("1")
+    with pytest.raises(ModelError, match="version=0"):
+        workflow("x", version=0)
+    with pytest.raises(ModelError, match=r"derive Bare from Workflow\[Model\]"):
+
+        @workflow("x")
+        class Bare(Workflow):  # type: ignore[type-arg]  # pyright: ignore[reportMissingTypeArgument]
+            async def work(self, db: Database) -> None: ...
+
+    with pytest.raises(ModelError, match="has no step"):
+
+        @workflow("x")
+        class Empty(Workflow[Order]):
+            async def _work(self, db: Database) -> None: ...
+
+    with pytest.raises(ModelError, match=r"Plain\.work is refused as a step.*async def work\(self, db\)"):
+
+        @workflow("x")
+        class Plain(Workflow[Order]):
+            def work(self, db: Database) -> None: ...
+
+    with pytest.raises(ModelError, match=r"More\.work is refused as a step"):
+
+        @workflow("x")
+        class More(Workflow[Order]):
+            async def work(self, db: Database, more: int) -> None: ...
+
+
+@pytest.fixture
+def clock() -> Iterator[None]:
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+class Network:
+    """A database on a network that fails, where orders are shipped by workers that crash."""
+
+    def __init__(self) -> None:
+        self.tables = FaultyStore(MemoryStore())
+        backend = FaultyBackend()
+        backend.tables = self.tables
+        self.db = Database(backend, retry=QUICK)
+
+    async def insert(self, number: int) -> None:
+        """Insert an order and start to ship it; who asks for that gives up after an error."""
+        order = Order(customer="ann", id=number)
+        with suppress(TableOrmError, Fault):
+            async with self.db.transaction() as tx:
+                tx.insert(order)
+                tx.start(Ship, order, {})
+
+    async def work(self, turns: int, requests: int = 1_000_000) -> None:
+        """Let two workers work for some turns of the event loop, or until so many requests were sent, and crash."""
+        with suppress(InterruptedError):
+            async with self.db.worker(Ship, tries=99), self.db.worker(Ship, tries=99):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                    if len(self.tables.sent) >= requests:
+                        break
+                raise InterruptedError
+
+    async def recover(self) -> None:
+        """Let everything arrive that is under way, and work until nothing is left to do."""
+        self.tables.plan()
+        await self.tables.deliver()
+        for _ in range(50):
+            CLOCK.advance(HOUR)
+            await self.work(300)
+            if not await pending(self.db):
+                break
+
+    async def check(self) -> None:
+        """Every order that is there was sent, and has one parcel, no other has one, and nothing is left to do."""
+        rows = await everything(self.tables, "Shop")
+        orders = [row for row in rows if row["RowKey"].startswith("order_")]
+        assert {row["state"] for row in orders} <= {"sent"}
+        assert len([row for row in rows if row["RowKey"].startswith("parcel_")]) == len(orders)
+        assert {row["State"] for row in rows if "State" in row} <= {"void"}
+
+
+@seeds(12, 500)
+async def test_a_network_that_fails(seed: int, clock: None) -> None:
+    """Requests are lost, late or doubled, and workers crash: what has committed is shipped once, and nothing else."""
+    chance, network = random.Random(seed), Network()
+    async with network.db as db:
+        await db.create_tables(Order)
+        network.tables.fates = iter(lambda: chance.choice([*[Fate.FINE] * 6, *Fate]), None)
+        for number in range(4):
+            await network.insert(number)
+            with suppress(TableOrmError):
+                await network.work(chance.randint(0, 150))
+            if chance.random() < 0.5:
+                await network.tables.deliver()
+            CLOCK.advance(HOUR)
+        await network.recover()
+
+    await network.check()
+
+
+@pytest.mark.parametrize(("place", "fate"), every(7, itertools.product(range(24), [*Fate, None])))
+async def test_a_fault_at_each_request(place: int, fate: Fate | None, clock: None) -> None:
+    """One request meets a fault, or the worker crashes after it: what has committed is shipped, and nothing else."""
+    network = Network()
+    async with network.db as db:
+        await db.create_tables(Order)
+        network.tables.plan(*[Fate.FINE] * place, Fate.FINE if fate is None else fate)
+        await network.insert(1)
+        CLOCK.advance(HOUR)
+        with suppress(TableOrmError):
+            await network.work(300, place if fate is None else 1_000_000)
+        await network.recover()
+
+    await network.check()
+
+
+async def test_a_worker_that_may_not_run_a_step(db: Database) -> None:
+    """AccessDenied of a step is its failure, and does not leave the message to others."""
+
+    @workflow("denied")
+    class Denied(Workflow[Order]):
+        async def work(self, db: Database) -> None:
+            raise AccessDenied("no", None)
+
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Denied, order)
+    async with db.worker(Denied, tries=1) as worker:
+        await worker.drain()
+
+    assert worker.counts == Counter({Outcome.DROPPED: 1})
