@@ -252,12 +252,17 @@ def body_of(response: Any) -> bytes:
 def _describe(error: BaseException) -> str:
     """Describe an exception in one line; the text of a time-out is often empty."""
     inner = error.__cause__ if type(error) is ServiceRequestError else error
-    if isinstance(inner, aiohttp.ClientConnectorError) and not isinstance(inner, aiohttp.ClientSSLError):
+    if isinstance(inner, aiohttp.ClientSSLError):
+        where = f"{inner.host}:{inner.port} ({inner.strerror or inner.args[1]})"
+        return f"No TLS connection to {where}; check the server's certificate, or the https of the URL"
+    if isinstance(inner, aiohttp.ClientConnectorError):
         reason = os.strerror(inner.errno) if inner.errno and inner.errno > 0 else inner.strerror
         if isinstance(inner, aiohttp.ClientConnectorDNSError):
             return f"The host {inner.host!r} is not found ({reason}); check the URL and the network"
         return f"Nothing answers at {inner.host}:{inner.port} ({reason}); start the server, or check the URL"
     text = " ".join(without_named_secrets(str(error)).split())[:300].rstrip(".")
+    if isinstance(error, TimeoutError) and not text:
+        return "No answer came within the seconds of connect(timeout=)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

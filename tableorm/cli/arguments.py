@@ -19,11 +19,13 @@ from ..database.connect import GROUP, connect, find_backend
 from ..database.database import Database
 from ..errors import NotSupported
 from ..models.entity import Entity
+from ..stores import RetryPolicy
 
 __all__ = ["add_database", "add_models", "add_tables", "open_existing", "parse_count", "parse_table"]
 
 _URL = "TABLEORM_URL"
 _MODEL = re.compile(r"[\w.]+:[\w.]+")
+_RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
 _CREDENTIALS = {"key": "TABLEORM_KEY", "sas": "TABLEORM_SAS"}
 
 
@@ -79,7 +81,7 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
         if credential is not None:
             options["credential"] = await opened.enter_async_context(credential)
         try:
-            db = connect(args.url, prefix=args.prefix, **options)
+            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in _CREDENTIALS.items())
             raise NotSupported(f"{error} ({given})") from error

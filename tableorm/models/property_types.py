@@ -9,6 +9,7 @@ plain types inline and calls these functions for the others.
 import datetime as dt
 import enum
 import math
+import re
 import types
 import typing
 from base64 import b64decode, b64encode
@@ -98,8 +99,8 @@ class FieldInfo:
 
 
 def annotation_name(annotation: object) -> str:
-    """Return an annotation as a user would write it."""
-    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    """Return an annotation as a user would write it, without the modules of classes."""
+    return annotation.__name__ if isinstance(annotation, type) else re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(annotation))
 
 
 def split_optional(annotation: Any) -> tuple[Any, bool]:

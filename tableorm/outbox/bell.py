@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol, cast
 
 from ..connection.connection import Connection
-from ..connection.retry import RetryBudget
 from ..connection.translate import translate
 from ..protocol.codes import Code, Fault
-from ..stores import Capabilities, Message, Operation, QueueStore, Row, RowPage, RowQuery, TableStore
+from ..stores import Capabilities, Message, Operation, QueueStore, RetryBudget, Row, RowPage, RowQuery, TableStore
 from .table_queue import TableQueueStore
 
 __all__ = ["OUTBOX", "Ringing", "outbox_queues", "ring", "show", "silence"]

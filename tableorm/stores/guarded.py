@@ -302,6 +302,11 @@ class GuardedStore:
 
         return await self._run(check, lambda _: self._store.transact(table, operations))
 
+    async def token_table(self) -> str | None:
+        """Return the one table that the token is for; None for a token of the account, or one that nobody can read."""
+        table: str | None = getattr(await self._admit(await self._tokens.current()), "tn", None)
+        return table
+
     async def ping(self) -> None:
         """
         Send the store a small request that the token allows. A token for one table cannot list tables.

@@ -28,7 +28,7 @@ class RetryPolicy:
 
     Args:
         deadline: Seconds from the first attempt after which none is begun.
-        attempts: Attempts at most, the first included. A write whose reply was lost is counted from there.
+        attempts: Attempts at most, the first included. When the reply to a write is lost, the count begins anew.
         base: Seconds; see above.
         cap: Seconds that a pause takes at most, unless the service asks for more.
 

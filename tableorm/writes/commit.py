@@ -32,7 +32,7 @@ from ..models.write_tokens import new_token
 from ..outbox.decision import Decision
 from ..protocol.codes import Code, Fault
 from ..stores import Operation, Row, Verb
-from .deferred import announce
+from .deferred import announce, check_places
 from .maintainer import Fill
 from .move import move_changes
 from .plan import PLAIN, Change, DecisionEffect, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
@@ -234,7 +234,7 @@ async def commit(
             derived = _derive_again(derived, [*writes, *companions])
             continue
         plan = derived_plan(derived, found)
-        deferral = await announce(db, plan, derived.deferred) if derived.deferred else None
+        deferral = await announce(db, plan, derived) if derived.deferred else None
         try:
             await execute(db, plan, options)
         except Fault as fault:
@@ -306,6 +306,11 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
             raise refused_before_sending(effect.origin, error, transaction=derived.transaction) from error
+    for each in derived.deferred if boundary.narrows else ():
+        try:
+            check_places(boundary, each)
+        except TableOrmError as error:
+            raise refused_before_sending(each.origin, error, transaction=derived.transaction) from error
 
 
 def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:

@@ -12,10 +12,11 @@ from logging import getLogger
 
 import attrs
 
+from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
-from ..errors import NotSupported, TableOrmError
-from ..models.manifest import ManifestEntry
+from ..errors import AccessDenied, ModelError, NotSupported, TableOrmError
+from ..models.manifest import ManifestEntry, PlacedEntry
 from ..models.schema import Schema
 from ..outbox.bell import ring, show, silence
 from ..outbox.decision import Decision, Work, delete_decision
@@ -24,9 +25,9 @@ from ..protocol.codes import Code, Fault
 from ..stores import Message, Row
 from .maintainer import Maintainer, RowKeys, deferred_rules
 from .plan import Mode, WritePlan
-from .stages.derive import DeferredWork
+from .stages.derive import DeferredWork, Derived, refused_before_sending
 
-__all__ = ["Deferral", "announce", "carry_out", "doorbell_for", "schemas_by_kind"]
+__all__ = ["Deferral", "announce", "carry_out", "check_places", "doorbell_for", "schemas_by_kind"]
 
 _LOG = getLogger("tableorm.outbox")
 
@@ -88,18 +89,57 @@ class Deferral:
             await silence(self.db, self.message)
 
 
-async def announce(db: Connection, plan: WritePlan, deferred: Sequence[DeferredWork]) -> Deferral | None:
+async def announce(db: Connection, plan: WritePlan, derived: Derived) -> Deferral | None:
     """
     Ring for workers before a transaction is sent that leaves something to do; return None if it leaves nothing.
 
     Raises:
+        AccessDenied: A token does not reach what has to be written afterwards.
         TableOrmError: The message could not be put, so nothing was written.
+        TransactionFailed: One of these errors, in a transaction.
     """
     decision = plan.decision
     if decision is None:
         return None
-    message = await ring(db, doorbell_for(plan, decision), delay_seconds=_HIDDEN_SECONDS)
-    return Deferral(db=db, plan=plan, decision=decision, message=message, deferred=deferred)
+    try:
+        await _check_token(db, derived)
+        message = await ring(db, doorbell_for(plan, decision), delay_seconds=_HIDDEN_SECONDS)
+    except TableOrmError as error:
+        raise refused_before_sending(derived.deferred[0].origin, error, transaction=derived.transaction) from error
+    return Deferral(db=db, plan=plan, decision=decision, message=message, deferred=derived.deferred)
+
+
+async def _check_token(db: Connection, derived: Derived) -> None:
+    """Refuse what leaves something to do if the connection has a token for one table alone."""
+    table = None if db.guarded is None else await db.guarded.token_table()
+    if table is not None:
+        first = derived.deferred[0]
+        raise AccessDenied(
+            f"{first.origin.origin}: rows in other partitions follow it, by {', '.join(first.work.entries)}, and the "
+            f"token of this database is for table {table} alone: it does not reach the queue that tells workers of "
+            "such writes; use a token of the account, or let a program write that has one"
+        )
+
+
+def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
+    """
+    Refuse rows in other partitions that are outside of a boundary, or whose keys do not tell.
+
+    Raises:
+        AccessDenied: A row is outside of it.
+        ModelError: A key does not tell.
+    """
+    schema = deferred.origin.change.schema
+    for name, entries in deferred.work.entries.items():
+        for place in entries:
+            if isinstance(place, PlacedEntry) and not boundary.check_derived_row(
+                schema, place.table, place.partition_key, place.row_key
+            ):
+                raise ModelError(
+                    f"{deferred.origin.origin}: the row ({place.partition_key!r}, {place.row_key!r}) of table "
+                    f"{place.table}, which {name} has elsewhere, cannot be told to be of the scope by its key; put the "
+                    "fields of the scope into the keys of the index, or write through the database itself"
+                )
 
 
 def doorbell_for(plan: WritePlan, decision: Decision) -> Doorbell:

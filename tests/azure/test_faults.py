@@ -7,6 +7,7 @@ import errno
 import inspect
 import pickle
 import socket
+import ssl
 from typing import Any
 
 import aiohttp
@@ -267,6 +268,7 @@ def _caused(error: ServiceRequestError | ServiceResponseError, cause: BaseExcept
 
 
 WHERE = ConnectionKey("tables.example.org", 10002, False, True, None, None, None)
+NO_TLS = "No TLS connection to tables.example.org:10002"
 REFUSED = aiohttp.ClientConnectorError(WHERE, ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed"))
 
 
@@ -303,12 +305,22 @@ def test_what_is_known_not_to_be_sent(error: Exception, *, sent: bool) -> None:
             aiohttp.ClientConnectorDNSError(WHERE, socket.gaierror(socket.EAI_NONAME, "Name or service not known")),
             "The host 'tables.example.org' is not found (Name or service not known); check the URL and the network.",
         ),
+        (
+            aiohttp.ClientConnectorSSLError(WHERE, ssl.SSLError(1, "wrong version number")),
+            f"{NO_TLS} (wrong version number); check the server's certificate, or the https of the URL.",
+        ),
+        (
+            aiohttp.ClientConnectorCertificateError(WHERE, ssl.SSLCertVerificationError(1, "self-signed certificate")),
+            f"{NO_TLS} (self-signed certificate); check the server's certificate, or the https of the URL.",
+        ),
+        (TimeoutError(), "No answer came within the seconds of connect(timeout=)."),
     ],
-    ids=["refused", "unknown"],
+    ids=["refused", "unknown", "plain", "certificate", "late"],
 )
 def test_a_store_that_is_not_there(error: Exception, text: str) -> None:
     """The message says where nobody answers and what to do, and nothing in the words of a library."""
-    assert fault_of_error(_caused(ServiceRequestError(str(error)), error), write=False).message == text
+    raised = error if isinstance(error, TimeoutError) else _caused(ServiceRequestError(str(error)), error)
+    assert fault_of_error(raised, write=False).message == text
 
 
 @pytest.mark.parametrize(

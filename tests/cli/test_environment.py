@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import pytest
 
-from tableorm import connect
+from tableorm import RetryPolicy, connect
 from tableorm.cli import arguments
 from tests.commandline import run_command as tableorm
 
@@ -42,6 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     asked: dict[str, Any] = {}
 
     def note(url: str, **options: Any) -> Any:
+        assert options.pop("retry").attempts < RetryPolicy().attempts  # somebody waits at the prompt
         asked.update(options, url=url)
         return connect("local::memory:")
 

@@ -296,6 +296,12 @@ def test_numbers_that_json_text_does_not_keep(value: object) -> None:
         Parcel.__schema__.fields["weights"].type.encode([Weight(Decimal(str(value)))])
 
 
+def test_types_in_messages() -> None:
+    """A message names the type as the model does, and not the module of a class in it."""
+    with pytest.raises(InvalidInput, match=r"^Parcel.weights: 3 does not fit: .*; the field is list\[Weight\]$"):
+        from_dict(Parcel, {"id": "a", "weights": 3})
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_floats_that_json_text_does_not_keep(value: float) -> None:
     """A nested float that is not finite has its path too."""

@@ -3,12 +3,15 @@ Writes of entities with rows in other partitions: which requests they send, and 
 """
 
 import asyncio
+import datetime as dt
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tableorm import (
+    AccessDenied,
     Database,
     Entity,
     EntityExists,
@@ -30,6 +33,7 @@ from tableorm.stores import Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.deferred import carry_out
+from tableorm_local.server import DEVELOPMENT_KEY
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -372,3 +376,59 @@ async def test_a_bag_that_is_deleted(db: Database) -> None:
     await settled(db)
     assert (await rows_of(db.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
     assert await rows_of(db.store, "#_decision") == {}
+
+
+# Those who may not
+
+
+class Note(Entity, table="Notes", partition_key="{tenant}", row_key="note_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    topic: Mapped[str]
+
+    by_topic = Index(partition_key="topic_{topic}", row_key="{tenant}_{id:03d}", table="Topics", consistency="eventual")
+    by_tenant = Index(partition_key="of_{tenant}", row_key="n_{topic}_{id:03d}", consistency="eventual")
+
+
+async def test_a_scope(db: Database) -> None:
+    """The entries of an entity of the scope are of it too; a manifest cannot name the rows of others."""
+    await db.create_tables(Note)
+    mine = db.scope(tenant="acme")
+    await mine.insert(Note(tenant="acme", id=1, topic="x"))
+    await settled(db)
+    assert len(await everything(db.store, "Topics")) == 1
+
+    others = {
+        "PartitionKey": "topic_x",
+        "RowKey": "other_001",
+        "EntityType": "Note#by_topic",
+        "_of": '["other","note_001"]',
+    }
+    await db.store.write("Topics", Operation(Verb.INSERT, others))
+    forged = {"PartitionKey": "acme", "RowKey": "note_002", "EntityType": "Note", "topic": "x"}
+    manifest = '{"by_topic":{"at":["topic_x","other_001","Topics"]}}'
+    await db.store.write("Notes", Operation(Verb.INSERT, {**forged, "_ix": manifest}))
+    before = db.stats.requests
+    with pytest.raises(AccessDenied, match=r"Note\.by_topic\.tenant is 'other', and this scope is of tenant='acme'"):
+        await mine.delete(Note, tenant="acme", id=2, if_match="*")
+    assert db.stats.requests == before + 1  # the entity was read
+
+    await db.delete(Note, tenant="acme", id=2, if_match="*")
+    await settled(db)
+    assert {row["RowKey"] for row in await everything(db.store, "Topics")} == {"acme_001", "other_001"}
+
+
+async def test_a_token_for_one_table(tmp_path: Path) -> None:
+    """It reaches no queue, so that writes which need one are refused, by name and before anything is sent."""
+    url = f"local:{tmp_path}/a.tables"
+    async with connect(url, key=DEVELOPMENT_KEY) as db:
+        await db.create_tables(Employee)
+        token = await db.grant(Employee, "raud", dt.timedelta(hours=1))
+    async with connect(url, key=DEVELOPMENT_KEY, sas=token) as db:
+        with pytest.raises(AccessDenied, match="rows in other partitions follow it, by by_city, and the token"):
+            await db.insert(Employee(team="a", id=1, city="Oslo"))
+        assert db.stats.requests == 0
+        await db.insert(Employee(team="a", id=2))
+        with pytest.raises(TransactionFailed, match=r"operation 0: .* is for table Staff alone"):
+            async with db.transaction() as tx:
+                tx.insert(Employee(team="a", id=1, city="Oslo"))

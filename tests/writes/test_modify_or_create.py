@@ -312,7 +312,7 @@ async def test_by_an_instance_under_an_etag(counters: Database) -> None:
     assert instance.count == 12
 
 
-@pytest.mark.parametrize("etag", ["", "abc", '"abc"', "W/*", 5])
+@pytest.mark.parametrize("etag", ["", "abc", '"abc', "W/*", 5])
 async def test_what_is_no_etag_is_refused(counters: Database, etag: Any) -> None:
     """Before anything is sent, also if there is no row; in transactions too."""
     with counters.observe() as seen:

@@ -144,7 +144,7 @@ async def resolve(
     except InDoubt as doubt:
         if plan.decision is None or not await _has_committed(db, plan, plan.decision):
             raise
-        rows = await _read_all(db, plan, retried=False)
+        rows = await _read_all(db, plan)
         if rows is None:
             raise InDoubt(plan, doubt.fault, None) from doubt.fault
         return _applied_write(plan, rows)
@@ -158,7 +158,7 @@ async def _has_committed(db: Connection, plan: WritePlan, decision: Decision) ->
     try:
         if (await settle_decision(db, plan.table, plan.partition_key, decision.token)).committed:
             return True
-        rows = await _read_all(db, plan, retried=False)
+        rows = await _read_all(db, plan)
     except TableOrmError:
         return False
     return rows is not None and _proved(plan, rows)
