@@ -28,6 +28,7 @@ __all__ = ["InFlight", "Pipeline", "PipelineTransport", "make_transport"]
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
 # A page has 4 MiB of rows at most; escapes in JSON and annotations make them several times as long.
 _MAX_ANSWER = 64 * 1024 * 1024
+_ELSEWHERE = frozenset({300, 301, 302, 303, 307, 308})
 
 
 def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
@@ -72,12 +73,12 @@ class _BoundedResponse(aiohttp.ClientResponse):
         try:
             body = b"".join([piece async for piece in self._read_pieces()])
             await super().read()  # nothing is left; this gives the connection back
-            if b"<!DOCTYPE" in body and "xml" in self.headers.get("Content-Type", "").lower():
-                text = "The answer declares a document type, which no answer of the service does."
-                raise Fault(Code.INTERNAL_ERROR, text, doubt=self.method != "GET")
         except BaseException:
             self.close()
             raise
+        if b"<!DOCTYPE" in body and "xml" in self.headers.get("Content-Type", "").lower():
+            text = "The answer declares a document type, which no answer of the service does."
+            raise Fault(Code.INTERNAL_ERROR, text, doubt=self.method != "GET")
         return body
 
     async def _read_pieces(self) -> AsyncIterator[bytes]:
@@ -241,6 +242,11 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
     async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
         """Send a request. Other options are left over from policies of the SDK."""
         response = await self._pipeline.run(request, stream=stream)
+        if "Location" in response.headers and response.status_code in _ELSEWHERE:
+            # The SDK would follow it: the key would sign whatever path the server names, and a token go to any host.
+            await response.close()
+            text = f"The answer {response.status_code} names another address, which is not followed."
+            raise Fault(Code.INTERNAL_ERROR, text, doubt=request.method not in ("GET", "HEAD"))
         found = getattr(response, "internal_response", None)
         if stream and isinstance(found, _BoundedResponse):
             content: Any = _BoundedContent(found.content, _range_length(request.headers.get("x-ms-range", "")))

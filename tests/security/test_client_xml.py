@@ -16,7 +16,9 @@ from tests.azure.stub import KEY, Answer, Stub
 async def test_entities_of_xml_are_not_expanded() -> None:
     """An answer of some hundred bytes in gzip, 400 KB of references to an entity, does not become 37 MB of text."""
     inner = f"<Queues><Queue><Name>{'&a;' * 130_000}</Name></Queue></Queues><NextMarker/>"
-    body = f'<!DOCTYPE q [<!ENTITY a "{"x" * 280}">]><EnumerationResults ServiceEndpoint="">{inner}</EnumerationResults>'
+    body = (
+        f'<!DOCTYPE q [<!ENTITY a "{"x" * 280}">]><EnumerationResults ServiceEndpoint="">{inner}</EnumerationResults>'
+    )
     compress = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = compress.compress(body.encode()) + compress.flush()
     async with Stub() as stub:
