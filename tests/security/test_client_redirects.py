@@ -2,6 +2,8 @@
 A server cannot send a client elsewhere: its key would sign whatever path the server names, and a token would go along.
 """
 
+from typing import Any
+
 import pytest
 
 from tableorm import RetryPolicy, TableOrmError, connect
