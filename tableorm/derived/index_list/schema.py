@@ -49,6 +49,7 @@ class ListSchema(Maintainer):
     """
 
     entry_type: ClassVar[type[ManifestEntry]] = ListEntry
+    movable = True
     shared_rows = 1
 
     def __init__(
