@@ -54,9 +54,11 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
 
     Attributes:
         form: Name of the only member of its JSON object; None for other JSON.
+        deferred: Whether it names rows in other partitions, so that it has no effects in a transaction.
     """
 
     form: ClassVar[str | None] = None
+    deferred: ClassVar[bool] = False
 
     @property
     def address(self) -> str | None:
@@ -121,6 +123,8 @@ class PlacedEntry(ManifestEntry, frozen=True, gc=False):
         table: Name of its table.
     """
 
+    deferred: ClassVar[bool] = True
+
     partition_key: str
     row_key: str
     table: str
@@ -156,6 +160,8 @@ class PlacedListEntry(ManifestEntry, frozen=True, gc=False):
         table: Name of their table.
         kind: Their kind.
     """
+
+    deferred: ClassVar[bool] = True
 
     partition_key: str
     list_key: str

@@ -20,7 +20,7 @@ from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
-from ..maintainer import Fill, Maintainer, Source, is_deferred, rules_of, undo_entry
+from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
 from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
 from ..rows import changes
 
@@ -155,7 +155,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
             f"{change}: rows are derived from this one by {', '.join(stored)[:200]}, which a bag cannot keep right; "
             "write it through its model"
         )
-    deferred: Entries = {name: (entry,) for name, entry in stored.items() if is_deferred(entry)}
+    deferred: Entries = {name: (entry,) for name, entry in stored.items() if entry.deferred}
     if write.after is None:
         undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
         if change.mark is not None:
@@ -286,7 +286,7 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
     new = {name: entry for name, entry in (stored or {}).items() if name not in names}
     source = _source(write, schema, row, None, result.fills)
     effects: list[Effect] = []
-    deferred: Entries = {n: (e,) for n, e in (stored or {}).items() if n in names and is_deferred(e)}
+    deferred: Entries = {n: (e,) for n, e in (stored or {}).items() if n in names and e.deferred}
     for name in sorted(names):
         each, before = schema.derived.get(name), (stored or {}).get(name)
         if isinstance(each, Maintainer):
