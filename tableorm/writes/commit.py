@@ -199,7 +199,7 @@ async def commit(
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
-    while any(derives(write) or write.starts for write in writes):
+    while any(map(derives, writes)):
         if any((stored := (each.first or each.change).stored) is not None and MOVE in stored.row for each in writes):
             await RELOCATION.drop_forwards(db, writes)
         try:

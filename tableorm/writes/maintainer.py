@@ -28,7 +28,6 @@ __all__ = [
     "Source",
     "deferred_rules",
     "entry_rules",
-    "is_deferred",
     "is_proven",
     "rules_of",
     "touch_operation",
@@ -181,14 +180,7 @@ F = TypeVar("F", bound=ManifestEntry)
 
 
 class EntryRules(Generic[F]):
-    """
-    What writes do with manifest entries of one form, whether this program declares their names or not.
-
-    Attributes:
-        deferred: Whether the entries name rows in other partitions, so that they have no effects in a transaction.
-    """
-
-    deferred = False
+    """What writes do with manifest entries of one form, whether this program declares their names or not."""
 
     def undo(self, name: str, entry: F, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """
@@ -270,12 +262,6 @@ def rules_of(name: str, entry: ManifestEntry, change: Change) -> EntryRules[Any]
     return rules
 
 
-def is_deferred(entry: ManifestEntry) -> bool:
-    """Return whether an entry names a row in another partition."""
-    rules = _RULES.get(type(entry))
-    return rules is not None and rules.deferred
-
-
 def deferred_rules(name: str, entry: ManifestEntry) -> EntryRules[Any]:
     """
     Return the rules for an entry that a decision row has.
@@ -284,7 +270,7 @@ def deferred_rules(name: str, entry: ManifestEntry) -> EntryRules[Any]:
         NotSupported: This program does not know its form, or how to make right what it names.
     """
     rules = _RULES.get(type(entry))
-    if rules is None or not rules.deferred:
+    if rules is None or not entry.deferred:
         raise NotSupported(
             f"a decision row has {shown(entry.to_json())} as {shown(name)}, which this program does not know; leave it "
             "to a newer program, or update this one"

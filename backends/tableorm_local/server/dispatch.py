@@ -17,7 +17,7 @@ from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.rights import Owner, Rights, authorize
 from tableorm.protocol.sas import Access
 
-from ..engine import CALLER, Engine, FairSlots, FairTurns
+from ..engine import CALLER, REQUEST_BYTES, Engine, FairSlots, FairTurns
 from .operations.entities import get_entity, query_entities, write_entity
 from .operations.policies import get_policies, set_policies
 from .operations.request import Request
@@ -165,7 +165,7 @@ class Service:
         if route.writes and request.verb != "DELETE":
             request = attrs.evolve(request, body=await incoming.read_body())
         caller = CALLER.get()
-        await self.turns.work(caller, len(request.body))
+        await self.turns.work(caller, REQUEST_BYTES + len(request.body))
         if route.run is query_entities:
             async with self._pages.hold(caller):
                 return await route.run(request)

@@ -177,8 +177,6 @@ class EventualIndexMaintainer(AuditedSchema):
 
 @entry_rules(PlacedEntry)
 class _Rules(EntryRules[PlacedEntry]):
-    deferred = True
-
     def undo(self, name: str, entry: PlacedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: the entry is removed after the write."""
         del name, entry, write, checked

@@ -20,7 +20,7 @@ from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
-from ..maintainer import Fill, Maintainer, Source, is_deferred, rules_of, undo_entry
+from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
 from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
 from ..rows import changes
 
@@ -66,9 +66,9 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
 
 def derives(write: PlannedWrite) -> bool:
-    """Return whether a write may concern other rows."""
+    """Return whether a write may concern other rows, or starts workflows."""
     schema = write.change.schema
-    if schema is not None and schema.tracked:
+    if write.starts or (schema is not None and schema.tracked):
         return True
     stored = (write.first or write.change).stored
     return stored is not None and MANIFEST in stored.row
@@ -102,7 +102,8 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         except TableOrmError as error:
             raise refused_before_sending(write, error, transaction=transaction) from error
         result.writes.append(one)
-        result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
+        if write.starts:
+            result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
         refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
@@ -155,7 +156,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
             f"{change}: rows are derived from this one by {', '.join(stored)[:200]}, which a bag cannot keep right; "
             "write it through its model"
         )
-    deferred: Entries = {name: (entry,) for name, entry in stored.items() if is_deferred(entry)}
+    deferred: Entries = {name: (entry,) for name, entry in stored.items() if entry.deferred}
     if write.after is None:
         undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
         if change.mark is not None:
@@ -286,7 +287,7 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
     new = {name: entry for name, entry in (stored or {}).items() if name not in names}
     source = _source(write, schema, row, None, result.fills)
     effects: list[Effect] = []
-    deferred: Entries = {n: (e,) for n, e in (stored or {}).items() if n in names and is_deferred(e)}
+    deferred: Entries = {n: (e,) for n, e in (stored or {}).items() if n in names and e.deferred}
     for name in sorted(names):
         each, before = schema.derived.get(name), (stored or {}).get(name)
         if isinstance(each, Maintainer):
@@ -326,13 +327,9 @@ def _with_manifest(
     operation, after = write.operation, write.after
     merges = operation.verb is _MERGE or operation.verb is _INSERT_OR_MERGE
     assert after is not None
-    if not new and (not old if merges else MANIFEST not in after) and old is not None:
+    if not new and (old == new or not merges):
         return write
     # Both rows were made for this write, and nobody else has them.
-    if not new and not merges:
-        after.pop(MANIFEST, None)
-        operation.row.pop(MANIFEST, None)
-        return write
     text = manifest_text(new)
     after[MANIFEST] = text
     if not merges or new != old:
@@ -376,15 +373,13 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
     for info in schema.maintained:
         name = info.property
         stored = None if seen is None else seen.get(name)
+        fresh = None if info.default is None else info.default()
+        changed = change.values.get(info.name) != fresh if stored is None else name in row and row[name] != stored
+        chosen = change.mode is Mode.MERGE and change.only is not None and info.name in change.only
+        if changed if seen is None else chosen or (changed and name in row and not read):
+            raise _maintained_error(schema, info.name, change.values.get(info.name))
         if seen is None:
-            fresh = None if info.default is None else info.default()
-            if change.values.get(info.name) != fresh:
-                raise _maintained_error(schema, info.name, change.values.get(info.name))
             continue
-        if name in row and row[name] != stored and not read:
-            raise _maintained_error(schema, info.name, change.values.get(info.name))
-        if change.mode is Mode.MERGE and change.only is not None and info.name in change.only:
-            raise _maintained_error(schema, info.name, change.values.get(info.name))
         whole = write.operation.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE)
         for members, wanted in ((row, whole or name in row), (after, True)):
             if not wanted:
