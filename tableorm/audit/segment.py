@@ -40,10 +40,9 @@ class Segment:
         self._sums = array("Q", _ZEROS)
         self._unequal: set[int] = set()
         self._verified_holders: set[tuple[VerifyTotals, str, str]] = set()
-        self._contribute = any(check.verify_totals is not None for check in self._table.all_checks)
         phases = {phase for check in self._table.all_checks for phase in check.row_phases}
         phases.add(Phase.ENTITIES)
-        if self._contribute:
+        if any(check.verify_totals is not None for check in self._table.all_checks):
             phases.add(Phase.AFTER)
         self.phases = sorted(phases)
 
@@ -95,7 +94,7 @@ class Segment:
                     is_candidate = partial(self.is_candidate, partition_key)
                     found.append(partial(owner.verify_row, partition_key, row_key, phase, is_candidate))
                 continue
-            if phase is Phase.BEFORE or (phase is Phase.AFTER and not self._contribute):
+            if phase is Phase.BEFORE:
                 continue
             snapshot = self._table.context.snapshot(row)
             if snapshot is not None:

@@ -39,6 +39,7 @@ from .check import AuditedSchema, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .decisions import DecisionCheck, has_decisions
 from .entries import EntityCheck, EntryCheck
+from .moves import MoveCheck
 
 __all__ = ["TableAudit", "rebuild_write", "with_related"]
 
@@ -119,6 +120,8 @@ class TableAudit:
             for schema in own:
                 names = [check.name for check in self._checks[schema] if isinstance(check, EntryCheck)]
                 self._checks[schema].insert(0, EntityCheck(context, schema, names))
+                if schema.tracked and schema.kind is not None:
+                    self._checks[schema].append(MoveCheck(context, schema))
 
     @property
     def all_checks(self) -> list[Check]:
@@ -137,7 +140,9 @@ class TableAudit:
         if kind not in self._by_row_kind:
             name = kind.partition("#")[0]
             all_checks = (check for schema, checks in self._checks.items() if schema.kind == name for check in checks)
-            owners = [check for check in all_checks if check.owns(kind) and not is_marker(row)]
+            owners = [
+                check for check in all_checks if check.owns(kind) and isinstance(check, MoveCheck) == is_marker(row)
+            ]
             # The check of the entity itself takes what no declaration owns.
             owners.sort(key=lambda check: isinstance(check, EntityCheck))
             self._by_row_kind[kind] = next(iter(owners), None)

@@ -3,7 +3,7 @@ Makes workers: what is done for each type of message, by the models that a worke
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -17,7 +17,7 @@ from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
-from ..writes.deferred import carry_out
+from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import handle_moves
 
 __all__ = ["make_worker"]
@@ -43,9 +43,15 @@ def make_worker(
             raise ModelError(f"worker({name}={shown(given)}) is refused: give a whole number from 1 to {most}")
     if not targets:
         raise ModelError("worker() is refused: name the models whose changes it works on, as in worker(Employee)")
-    workflows = [each for each in targets if issubclass(each, Workflow)]
-    schemas = _kinds_of([each for each in targets if not issubclass(each, Workflow)])
-    classes = {schema_of_workflow(each).kind: each for each in workflows}
+    classes: dict[str, type[Workflow[Any]]] = {}
+    models: list[type[Entity]] = []
+    for each in targets:
+        if Workflow in getattr(each, "__mro__", ()):
+            each = cast("type[Workflow[Any]]", each)
+            classes[schema_of_workflow(each).kind] = each
+        else:
+            models.append(cast("type[Entity]", each))
+    schemas = _kinds_of(models)
 
     async def carry_out_all(table: str, decision: Decision) -> Decision | None:
         plain = tuple(each for each in decision.works if each.arguments is None)
@@ -78,5 +84,4 @@ def _kinds_of(models: Sequence[type[Entity]]) -> dict[str, Schema]:
                 "worker of its own"
             )
         found[schema.kind] = schema
-        found |= {f"{schema.kind}:{version}": schema for version in range(2, schema.version + 1)}
-    return found
+    return schemas_by_kind(found.values())

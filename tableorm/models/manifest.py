@@ -10,6 +10,7 @@ It is an object. The names in it are those of declarations, its values are the e
     "email_x"                               IndexEntry: RowKey of the entity's row in an index
     {"at": ["name_x", "byname_x", table]}   PlacedEntry: PartitionKey, RowKey and table of its row in an eventual index
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows
+    {"in": ["city_x", "people", table, kind]} PlacedListEntry: the same of an index list of another partition
     {"add": ["department", {property: 1}]}  AggregateEntry: what the entity adds to properties of another one
     {"from": ["empid_1", name]}             SourceEntry: the entity that it copies, and the name of the entry there
     {"to": ["department", {mine: theirs}]}  HolderEntry: an entity that copies fields of this one, and which
@@ -37,6 +38,7 @@ __all__ = [
     "ListEntry",
     "ManifestEntry",
     "PlacedEntry",
+    "PlacedListEntry",
     "SourceEntry",
     "UnknownEntry",
     "manifest_form",
@@ -145,6 +147,34 @@ class ListEntry(ManifestEntry, frozen=True, gc=False):
 
     list_key: str
     kind: str
+
+
+@manifest_form("in")
+class PlacedListEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity is named by an index list whose rows are in another partition.
+
+    Args:
+        partition_key: PartitionKey of the list's rows.
+        list_key: The key of the list, with which their RowKeys begin.
+        table: Name of their table.
+        kind: Their kind.
+    """
+
+    partition_key: str
+    list_key: str
+    table: str
+    kind: str
+
+    @property
+    def row_key(self) -> str:
+        """RowKey of the first row of the list."""
+        return f"{self.list_key}~"
+
+    @property
+    def address(self) -> None:
+        """None: the rows are not in the entity's partition."""
+        return None
 
 
 @manifest_form("add")

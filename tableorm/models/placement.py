@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import attrs
 
 from ..errors import ModelError
-from ..keys.overlap import may_meet, may_share
+from ..keys.overlap import may_meet, may_share, refuse_meeting
 from ..keys.template import Template
 from .key import Storable
 from .schema import DerivedSchema, Schema, descendants
 
-__all__ = ["PlacedRows", "check_placement_of", "declared_models", "may_share_partition", "rows_of"]
+__all__ = ["PlacedRows", "check_placement_of", "declared_models", "may_share_partition", "refuse_own_keys", "rows_of"]
 
 
 @attrs.frozen(kw_only=True)
@@ -96,6 +96,33 @@ def declared_models(schema: Schema) -> list[Schema]:
     found = [*(each for base in Storable.__subclasses__() for each in descendants(base)), schema]
     # A class that was declared again, in a notebook or by a reload, replaces the one before.
     return list({(s.model.__module__, s.model.__qualname__): s for s in found}.values())
+
+
+def refuse_own_keys(label: str, schema: Schema, table: str | None, partition: Template, row: Template) -> None:
+    """
+    Refuse where a declaration would have its rows if these are those of the model's own entities.
+
+    Args:
+        label: The declaration, for messages.
+        schema: The model.
+        table: The table of the rows.
+        partition: The template of their PartitionKeys.
+        row: The template of their RowKeys.
+
+    Raises:
+        ModelError: They would be in the partitions of their entities, or could have the keys of entities.
+    """
+    own_partition, own_row = schema.templates()
+    if str(table).lower() != schema.table_name().lower():
+        return
+    if partition.text == own_partition.text:
+        raise ModelError(
+            f"{label}: its rows would be in the partitions of their entities; leave out partition_key, table and "
+            "consistency, and they are written in one transaction with them"
+        )
+    # Where a RowKey tells the kind, it does so in every partition.
+    if schema.discriminator == "row_key" or may_share(partition, own_partition):
+        refuse_meeting(label, row, f"{schema.name}.row_key", own_row)
 
 
 def check_placement_of(schema: Schema) -> None:

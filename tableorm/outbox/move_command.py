@@ -16,7 +16,7 @@ from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_o
 from ..protocol.limits import check_message
 from ..stores import Row
 
-__all__ = ["MOVE_COMMAND", "MoveCommand", "move_of", "read_live"]
+__all__ = ["MOVE_COMMAND", "MoveCommand", "move_of", "read_live", "read_place"]
 
 MOVE_COMMAND = "move"
 """The type of these messages."""
@@ -86,13 +86,17 @@ def move_of(body: bytes) -> MoveCommand:
         raise ValueError(f"the message is not a command to move an entity: {error}") from None
 
 
+async def read_place(db: Connection, place: Place) -> Row | None:
+    """Return the row at a place; None if there is none."""
+    return await read_row(db, place.table, place.partition_key, place.row_key)
+
+
 async def _is_live(db: Connection, row: Row) -> bool:
     """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
     mark = mark_of(row)
     if mark is None or mark.state is not MoveState.TENTATIVE:
         return False
-    other = mark.other
-    return is_forward(await read_row(db, other.table, other.partition_key, other.row_key), mark.move)
+    return is_forward(await read_place(db, mark.other), mark.move)
 
 
 async def read_live(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:

@@ -13,7 +13,7 @@ from ..connection.boundary import Boundary
 from ..connection.requests import row_path
 from ..errors import ModelError, shown
 from ..models.key import Key
-from ..models.manifest import PlacedEntry, manifest_of
+from ..models.manifest import PlacedEntry, PlacedListEntry, manifest_of
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..stores import METHODS, Operation, Verb
@@ -197,7 +197,13 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
     look = WriteStep("GET", _path(plan.table, plan.partition_key, work.row_key))
     inserted, noted = write.origin.mode is Mode.INSERT, manifest_of(write.after)
     for name, entries in work.entries.items():
+        for each in entries:
+            if isinstance(each, PlacedListEntry):
+                path = _path(each.table, each.partition_key, each.row_key)
+                yield from (WriteStep("GET", path), look, WriteStep("PUT", path, _AS_READ, None), look)
         places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
+        if not places:
+            continue
         paths = [_path(each.table, each.partition_key, each.row_key) for each in places]
         if not inserted:
             yield from (WriteStep("GET", path) for path in paths)

@@ -116,7 +116,7 @@ def check_movable(schema: Schema) -> None:
         if not each.movable:
             raise NotSupported(
                 f"{name} cannot be moved to or from another partition: {each.label} would be wrong meanwhile; only "
-                "Index, Count and Sum move along"
+                "Index, IndexList, Count and Sum move along"
             )
 
 

@@ -24,11 +24,10 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
 from ..outbox.bell import ring, silence
-from ..outbox.move_command import MoveCommand, move_of
+from ..outbox.move_command import MoveCommand, move_of, read_place
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, commit, load_existing, write_change
 from .move import check_movable, entity_at_target, leaves_partition, move_changes, stored_fields
-from .relocation import read_place
 from .stages.change import delete_change, guard_change, save_change
 from .stages.complete import complete
 from .stages.encode import encode, needs_row

@@ -45,7 +45,7 @@ from ..models.property_bag import bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of, with_token
-from ..outbox.move_command import MoveCommand, read_live
+from ..outbox.move_command import MoveCommand, read_live, read_place
 from ..protocol.codes import Code
 from ..stores import Operation, Row, Verb
 from .move import entity_at_target, given_fields
@@ -55,7 +55,7 @@ from .stages.change import delete_change, guard_change, insert_change, rebuild_c
 from .stages.derive import derive
 from .stages.encode import encode
 
-__all__ = ["Relocation", "read_place"]
+__all__ = ["Relocation"]
 
 _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
@@ -113,9 +113,12 @@ class Relocation:
                 await asyncio.sleep(pause_of(db, attempt))
             here = await read_place(db, command.source)
             if is_forward(here, command.move):
-                return await self._finish(db, command.move, command.source, command.target, target)
+                return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or here["odata.etag"] != command.etag:
                 return await self._give_up(db, command, target, doubt)
+            before = mark_of(here)
+            if before is not None and before.state is MoveState.CONFIRMED:
+                await self._drop_forward(db, before)  # which may be where the entity goes back to
             entity = _entity_of(source, here)
             leave = _leaving(entity, here, command)
             derive((leave,))  # refuses what others need, before anything is sent
@@ -129,7 +132,7 @@ class Relocation:
             except _SourceChanged:
                 continue
             else:
-                return await self._finish(db, command.move, command.source, command.target, target)
+                return await self.finish(db, command.move, command.source, command.target, target)
         raise Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
 
     async def _leave(self, db: Connection, leave: PlannedWrite) -> None:
@@ -171,10 +174,10 @@ class Relocation:
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is None:
                 stored = await read_place(db, Place(change.table, change.partition_key, effect.address))
-                if effect.full_write(stored, token) is None:
-                    effect.operation(stored, token)
+                if stored is None and effect.full_write(None, token) is None:
+                    effect.operation(None, token)
 
-    async def _finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
+    async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
         """
         Confirm the target of a move that was committed, delete the forward, and clear the mark.
 
@@ -225,12 +228,12 @@ class Relocation:
         mark = mark_of(there)
         if there is not None and mark is not None and mark.move == command.move:
             if mark.state is MoveState.CONFIRMED:
-                return await self._finish(db, command.move, command.source, command.target, schema)
+                return await self.finish(db, command.move, command.source, command.target, schema)
             await self.drop_tentative(db, command)
             there = await read_place(db, command.target)
             mark = mark_of(there)
             if mark is not None and mark.move == command.move:  # somebody has confirmed it meanwhile
-                return await self._finish(db, command.move, command.source, command.target, schema)
+                return await self.finish(db, command.move, command.source, command.target, schema)
         if there is not None and command.move in tokens_of(there) and not is_marker(there):
             return _entity_of(schema, there)
         if doubt is not None:
@@ -293,7 +296,7 @@ class Relocation:
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
             place = Place(at.table, at.partition_key, at.row_key)
-            await self._finish(db, found.move, found.other, place, schema)
+            await self.finish(db, found.move, found.other, place, schema)
             live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
         return None if live is None or is_marker(live) else live
 
@@ -320,21 +323,20 @@ class Relocation:
         raise Conflict(f"the forward {mark.other} of move {mark.move} cannot be deleted; try it again")
 
     async def clear_way(self, db: Connection, change: Change) -> bool:
+        """Delete a tentative row that is in the way of an insert, if it is no entity. Returns what `resolve` does."""
+        schema = change.schema
+        if change.mode is not Mode.INSERT or change.mark is not None or schema is None or not schema.tracked:
+            return False
+        return await self.resolve(db, Place(change.table, change.partition_key, change.row_key))
+
+    async def resolve(self, db: Connection, place: Place) -> bool:
         """
-        Delete a tentative row that is in the way of an insert, after its move was made impossible.
+        Delete a tentative row after its move was made impossible, if that was not committed.
 
         Returns:
-            Whether the insert may be tried again; otherwise an entity is there, or what only its own program knows.
+            Whether the row is gone, or somebody was first; otherwise it is the row of an entity, or no tentative row.
         """
-        if (
-            change.mode is not Mode.INSERT
-            or change.mark is not None
-            or change.schema is None
-            or not change.schema.tracked
-        ):
-            return False
         db = db.within(Boundary())
-        place = Place(change.table, change.partition_key, change.row_key)
         row = await read_place(db, place)
         mark = mark_of(row)
         if row is None:
@@ -351,13 +353,8 @@ class Relocation:
                 await self._commit(db, (touch,))  # the same under a new ETag
             await self._delete(db, place, row, mark)
         except _LOST:
-            pass  # somebody was first: the insert finds out
+            pass  # somebody was first
         return True
-
-
-async def read_place(db: Connection, place: Place) -> Row | None:
-    """Return the row at a place; None if there is none."""
-    return await read_row(db, place.table, place.partition_key, place.row_key)
 
 
 def _is_of(schema: Schema, row: Row) -> bool:

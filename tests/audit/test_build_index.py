@@ -292,6 +292,19 @@ async def test_what_is_no_index_is_refused() -> None:
             await db.build_index(Employee)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def test_an_index_of_an_abstract_model_without_classes_is_refused(db: Database) -> None:
+    """There is nothing to build, which may be for want of an import."""
+
+    class Being(Entity, table="People", partition_key="{country}", abstract=True):
+        country: Mapped[str]
+        name: Mapped[str]
+
+        by_name = Index(row_key="name_{name}")
+
+    with pytest.raises(ModelError, match="Being is abstract and has no concrete classes yet; import or declare them"):
+        await db.build_index(Being.by_name)
+
+
 async def test_report_is_printable(db: Database) -> None:
     """The report says how much was built, and what the audit found."""
     await workers(db, teams=1, count=20)

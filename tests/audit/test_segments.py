@@ -60,7 +60,7 @@ async def test_candidates_are_looked_for_in_their_segment(
 
 
 @pytest.mark.parametrize("repair", [False, True])
-async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatch, repair: bool) -> None:  # noqa: FBT001
+async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatch, repair: bool) -> None:
     """A report says how many were sent: for pages, for looks at rows, and for the deletes of index entries."""
     await fill(db, monkeypatch)
     for name in ("D1", "D4"):

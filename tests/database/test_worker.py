@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Mapped, ModelError, NotSupported, connect
+from tableorm import AccessDenied, Database, Entity, Mapped, ModelError, NotSupported, Workflow, connect
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import outbox_queues, ring
 from tableorm.outbox.decision import Decision, Work, read_decision
@@ -70,6 +70,8 @@ async def test_a_worker_knows_all_older_versions() -> None:
         ((), {}, "name the models"),
         ((Plain,), {}, "Plain.*kind=None"),
         ((Guest, Double), {}, "Guest and Double have one kind"),
+        ((Guest, Workflow), {}, "is not a workflow"),
+        (("Guest",), {}, "Guest"),
         ((Guest,), {"concurrency": 0}, "concurrency=0"),
         ((Guest,), {"visibility": 1.5}, r"visibility=1\.5"),
         ((Guest,), {"tries": True}, "tries=True"),

@@ -12,6 +12,7 @@ import pytest
 from scripts.docs_pages import ROOT
 from tableorm import Count, Database, Embedded, Entity, Index, IndexList, Mapped, connect, field
 from tableorm.connection.connection import connection_of
+from tableorm.testing import assert_requests
 
 
 class Department(Entity, table="Firm", partition_key="{firm}", row_key="department_{name}"):
@@ -73,6 +74,22 @@ class Eventual(Entity, table="Staff", partition_key="{firm}", row_key="eventual_
     by_city = Index(partition_key="city_{city}", row_key="at_{firm}_{id}", consistency="eventual")
 
 
+class ListedElsewhere(Entity, table="Staff", partition_key="{firm}", row_key="elsewhere_{id}"):
+    firm: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+    by_city = IndexList(partition_key="list_{city}", row_key="people", consistency="eventual")
+
+
+class KeysOnly(Entity, table="Firm", partition_key="{firm}", row_key="keys_{id}"):
+    firm: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+    by_city = Index(row_key="kept_{city}_{id}", include="keys")
+
+
 MODELS: dict[str, type[Any]] = {
     "a plain model": Plain,
     "`Index(row_key=)`": Indexed,
@@ -80,6 +97,31 @@ MODELS: dict[str, type[Any]] = {
     "`Count`, `Sum`": Counted,
     "`Embedded`": Holder,
     '`Index(partition_key=, consistency="eventual")`': Eventual,
+    '`IndexList(partition_key=, consistency="eventual")`': ListedElsewhere,
+}
+
+READS: dict[str, tuple[type[Any], Callable[[Database], Awaitable[list[Any]]]]] = {
+    "a query of an `Index`": (
+        Indexed,
+        lambda db: db.select(Indexed.by_city).where(Indexed.firm == "a", Indexed.city == "1").all(),
+    ),
+    'a query of an `Index` with `include="keys"`': (
+        KeysOnly,
+        lambda db: db.select(KeysOnly.by_city).where(KeysOnly.firm == "a", KeysOnly.city == "1").all(),
+    ),
+    "`lookup` of an `IndexList`": (Listed, lambda db: db.lookup(Listed.by_city, firm="a", city="1")),
+    "a query of an eventual `Index`": (
+        Eventual,
+        lambda db: db.select(Eventual.by_city).where(Eventual.city == "1").all(),
+    ),
+    "the same with `.verify(False)`": (
+        Eventual,
+        lambda db: db.select(Eventual.by_city).where(Eventual.city == "1").verify(False).all(),
+    ),
+    "`lookup` of an eventual `IndexList`": (
+        ListedElsewhere,
+        lambda db: db.lookup(ListedElsewhere.by_city, city="1"),
+    ),
 }
 
 
@@ -104,6 +146,22 @@ async def db() -> AsyncIterator[Database]:
 def test_every_declaration_is_measured() -> None:
     """The page names those that are measured here."""
     assert said().keys() == MODELS.keys()
+    assert said_of_reads().keys() == READS.keys()
+
+
+def said_of_reads() -> dict[str, int]:
+    page = (ROOT / "docs/consistency.md").read_text(encoding="utf-8")
+    return {name: int(number) for name, number in re.findall(r"^\| (.+?) \| .* \| (\d+) \|$", page, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("name", READS)
+async def test_requests_of_reads(db: Database, name: str) -> None:
+    """Three entities of a value are read with as many requests as the page says."""
+    model, read = READS[name]
+    for number in (1, 2, 3):
+        await db.insert(model(firm="a", id=number, city="1"))
+    with assert_requests(db, said_of_reads()[name]):
+        assert len(await read(db)) == 3
 
 
 @pytest.mark.parametrize("name", MODELS)

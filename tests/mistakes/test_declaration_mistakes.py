@@ -446,11 +446,11 @@ ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"partition_key": "{shop}", "consistency": "eventual"},
-        r"Wrong.by_number: its entries would be in the partitions of their entities; leave out partition_key",
+        r"Wrong.by_number: its rows would be in the partitions of their entities; leave out partition_key",
     ),
     (
         {"table": "branches", "consistency": "eventual"},
-        r"Wrong.by_number: its entries would be in the partitions of their entities; leave out partition_key, table",
+        r"Wrong.by_number: its rows would be in the partitions of their entities; leave out partition_key, table",
     ),
     (
         {"partition_key": "n_{number}", "row_key": "order_{shop}", "consistency": "eventual"},
@@ -481,3 +481,30 @@ def test_an_index_in_other_partitions(given: dict[str, Any], message: str) -> No
     with pytest.raises(TypeError, match=message):
         options: dict[str, Any] = {"row_key": "at_{shop}_{number}", **given}
         declare({"by_number": Index(**options)}, table="Branches")
+
+
+LISTS_ELSEWHERE: list[tuple[dict[str, Any], str]] = [
+    ({"partition_key": "n_{number}"}, r"IndexList\(partition_key=...\) puts rows .* add consistency='eventual'"),
+    ({"consistency": "eventual"}, r"IndexList\(consistency='eventual'\) is refused without partition_key or table"),
+    ({"table": "Lists", "consistency": "weak"}, r"IndexList\(consistency='weak'\) is unknown; use 'eventual'"),
+    (
+        {"partition_key": "n_{nmae}", "consistency": "eventual"},
+        r"Wrong.listed.partition_key: .* names 'nmae', which is not a field of the model",
+    ),
+    (
+        {"partition_key": "{shop}", "consistency": "eventual"},
+        r"Wrong.listed: its rows would be in the partitions of their entities; leave out partition_key",
+    ),
+    (
+        {"partition_key": "n_{number}", "row_key": "order_{shop}", "consistency": "eventual"},
+        r"Wrong.listed: a RowKey can be of 'order_{shop}' and of Wrong.row_key .* begin it with literal text",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), LISTS_ELSEWHERE)
+def test_a_list_in_other_partitions(given: dict[str, Any], message: str) -> None:
+    """The same is said of lists as of indexes."""
+    options: dict[str, Any] = {"row_key": "at_{shop}", **given}
+    with pytest.raises(TypeError, match=message):
+        declare({"listed": IndexList(**options)}, table="Branches")

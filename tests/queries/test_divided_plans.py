@@ -2,6 +2,8 @@
 Plans in parts: ranges divided for parallel requests, and plans limited to an interval of keys.
 """
 
+from itertools import pairwise
+
 import pytest
 
 from tableorm import Entity, Expression, Mapped, RowKey, field
@@ -20,7 +22,9 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
 
 SALES = Employee.department == "Sales"
 MIDDLE = ("Sales", "empid_000500")
-KEYS = [(name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)]
+KEYS = [
+    (name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)
+]
 
 
 def plan(*where: Expression, parallel: int = 1, interval: KeyInterval | None = None) -> QueryPlan:
@@ -124,7 +128,7 @@ def test_the_intervals_of_a_plan_hold_each_key_once(
     assert (found[0].low, found[-1].high) == ((None, None) if within is None else (within.low, within.high))
     assert found[0].low_open is (within is not None and within.low_open)
     assert not any(each.low_open for each in found[1:])
-    assert all(one.high == two.low for one, two in zip(found, found[1:], strict=False))
+    assert all(one.high == two.low for one, two in pairwise(found))
     cut = [plan(*where, interval=each) for each in found]
     for key in KEYS:
         assert sum(held(each, key) for each in cut) == held(whole, key)

@@ -8,6 +8,7 @@ from tableorm import Entity, Expression, Mapped, ScanRefused, field
 from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.plan import Access, QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
+from tests.derived.patterns.firm import Employee
 
 
 class Sample(Entity, table="Samples", partition_key="{lab}", row_key="{id:06d}", kind=None):
@@ -82,9 +83,19 @@ def test_alternatives_are_multiplied_before_they_are_made() -> None:
     """A query of a few lines has more of them than there is memory for; it is refused, or reads what all share."""
     either = [(Sample.id == number) | (Sample.id == number + 1) | (Sample.id == number + 2) for number in range(30)]
 
-    with pytest.raises(ScanRefused, match="the conditions have [0-9],[0-9]{3} alternatives, each a request"):
+    with pytest.raises(ScanRefused, match=r"the conditions have [0-9],[0-9]{3} alternatives, each a request"):
         plan(HERE, *either)
     assert len(plan(HERE, *either, allow_scan=True).requests) == 1
+
+
+def test_alternatives_of_an_alternative_are_multiplied_too() -> None:
+    """Conditions that all hold inside of one `or` are not taken apart further than a query may have alternatives."""
+    parts = [Sample.id.in_([number]) | (Sample.id == number + 1) for number in range(60)]
+    every = parts[0]
+    for part in parts[1:]:
+        every = every & part
+    with pytest.raises(ScanRefused, match=r"the conditions have [0-9],[0-9]{3} alternatives"):
+        plan(HERE, every | (Sample.id == 100))
 
 
 @pytest.mark.parametrize(("values", "count"), [(31, None), (32, "1,024"), (101, "more than 10,000")])
@@ -97,3 +108,9 @@ def test_a_query_with_too_many_alternatives_says_how_many(values: int, count: st
         return
     with pytest.raises(ScanRefused, match=f"the conditions have {count} alternatives"):
         plan(*many)
+
+
+def test_a_scan_of_a_model_that_is_counted() -> None:
+    """It is refused with the fields that are missing; what has no rows to read is not named as what would serve."""
+    with pytest.raises(ScanRefused, match=r"no equality on department, .* if a scan is meant"):
+        planner_of(KindSet.of([Employee])).plan([Employee.salary == 5])

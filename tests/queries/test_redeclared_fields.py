@@ -19,25 +19,25 @@ class Measure(Entity, table="Measures", partition_key="{station}", abstract=True
 class Reading(Measure, row_key="reading"):
     """Its value is a number."""
 
-    value: Mapped[int | None] = field(default=None)  # type: ignore[assignment]  # pyright: ignore
+    value: Mapped[int | None] = field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Remark(Measure, row_key="remark"):
     """Its value is stored as JSON text."""
 
-    value: Mapped[dict[str, str] | None] = field(default=None)  # type: ignore[assignment]  # pyright: ignore
+    value: Mapped[dict[str, str] | None] = field(default=None)  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Series(Measure, row_key="series_{value:03d}"):
     """Its value is a number in the key."""
 
-    value: Mapped[int] = field(default=0)  # type: ignore[assignment]  # pyright: ignore
+    value: Mapped[int] = field(default=0)  # type: ignore[assignment]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class Sheet(Measure, row_key="{value}_{part}"):
     """Its value is one part of the key."""
 
-    value: Mapped[str] = field(default="")  # type: ignore[assignment]  # pyright: ignore
+    value: Mapped[str] = field(default="")  # pyright: ignore[reportIncompatibleVariableOverride]
     part: Mapped[str] = field(default="")
 
 
@@ -62,9 +62,7 @@ CONDITIONS = [
         (Remark, "stored as JSON text has no comparison; filter in Python|startswith\\(\\) is for text"),
     ],
 )
-def test_a_value_of_the_type_that_the_base_declared(
-    model: type[Measure], problem: str, condition: Expression
-) -> None:
+def test_a_value_of_the_type_that_the_base_declared(model: type[Measure], problem: str, condition: Expression) -> None:
     """It is refused where the kind that is asked for declares another type, with the condition and the reason."""
     with pytest.raises(EncodeError, match=f"Measure.value: .*in the condition .*({problem})"):
         planner_of(KindSet.of([model])).plan([HERE, condition], allow_scan=True)
@@ -73,7 +71,9 @@ def test_a_value_of_the_type_that_the_base_declared(
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)
 def test_a_value_that_is_compared_with_a_key(condition: Expression) -> None:
     """It is refused where the key holds another type, whatever the operator."""
-    with pytest.raises((EncodeError, TemplateError), match="needs an int, got 'x'|startswith\\(\\) is for text|field 'value'"):
+    with pytest.raises(
+        (EncodeError, TemplateError), match=r"needs an int, got 'x'|startswith\(\) is for text|field 'value'"
+    ):
         planner_of(KindSet.of([Series])).plan([HERE, condition], allow_scan=True)
 
 

@@ -15,6 +15,7 @@ from tableorm import (
     Conflict,
     Count,
     Database,
+    Embedded,
     EncodeError,
     Entity,
     EntityExists,
@@ -57,6 +58,7 @@ class Person(Entity, table="Current", partition_key="{dep}", row_key="person_{id
     email: Mapped[str | None] = field(default=None)
 
     by_email = Index(row_key="email_{email}", unique=True)
+    listed = IndexList(row_key="list_{email}")
     by_text = Index(row_key="text_{text}_{id:03d}")
     by_mail = Index(partition_key="mail_{email}", row_key="mail_{dep}_{id:03d}", consistency="eventual")
     counted = Count(lambda: Dept.size, dep="{dep}")
@@ -170,6 +172,8 @@ class World:
             assert (await self.db.get(Dept, dep=dep)).size == (dep in homes)
             entries = [person.text for person in await self.db.select(Person.by_text).where(Person.dep == dep).all()]
             assert entries == ([homes[dep]] if dep in homes else [])
+            listed = [each for mail in "ei" for each in await self.db.lookup(Person.listed, dep=dep, email=mail)]
+            assert [person.text for person in listed] == entries
         mails = {str(row.get("email")) for row in rows if row.get("EntityType") == "Person"}
         mailed = [await self.db.select(Person.by_mail).where(Person.email == mail).all() for mail in mails]
         assert {person.dep: person.text for found in mailed for person in found} == homes
@@ -223,10 +227,11 @@ class Lossy(Entity, table="Archive", partition_key="{dep}", row_key="lossy_{id}"
     id: Mapped[int]
 
 
-class Listed(Entity, table="Archive", partition_key="{dep}", row_key="listed_{id}"):
+class Holder(Entity, table="Archive", partition_key="{dep}", row_key="holder_{id}"):
     dep: Mapped[str]
     id: Mapped[int]
-    by_id = IndexList(row_key="list_{id}")
+    name: Mapped[str | None] = field(default=None, maintained=True)
+    beside = Embedded(lambda: Old, {"name": "text"}, year="{id}", dep="{dep}", id="{id}")
 
 
 class Kindless(Entity, table="Other", partition_key="{dep}", row_key="{id}", kind=None, tracked=True):
@@ -239,7 +244,7 @@ Call = Callable[[Database, Person], Coroutine[Any, Any, object]]
 REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda db, p: db.archive(p, to=Lossy), ModelError, "Lossy, which has no field 'text'"),
     (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
-    (lambda db, p: db.archive(p, to=Listed), NotSupported, "Listed.by_id would be wrong meanwhile"),
+    (lambda db, p: db.archive(p, to=Holder), NotSupported, "Holder.beside would be wrong meanwhile"),
     (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
     (lambda db, p: db.move(p, dep="missing"), ReferenceNotFound, "insert that first"),
     (lambda db, p: db.move(p, dep="a"), EncodeError, "the key that it has already"),

@@ -9,6 +9,7 @@ import pytest
 
 from tableorm import (
     AccessDenied,
+    Damage,
     Database,
     DecodeError,
     Entity,
@@ -21,18 +22,20 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
     UniqueViolation,
+    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.move_command import move_of
 from tableorm.outbox.worker import Outcome
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK, Operation, TableStore, Verb
+from tableorm.testing import MemoryStore
 from tableorm.writes.move_entity import handle_moves
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.faults import QUICK, Fate, FaultyStore
 
 HOUR = dt.timedelta(hours=1)
-TENTATIVE, FORWARD = 2, 3  # writes of a move: its message, the tentative row, the forward
+TENTATIVE, FORWARD = 1, 2  # writes of a move to tables: the tentative row, the forward
 
 
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
@@ -57,15 +60,19 @@ def _stopped_clock() -> Iterator[None]:
 
 @pytest.fixture
 def network() -> FaultyStore:
-    return FaultyBackend().tables
+    return FaultyStore(MemoryStore())
 
 
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
-    """Person t is in a, and the queue is there."""
-    backend = FaultyBackend()
-    backend.tables = network
-    async with Database(backend, retry=QUICK) as db:
+    """Person t is in a, and the queue is there. The rows have the times of the stopped clock."""
+
+    def beneath(store: TableStore) -> FaultyStore:
+        network.store = store
+        return network
+
+    async with connect("local::memory:", retry=QUICK) as db:
+        connection_of(db).wrap_store(beneath)
         await db.create_tables(Person)
         await outbox_queues(connection_of(db)).create_queue(OUTBOX)
         await db.insert(Person(dep="a", text="t"))
@@ -165,7 +172,7 @@ async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore
     """It does nothing after the move, nor after the entity was changed, deleted or moved on."""
     person = await db.get(Person, dep="a", id=1)
     await db.move(person, dep="b")
-    await move_half(db, network, 1, "b", "c")
+    await move_half(db, network, 0, "b", "c")
     CLOCK.advance(HOUR)
     (taken,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
     message = taken.body
@@ -241,3 +248,34 @@ async def test_bags_and_transactions_stay_within_their_partition(db: Database) -
             tx.move(await tx.get(Person, dep="a", id=1), dep="b")
     with pytest.raises(EntityNotFound):
         await db.get(Person, dep="b", id=1)
+
+
+@pytest.mark.parametrize("writes", [TENTATIVE, FORWARD, FORWARD + 1])
+async def test_an_audit_ends_what_was_left(db: Database, network: FaultyStore, writes: int) -> None:
+    """It reports rows of moves that are older than an hour; repair completes the move, or makes it impossible."""
+    await move_half(db, network, writes)
+    left = await kinds(db)
+    assert (await db.audit(Person)).clean
+    CLOCK.advance(2 * HOUR)
+    report = await db.audit(Person)
+    assert not report.clean and {each.damage for each in report.findings} == {Damage.UNFINISHED}
+    assert await kinds(db) == left
+    assert (await db.audit(Person, repair=True)).found == report.found
+
+    assert await kinds(db) == (
+        ["a Person", "a Person#by_text"] if writes == TENTATIVE else ["b Person", "b Person#by_text"]
+    )
+    assert (await db.audit(Person)).clean
+    assert await work(db) in ([Outcome.VOID], [Outcome.DONE])
+
+
+@pytest.mark.parametrize("writes", [FORWARD, FORWARD + 1, FORWARD + 2])
+async def test_an_entity_goes_back(db: Database, network: FaultyStore, writes: int) -> None:
+    """To the key that it has left by a move that nobody has completed."""
+    await move_half(db, network, writes)
+    person = await db.get(Person, dep="b", id=1)
+    await db.move(person, dep="a")
+
+    assert await kinds(db) == ["a Person", "a Person#by_text"]
+    assert set(await work(db)) <= {Outcome.VOID, Outcome.DONE}
+    assert await kinds(db) == ["a Person", "a Person#by_text"]

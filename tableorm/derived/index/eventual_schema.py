@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from ...errors import ModelError, TemplateError
-from ...keys.overlap import may_share, refuse_meeting
 from ...keys.template import Template
 from ...models.manifest import PlacedEntry
+from ...models.placement import refuse_own_keys
 from ...models.reserved import COPIED_VERSION, COPY_OF
 from ...models.schema import Schema
 from ...stores import Row
@@ -92,16 +92,7 @@ class EventualIndexSchema(EntrySchema):
 
     def _check(self, table: str | None, partition: Template, row: Template) -> None:
         primary, name = self.primary, self.label
-        own_partition, own_row = primary.templates()
-        if str(table).lower() == primary.table_name().lower():
-            if partition.text == own_partition.text:
-                raise ModelError(
-                    f"{name}: its entries would be in the partitions of their entities; leave out partition_key, table "
-                    "and consistency, and they are written in one transaction with them"
-                )
-            # Where a RowKey tells the kind, it does so in every partition.
-            if primary.discriminator == "row_key" or may_share(partition, own_partition):
-                refuse_meeting(name, row, f"{primary.name}.row_key", own_row)
+        refuse_own_keys(name, primary, table, partition, row)
         held = partition.full_fields | row.full_fields
         missing = [field for field in primary.key_fields if field not in held]
         if missing and not self.unique:

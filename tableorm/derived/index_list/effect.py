@@ -15,9 +15,10 @@ from ...writes.maintainer import EntryRules, entry_rules, touch_operation
 from ...writes.plan import Effect, PlannedWrite
 from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
-__all__ = ["ListEffect"]
+__all__ = ["MOST_BYTES", "ListEffect"]
 
-_MOST_BYTES = 512 * 1024  # of keys in a row of a list that this program does not declare
+MOST_BYTES = 512 * 1024
+"""Bytes of keys in a row of a list that this program does not declare."""
 
 
 class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -140,4 +141,4 @@ class _Rules(EntryRules[ListEntry]):
         """Let the entity leave the list."""
         del name, checked  # a row of a list is read in any case
         removes = frozenset({write.operation.row["RowKey"]})
-        return [ListEffect(entry.list_key, "", write, entry.kind, _MOST_BYTES, removes=removes)]
+        return [ListEffect(entry.list_key, "", write, entry.kind, MOST_BYTES, removes=removes)]

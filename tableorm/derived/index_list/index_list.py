@@ -3,16 +3,17 @@ Index lists: the entities that have a value, found by a row that lists their key
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...keys.parse import parse_template
-from ...models.derivation import Derivation, DerivationOf
+from ...models.derivation import Derivation, DerivationOf, check_placement
 from ...models.key import Storable
 from ...models.schema import Schema
 from .audit import ListCheck
+from .eventual import EventualListMaintainer
 from .schema import ListSchema
 
 __all__ = ["IndexList", "ListMaintainer", "ListOf"]
@@ -35,6 +36,10 @@ class IndexList(Derivation):
 
     Args:
         row_key: Template of the lists' keys. Begin it with other literal text than the model's and other indexes'.
+        partition_key: Template of the PartitionKeys of the lists; None for those of their entities.
+        table: Name of the lists' table; None for that of the model.
+        consistency: "eventual" for lists in other partitions or another table, which follow their entities some time
+            later; None otherwise.
         where: Takes the entity; only entities for which it is true are listed.
         divide_at: Bytes of keys of which a row is divided, up to 512 KiB. Each write reads and writes one row, so a
             small one takes less; all rows of a list are read by one query.
@@ -45,19 +50,41 @@ class IndexList(Derivation):
 
     _on_class = ListOf
 
-    def __init__(self, *, row_key: str, where: Callable[[Any], bool] | None = None, divide_at: int = 64 * 1024) -> None:
+    def __init__(
+        self,
+        *,
+        row_key: str,
+        partition_key: str | None = None,
+        table: str | None = None,
+        consistency: Literal["eventual"] | None = None,
+        where: Callable[[Any], bool] | None = None,
+        divide_at: int = 64 * 1024,
+    ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"IndexList(row_key={row_key!r}) is refused: give a template, as 'lastname_{{last_name}}'")
         if type(divide_at) is not int or not 2048 <= divide_at <= 512 * 1024:
             raise ModelError(f"IndexList(divide_at={divide_at!r}) is refused: give bytes from 2048 to {512 * 1024}")
         super().__init__(where)
+        check_placement("IndexList", partition_key=partition_key, table=table, consistency=consistency)
         self.row_key, self.divide_at = row_key, divide_at
+        self.partition_key, self.table = partition_key, table
+        self._pattern = ListMaintainer if consistency is None else EventualListMaintainer
 
-    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> "ListMaintainer":
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedSchema:
         """Return the index list of a model."""
-        label = f"{schema.name}.{self.name}"
-        row = parse_template(self.row_key, label, "row_key", dict(annotations), schema.kind)
-        return ListMaintainer(self.name, schema, row, where=self.where, divide_at=self.divide_at)
+        label, known, partition = f"{schema.name}.{self.name}", dict(annotations), None
+        row = parse_template(self.row_key, label, "row_key", known, schema.kind)
+        if self.partition_key is not None:
+            partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
+        return self._pattern(
+            self.name,
+            schema,
+            row,
+            where=self.where,
+            divide_at=self.divide_at,
+            table=self.table,
+            partition=partition,
+        )
 
     if TYPE_CHECKING:
 

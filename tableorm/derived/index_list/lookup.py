@@ -14,12 +14,11 @@ from ...errors import ModelError, TemplateError
 from ...keys.ranges import KeyRegion
 from ...models.derivation import bound_to
 from ...models.entity import Entity
-from ...models.manifest import ListEntry, manifest_of
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
 from ...stores import Bounds, Row
 from .index_list import ListOf
-from .rows import SEPARATOR, keys_of, split_address
+from .rows import SEPARATOR, split_address
 from .schema import ListSchema
 
 __all__ = ["look_up"]
@@ -53,49 +52,43 @@ async def look_up(
     if len(schemas) != 1:
         raise ModelError(f"{index} is of an abstract model: look up the list of one of its concrete classes")
     schema = schemas[0]
-    partition, _ = schema.primary.templates()
     fields = db.boundary.fill_key(schema.primary, fields, schema.key_names)
     if fields.keys() != schema.key_names:
         wanted = ", ".join(sorted(schema.key_names))
         raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.label, "row_key", schema.row.text)
-    partition_key, list_key = partition.format(fields), schema.row.format(fields)
-    keys = sorted(await _read_keys(db, schema, partition_key, list_key), key=utf16_key)
+    partition_key, list_key = schema.list_partition.format(fields), schema.row.format(fields)
+    members = await _read_members(db, schema, partition_key, list_key)
+    keys = sorted(members, key=lambda member: (utf16_key(member[0]), utf16_key(member[1])))
     found: list[E | None] = [None] * len(keys)
     numbered = enumerate(keys)
-    table, name = schema.primary.table_name(), schema.name
+    table = schema.primary.table_name()
 
     async def work() -> None:
-        for number, row_key in numbered:
-            row = await read_row(db, table, partition_key, row_key, name=schema.primary.name)
+        for number, key in numbered:
+            row = await read_row(db, table, *key, name=schema.primary.name)
             await db.yield_to_loop(1)
             # It may have left the list since that was read.
-            if row is not None and _is_listed(name, list_key, row):
+            if row is not None and schema.is_listed(row, partition_key, list_key):
                 found[number] = load(row)
 
     await work_together(work, min(concurrency, len(keys)))
     return [entity for entity in found if entity is not None]
 
 
-def _is_listed(name: str, list_key: str, row: Row) -> bool:
-    """Return whether the manifest of an entity says that it is in a list."""
-    entry = manifest_of(row).get(name)
-    return isinstance(entry, ListEntry) and entry.list_key == list_key
-
-
-async def _read_keys(db: Connection, schema: ListSchema, partition_key: str, list_key: str) -> set[str]:
+async def _read_members(db: Connection, schema: ListSchema, partition_key: str, list_key: str) -> set[tuple[str, str]]:
     """
-    Return the RowKeys in all rows of a list.
+    Return the keys of the entities in all rows of a list.
 
     A row that is divided into two while they are read sorts before both, so that no key is missed.
     """
     first = list_key + SEPARATOR
     rows_of_list = KeyRegion(Bounds.only(partition_key), Bounds(first, first + "2", upper_open=True))
-    keys: set[str] = set()
-    found = pages(db, schema.primary.table_name(), None, [rows_of_list], None, f"lookup of {schema.label}")
+    keys: set[tuple[str, str]] = set()
+    found = pages(db, str(schema.table), None, [rows_of_list], None, f"lookup of {schema.label}")
     async with aclosing(found) as all_pages:
         async for rows in all_pages:
             for row in rows:
                 address = split_address(row["RowKey"])
                 if row.get(ENTITY_TYPE) == schema.kind and address is not None and address[0] == list_key:
-                    keys.update(keys_of(row))
+                    keys.update(schema.members(row))
     return keys

@@ -7,8 +7,8 @@ transaction. A list begins as one row, `lastname_Jones~`. Long before that is fu
 the hash of each key, `lastname_Jones~0` and `lastname_Jones~1`, and so on; the row that was divided stays, empty.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from ...errors import TemplateError
 from ...keys.bounds import Part
@@ -16,13 +16,14 @@ from ...keys.formats import Format, make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.derivation import refuse_without_kind
-from ...models.manifest import ListEntry, ManifestEntry
+from ...models.manifest import ListEntry, ManifestEntry, manifest_of
 from ...models.schema import Schema
 from ...protocol.limits import MAX_KEY_UNITS
+from ...stores import Row
 from ...writes.maintainer import Maintainer, Source, undo_entry
 from ...writes.plan import Effect
 from .effect import ListEffect
-from .rows import BITS, SEPARATOR, split_address
+from .rows import BITS, SEPARATOR, keys_of, split_address
 
 __all__ = ["ListSchema"]
 
@@ -37,29 +38,46 @@ class ListSchema(Maintainer):
         row: Template of the lists' keys.
         where: Takes the entity; only entities for which it is true are listed. None for all.
         divide_at: Bytes of keys at which a row is divided.
+        table: Name of the table of its rows; None for that of the model.
+        partition: Template of their PartitionKeys; None for that of the model.
 
     Attributes:
         primary: The schema of the model.
         kind: The kind of its rows.
+        list_partition: Template of the PartitionKeys of its rows.
         key_names: Names of the fields by which a list is looked up.
     """
 
-    entry_type = ListEntry
+    entry_type: ClassVar[type[ManifestEntry]] = ListEntry
+    movable = True
     shared_rows = 1
 
     def __init__(
-        self, name: str, schema: Schema, row: Template, *, where: Callable[[Any], bool] | None, divide_at: int
+        self,
+        name: str,
+        schema: Schema,
+        row: Template,
+        *,
+        where: Callable[[Any], bool] | None,
+        divide_at: int,
+        table: str | None = None,
+        partition: Template | None = None,
     ) -> None:
         super().__init__(name, schema)
-        self.primary = schema
+        self.primary, self.table = schema, table or schema.table
+        self.partition = self.list_partition = partition or schema.templates()[0]
         self.row, self._where, self._divide_at = row, where, divide_at
         self.kind = f"{schema.kind}#{name}"
-        self._needed = tuple(each for each in row.fields if schema.fields[each].optional)
-        partition, own = schema.templates()
-        self.key_names = frozenset({*partition.fields, *row.fields})
+        self.key_names = frozenset({*self.partition.fields, *row.fields})
+        self._needed = tuple(sorted(each for each in self.key_names if schema.fields[each].optional))
         refuse_without_kind(self.label, schema)
-        refuse_meeting(self.label, self._row_template(), f"{schema.name}.row_key", own)
+        self._refuse_own_keys()
         schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
+        schema.refuse_maintained(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
+
+    def _refuse_own_keys(self) -> None:
+        """Refuse keys of lists that could be those of entities. Raises ModelError."""
+        refuse_meeting(self.label, self._row_template(), f"{self.primary.name}.row_key", self.primary.templates()[1])
 
     def _row_template(self) -> Template:
         parts = self.row.parts
@@ -105,15 +123,29 @@ class ListSchema(Maintainer):
             )
         return key
 
-    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ListEntry | None:
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> ManifestEntry | None:
         """Return the list that an entity with these fields is in. Raises TemplateError."""
         del partition_key, row_key
         key = self.address(values)
         return None if key is None else ListEntry(key, self.kind)
 
+    # Reading
+
+    def members(self, row: Row) -> Iterable[tuple[str, str]]:
+        """Return the keys of the entities that a row of a list names. Raises DecodeError."""
+        return ((row["PartitionKey"], key) for key in keys_of(row))
+
+    def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
+        """Return whether the manifest of an entity says that it is in a list."""
+        del partition_key
+        entry = manifest_of(primary).get(self.name)
+        return isinstance(entry, ListEntry) and entry.list_key == list_key
+
+    # Writing
+
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Let the entity leave a list and come into another one."""
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self._list_of(source)
         if entry == before and source.write.change.verb != "rebuild":
             return entry, []
         return entry, self._move(before, entry, source, checked=False)
@@ -123,8 +155,12 @@ class ListSchema(Maintainer):
         Put the entity into its list, also if the manifest says that it is there; take it out of another list that the
         manifest names.
         """
-        entry = self.entry(source.values, source.partition_key, source.row_key)
+        entry = self._list_of(source)
         return entry, self._move(before, entry, source, checked=True)
+
+    def _list_of(self, source: Source) -> ListEntry | None:
+        key = self.address(source.values)
+        return None if key is None else ListEntry(key, self.kind)
 
     def _move(
         self, before: ManifestEntry | None, entry: ListEntry | None, source: Source, *, checked: bool

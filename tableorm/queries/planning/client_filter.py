@@ -206,7 +206,7 @@ def _make_key_test(term: Comparison | Membership, template: Template, member: st
             return None
         try:
             return compare(utf16_key(text) if by_text else _value_of(form.from_text(text)), edge)
-        except (ValueError, OverflowError):
+        except ValueError:
             return None  # a key of another program that only looks like one of ours
 
     return test_order

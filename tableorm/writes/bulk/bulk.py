@@ -412,7 +412,7 @@ class Bulk:
 async def delete_found(bulk: Bulk, key: Key[Any], row: Row) -> None:
     """Delete a row that a query has found, and what is derived from it, if the row is still as it was found."""
     etag: str = row["odata.etag"]
-    change = structs.replace(delete_change(key, etag), stored=Stored(row, etag=etag))
+    change = structs.replace(delete_change(key, etag), stored=Stored(row))
     await bulk._add(change)  # pyright: ignore[reportPrivateUsage]
 
 

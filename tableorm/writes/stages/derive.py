@@ -327,13 +327,9 @@ def _with_manifest(
     operation, after = write.operation, write.after
     merges = operation.verb is _MERGE or operation.verb is _INSERT_OR_MERGE
     assert after is not None
-    if not new and (not old if merges else MANIFEST not in after) and old is not None:
+    if not new and (old == new or not merges):
         return write
     # Both rows were made for this write, and nobody else has them.
-    if not new and not merges:
-        after.pop(MANIFEST, None)
-        operation.row.pop(MANIFEST, None)
-        return write
     text = manifest_text(new)
     after[MANIFEST] = text
     if not merges or new != old:
@@ -377,15 +373,13 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
     for info in schema.maintained:
         name = info.property
         stored = None if seen is None else seen.get(name)
+        fresh = None if info.default is None else info.default()
+        changed = change.values.get(info.name) != fresh if stored is None else name in row and row[name] != stored
+        chosen = change.mode is Mode.MERGE and change.only is not None and info.name in change.only
+        if changed if seen is None else chosen or (changed and name in row and not read):
+            raise _maintained_error(schema, info.name, change.values.get(info.name))
         if seen is None:
-            fresh = None if info.default is None else info.default()
-            if change.values.get(info.name) != fresh:
-                raise _maintained_error(schema, info.name, change.values.get(info.name))
             continue
-        if name in row and row[name] != stored and not read:
-            raise _maintained_error(schema, info.name, change.values.get(info.name))
-        if change.mode is Mode.MERGE and change.only is not None and info.name in change.only:
-            raise _maintained_error(schema, info.name, change.values.get(info.name))
         whole = write.operation.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE)
         for members, wanted in ((row, whole or name in row), (after, True)):
             if not wanted:

@@ -12,6 +12,7 @@ import pytest
 
 from tableorm import Damage, Database, Entity, IndexList, Mapped, PropertyBag, field
 from tableorm.audit import audit as auditing
+from tableorm.connection.connection import Connection
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.damage import Case, Cases, found_by
@@ -464,6 +465,25 @@ async def test_a_row_deep_in_a_list_costs_few_requests(db: Database) -> None:
     assert (await db.audit(Employee)).clean
 
 
+async def test_a_recount_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are read to be counted anew are counted too, to give the loop to other tasks."""
+    await fill(db)
+    turns: list[int] = []
+
+    async def count(_: Connection, rows: int = 1) -> None:
+        turns.append(rows)
+
+    monkeypatch.setattr(Connection, "yield_to_loop", count)
+    await db.audit(Department, Employee, parallel=1)
+    clean = turns.copy()
+    await merge(db, HEAD, juniors=77)
+    turns.clear()
+    await db.audit(Department, Employee, parallel=1)
+
+    (rows,) = clean
+    assert turns == [rows, rows, rows, rows // 2, rows]
+
+
 # What does not exist
 
 
@@ -500,7 +520,7 @@ async def test_reference_to_nobody(db: Database) -> None:
 
 
 async def test_what_cannot_be_repaired_first_is_reported(db: Database) -> None:
-    """Copies of an entity that does not fit its model, and whose notes cannot be read, stay, and so does that entity."""
+    """Copies of an entity that does not fit its model, and whose notes cannot be read, stay as they are."""
     await fill(db)
     await merge(db, HEAD, manager_name="Somebody")
     await merge(db, E1, _ix="nonsense", name=5)

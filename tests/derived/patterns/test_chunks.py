@@ -23,7 +23,9 @@ async def test_what_fails_is_left_out(db: Database) -> None:
 
     assert (bulk.report.written, bulk.report.failures) == (15, 1)
     assert [type(each.error) for each in bulk.report.failed] == [EntityExists]
-    assert bulk.report.failed[0].entity.id == 12  # type: ignore[union-attr]  # pyright: ignore
+    failed = bulk.report.failed[0].entity
+    assert isinstance(failed, Employee)
+    assert failed.id == 12
     assert bulk.report.requests == 2
     await assert_consistent(db)
 
@@ -50,7 +52,7 @@ async def test_a_reference_to_nobody_in_a_transaction(db: Database) -> None:
     await fill(db, 1)
     department = await db.get(Department, name="Sales")
     department.manager_id = 77
-    with pytest.raises(TransactionFailed, match="operation 1: .*nothing was sent") as caught:
+    with pytest.raises(TransactionFailed, match=r"operation 1: .*nothing was sent") as caught:
         async with db.transaction() as tx:
             tx.insert(Employee(department="Sales", id=2))
             tx.save(department)

@@ -1,0 +1,85 @@
+"""
+What an audit checks of moves to other partitions: rows of a move that nobody has completed for long.
+
+A move that was committed is completed, as by a worker. A tentative row of one that was not is deleted after its source
+got another ETag, so that no late request can commit the move.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+
+from ..errors import DecodeError, TableOrmError
+from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, Place, mark_of
+from ..models.placement import declared_models
+from ..models.schema import Schema
+from ..outbox.move_command import read_place
+from ..protocol.edm import datetime_from_text
+from ..stores import CLOCK, Row
+from ..writes.commit import RELOCATION
+from .check import WRONG, Check, IsCandidate, Phase
+from .context import AuditContext, Problem, kind_of
+from .report import Damage
+
+__all__ = ["MoveCheck"]
+
+_LONGEST_MOVE = dt.timedelta(hours=1)
+
+
+class MoveCheck(Check):
+    """
+    The check of the tentative rows and forwards of a model.
+
+    Args:
+        context: The rows of the table.
+        schema: The model.
+    """
+
+    row_phases = frozenset({Phase.BEFORE})
+
+    def __init__(self, context: AuditContext, schema: Schema) -> None:
+        super().__init__(context, schema, "")
+
+    def owns(self, kind: str) -> bool:
+        """Return whether it is the kind of such rows; tentative index entries go with the row of their entity."""
+        return kind in (f"{self.schema.kind}{TENTATIVE}", f"{self.schema.kind}{FORWARD}")
+
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim that a row must be looked at, if it is so old that it should be gone."""
+        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_MOVE
+        return ((f"\n{row['RowKey']}", WRONG),) if old else ()
+
+    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+        """Complete the move of a row, or end it, if rows are repaired."""
+        del phase, is_candidate
+        context, place = self.context, Place(self.context.kinds.table, partition_key, row_key)
+        row = await context.read(partition_key, row_key)
+        if row is None or not self.owns(kind_of(row)):
+            return
+        try:
+            mark = mark_of(row)
+            refused = None if mark is not None else f"it has no mark; delete the row {place}"
+            if context.repair and mark is not None:
+                refused = await self._end(place, mark)
+        except DecodeError as error:
+            mark, refused = None, str(error)
+        what = "a forward" if kind_of(row).endswith(FORWARD) else "a tentative row"
+        text = f"{what} of a move {'' if mark is None else f'to or from {mark.other} '}was left, and should be gone"
+        problem = Problem(Damage.UNFINISHED, None, row_key, text, refused=refused)
+        context.record(self.schema, partition_key, row_key, problem, repaired=context.repair and refused is None)
+
+    async def _end(self, place: Place, mark: MoveMark) -> str | None:
+        """Complete a move if it was committed, or make it impossible; return why that failed, or None."""
+        db = self.context.db
+        try:
+            if mark.state is not MoveState.FORWARD:
+                if not await RELOCATION.resolve(db, place):
+                    await RELOCATION.finish(db, mark.move, mark.other, place, self.schema)
+                return None
+            there = await read_place(db, mark.other)
+            kind = "" if there is None else kind_of(there).removesuffix(TENTATIVE)
+            models = [each for each in declared_models(self.schema) if each.table == mark.other.table]
+            schema = next((each for each in models if each.kind == kind), self.schema)
+            await RELOCATION.finish(db, mark.move, place, mark.other, schema)
+        except TableOrmError as error:
+            return f"{type(error).__name__}: {error}"
+        return None

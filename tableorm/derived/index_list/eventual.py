@@ -1,0 +1,105 @@
+"""
+Index lists in other partitions than their entities, which follow these some time later.
+
+A list may name entities that are in it no more; what the manifest of an entity says counts.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from ...audit.check import AuditedSchema, Check
+from ...audit.context import AuditContext
+from ...connection.connection import Connection
+from ...connection.rows import read_row
+from ...connection.tasks import map_together
+from ...errors import NotSupported, shown
+from ...models.manifest import ManifestEntry, PlacedListEntry, manifest_of
+from ...models.placement import refuse_own_keys
+from ...stores import Row
+from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules
+from ...writes.plan import Effect, PlannedWrite
+from .effect import MOST_BYTES
+from .eventual_audit import EventualListCheck
+from .eventual_rows import correct_list, keys_of_members
+from .schema import ListSchema
+
+__all__ = ["EventualListMaintainer"]
+
+
+class EventualListMaintainer(ListSchema, AuditedSchema):
+    """An index list of a model, whose rows are in other partitions."""
+
+    entry_type: ClassVar[type[ManifestEntry]] = PlacedListEntry
+    deferred = True
+    shared_rows = 0
+    rows_per_chunk = 1  # the decision row
+
+    def _refuse_own_keys(self) -> None:
+        refuse_own_keys(self.label, self.primary, self.table, self.list_partition, self._row_template())
+
+    # Reading
+
+    def members(self, row: Row) -> Iterable[tuple[str, str]]:
+        """Return the keys of the entities that a row of a list names. Raises DecodeError."""
+        return keys_of_members(row)
+
+    def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
+        """Return whether the manifest of an entity says that it is in a list."""
+        entry = PlacedListEntry(partition_key, list_key, str(self.table), self.kind)
+        return manifest_of(primary).get(self.name) == entry
+
+    # Writing
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> PlacedListEntry | None:
+        """Return the list that an entity with these fields is in. Raises TemplateError."""
+        del partition_key, row_key
+        key = self.address(values)
+        if key is None:
+            return None
+        return PlacedListEntry(self.list_partition.format(values), key, str(self.table), self.kind)
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Note in the manifest which list the entity is in."""
+        del before
+        return self.entry(source.values, source.partition_key, source.row_key), []
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Note in the manifest which list the entity is in."""
+        return self.effects(before, source)
+
+    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
+        """Return whether the entity leaves a list or comes into one."""
+        del source
+        return before != after
+
+    async def reconcile(
+        self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None
+    ) -> None:
+        """Put the entity into its list, and take it out of others. Takes and raises as `Maintainer.reconcile` does."""
+        del inserted
+        places = [entry for entry in entries if isinstance(entry, PlacedListEntry)]
+        await map_together(lambda place: correct_list(db, source, self.name, place, self._divide_at), places)
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the lists."""
+        return (EventualListCheck(context, self.schema, self.name, self.kind, self.reconcile),)
+
+
+@entry_rules(PlacedListEntry)
+class _Rules(EntryRules[PlacedListEntry]):
+    deferred = True
+
+    def undo(self, name: str, entry: PlacedListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Return nothing: the entity is taken out of the list after the write."""
+        del name, entry, write, checked
+        return []
+
+    async def remove(self, db: Connection, source: RowKeys, name: str, entries: Sequence[PlacedListEntry]) -> None:
+        """Take the entity out of lists that its manifest does not name. Takes and raises as `EntryRules.remove`."""
+        primary = await read_row(db, *source, name=name)
+        if manifest_of(primary).get(name) in entries:
+            raise NotSupported(
+                f"the entity {source} is in a list by {shown(name)}, which this program does not know; leave it to a "
+                "program that does, or update this one"
+            )
+        await map_together(lambda place: correct_list(db, source, name, place, MOST_BYTES), entries)
