@@ -99,7 +99,10 @@ class Service:
         self._file_tokens = file_tokens
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
-        self._slots = {query_entities: FairSlots(pages), run_transaction: FairSlots(_TRANSACTIONS)}
+        self._slots: dict[_Run, FairSlots] = {
+            query_entities: FairSlots(pages),
+            run_transaction: FairSlots(_TRANSACTIONS),
+        }
         # Of what costs time by its bytes. Queries take turns apart from that, so that a small row waits for none.
         self.turns = FairTurns()
 
