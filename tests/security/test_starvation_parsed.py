@@ -3,7 +3,7 @@ Transactions that were read are several times as large as their bodies, so only 
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ async def test_transactions_of_one_caller_are_not_all_read_at_once(
 ) -> None:
     """Of 40 transactions of 100 rows each, which come together, few are half read at any time."""
     under_way, most = 0, 0
-    read_steps = vars(transactions)["_read_steps"]
+    read_steps: Callable[..., Generator[None, None, Any]] = vars(transactions)["_read_steps"]
 
     def count(*args: Any) -> Generator[None, None, Any]:
         nonlocal under_way, most

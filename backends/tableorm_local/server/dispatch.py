@@ -99,7 +99,7 @@ class Service:
         self._file_tokens = file_tokens
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
-        self._slots: dict[_Run, FairSlots] = {
+        self._slots: dict[Operation, FairSlots] = {
             query_entities: FairSlots(pages),
             run_transaction: FairSlots(_TRANSACTIONS),
         }
