@@ -28,6 +28,7 @@ from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.indexes import bench_indexes
 from benchmarks.measure import compare, fill, report, timed
 from benchmarks.model import Flight, flight
+from benchmarks.outbox import bench_outbox
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
 from benchmarks.writes import bench_bulk, bench_save
@@ -266,6 +267,7 @@ BENCHES = {
     "planning": bench_planning,
     "memory": bench_memory,
     "azure": bench_azure,
+    "outbox": bench_outbox,
     "audit": bench_audit,
     "build_index": bench_build_index,
 }

@@ -3,6 +3,7 @@ The verbs that give an entity another key: in one transaction within its partiti
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from logging import getLogger
 from typing import Any
 
@@ -101,7 +102,8 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
         raise  # a worker ends what was begun
     except TableOrmError as error:
         await _make_impossible(db, command, entity if entity.etag == command.etag else stored, error)
-        await RELOCATION.drop_tentative(db, command)
+        with suppress(TableOrmError):  # otherwise the tentative row stays, and is nobody's
+            await RELOCATION.finish(db, command.move, command.source, command.target, target)
         await silence(db, message)
         raise
     await silence(db, message)
