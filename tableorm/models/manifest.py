@@ -161,6 +161,8 @@ class PlacedListEntry(ManifestEntry, frozen=True, gc=False):
         kind: Their kind.
     """
 
+    deferred: ClassVar[bool] = True
+
     partition_key: str
     list_key: str
     table: str

@@ -87,8 +87,6 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
 
 @entry_rules(PlacedListEntry)
 class _Rules(EntryRules[PlacedListEntry]):
-    deferred = True
-
     def undo(self, name: str, entry: PlacedListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: the entity is taken out of the list after the write."""
         del name, entry, write, checked
