@@ -63,12 +63,12 @@ async def archive_entity(db: Connection, load: Loader, entity: Entity, to: type[
     """Move an entity to the table of another model. Takes and raises what `Database.archive` does."""
     if not isinstance(entity, Entity):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelError(f"archive({shown(entity)}) takes an entity that was read; a bag has no model")
+    db.boundary.check(entity)
     target = schema_of(to)
     if target is entity.__schema__:
         raise ModelError(f"archive(to={target.name}) is refused: that is the model of the entity; use db.move()")
     if target.abstract:
         raise ModelError(f"archive(to={target.name}) is refused: it is abstract; name one of its concrete classes")
-    db.boundary.check(entity)
     return await _relocate(db, load, entity, target, fields)
 
 
