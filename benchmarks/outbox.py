@@ -11,6 +11,7 @@ from pathlib import Path
 
 from benchmarks.measure import compare, report
 from tableorm import Database, Entity, Index, Mapped, connect
+from tableorm.outbox import shared_bell
 from tableorm.writes import deferred
 
 __all__ = ["PlacedFlight", "bench_outbox"]
@@ -63,15 +64,15 @@ async def _leave(path: Path, count: int) -> None:
 
     async def die(self: deferred.Deferral) -> None: ...
 
-    finish, hidden = deferred.Deferral.finish, deferred._HIDDEN_SECONDS  # pyright: ignore[reportPrivateUsage]
-    deferred.Deferral.finish, deferred._HIDDEN_SECONDS = die, 0  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+    finish, hidden = deferred.Deferral.finish, shared_bell.HIDDEN_SECONDS
+    deferred.Deferral.finish, shared_bell.HIDDEN_SECONDS = die, 0  # type: ignore[method-assign]
     try:
         async with connect(f"local:{path}") as db:
             await db.create_tables(PlacedFlight)
             for start in range(0, count, _AT_ONCE):
                 await asyncio.gather(*(db.insert(_placed(number)) for number in range(start, start + _AT_ONCE)))
     finally:
-        deferred.Deferral.finish, deferred._HIDDEN_SECONDS = finish, hidden  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+        deferred.Deferral.finish, shared_bell.HIDDEN_SECONDS = finish, hidden  # type: ignore[method-assign]
 
 
 def _work(path: Path, processes: int) -> tuple[float, float]:

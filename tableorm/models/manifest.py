@@ -54,7 +54,7 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
 
     Attributes:
         form: Name of the only member of its JSON object; None for other JSON.
-        deferred: Whether it names a row in another partition, which no effect of a transaction reaches.
+        deferred: Whether it names rows in other partitions, so that it has no effects in a transaction.
     """
 
     form: ClassVar[str | None] = None

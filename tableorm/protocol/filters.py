@@ -411,6 +411,8 @@ def _compile_compare(node: Compare) -> Test:
     wanted = _comparable(const.type, const.value)
     order, is_text = _TYPE_ORDER[const.type], const.type is Edm.STRING
     plain = is_text and const.value.isascii()
+    # One more than the constant has decides how a longer text or Binary compares with it: the rest need not be read.
+    most = _length(const.value) + 1
     if name == "Timestamp":
 
         def compare_timestamp(row: Row) -> bool | None:
@@ -426,10 +428,10 @@ def _compile_compare(node: Compare) -> Test:
             return None
         annotation = row.get(annotation_name)
         if annotation is None and is_text and type(value) is str:
-            return test(value, const.value) if plain and value.isascii() else test(utf16_units(value), wanted)
+            return test(value, const.value) if plain and value.isascii() else test(utf16_units(value[:most]), wanted)
         kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
         if kind in allowed:
-            return test(_comparable(kind, _raw(kind, value)), wanted)
+            return test(_comparable(kind, _raw(kind, value, most)), wanted)
         own = _TYPE_ORDER[kind]
         return own != order and (own > order) is (op in (Op.GT, Op.GE))
 
@@ -445,6 +447,7 @@ def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -
                 wanted.setdefault(kind, set()).add(const.value)
     annotation_name = name + ANNOTATION
     texts = wanted.get(Edm.STRING, set())
+    most = 1 + max(map(_length, wanted.get(Edm.BINARY, ())), default=0)
 
     def compare_equal(row: Row) -> bool | None:
         value = row.get(name)
@@ -456,7 +459,7 @@ def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -
         # An annotated value, for example a Guid, may have the same text and is still of another type.
         kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
         values = wanted.get(kind)
-        return (values is not None and _raw(kind, value) in values) is same
+        return (values is not None and _raw(kind, value, most) in values) is same
 
     return compare_equal
 
@@ -464,9 +467,16 @@ def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -
 _JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}
 
 
-def _raw(kind: Edm, value: Any) -> Any:
+def _length(constant: Any) -> int:
+    return len(constant) if isinstance(constant, str | bytes) else 0
+
+
+def _raw(kind: Edm, value: Any, most: int) -> Any:
+    """Return a value as Python has it; of a Binary at least the first bytes, so many."""
     if kind is Edm.DATETIME:
         return ticks_from_text(value)
+    if kind is Edm.BINARY:
+        value = value[: (most + 2) // 3 * 4]  # in base64
     return decode(value, None if kind in _PLAIN else kind)
 
 

@@ -18,10 +18,10 @@ from tableorm.models.derivation import Derivation
 from tableorm.models.manifest import ManifestEntry, manifest_form
 from tableorm.models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from tableorm.models.schema import Schema
+from tableorm.models.write_tokens import tokens_of, with_token
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm.writes.maintainer import EntryRules, Source, entry_rules, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
-from tableorm.models.write_tokens import tokens_of, with_token
 
 _ALL = RowQuery(Bounds(), Bounds(), None)
 

@@ -8,6 +8,7 @@ import pytest
 
 from tableorm import Database, Workflow, workflow
 from tableorm.connection.connection import connection_of
+from tableorm.outbox import shared_bell
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.worker import Outcome
 from tableorm.testing import temporary_database
@@ -52,7 +53,7 @@ async def test_a_worker_goes_on_after_a_crash(db: Database, monkeypatch: pytest.
 
     async def die(self: deferred.Deferral) -> None: ...
 
-    monkeypatch.setattr(deferred, "_HIDDEN_SECONDS", 0)
+    monkeypatch.setattr(shared_bell, "HIDDEN_SECONDS", 0)
     monkeypatch.setattr(deferred.Deferral, "finish", die)
     for number in range(3):
         await db.insert(Person(team="red", id=number, city="Rome"))

@@ -4,6 +4,7 @@ Framing of HTTP: how much of heads, of trailers and of requests in a row the ser
 
 import asyncio
 import contextlib
+from collections import Counter
 
 import aiohttp
 import pytest
@@ -148,23 +149,23 @@ async def test_requests_in_a_row_together_are_bounded(monkeypatch: pytest.Monkey
         for wire in wires:
             await wire.close()
 
-    assert (
-        sorted((each.count(b"HTTP/1.1 200"), each.count(b" 503 ")) for each in answers) == [(1, 1)] * 4 + [(4, 0)] * 2
-    )
+    found = Counter((each.count(b"HTTP/1.1 200"), each.count(b" 503 ")) for each in answers)
+    assert found.pop((4, 0)) == 2
+    assert {(answered < 4, refused) for answered, refused in found} == {(True, 1)}  # how many, packets decide
 
 
 async def test_heads_that_idle_connections_keep_are_bounded() -> None:
     """A connection that stays open keeps the head of its last request; beyond what all may keep it is closed."""
     async with serve(None, port=0, limits=Limits(waiting_bytes=2_000_000)) as server:
         for _ in range(2):
-            wires = [await Wire.connect(server) for _ in range(20)]
+            wires = [await Wire.connect(server) for _ in range(50)]
             for wire in wires:
-                wire.writer.write(LINE + fields(5) + b"\r\n")
+                wire.writer.write(LINE + fields(1) + b"\r\n")
             answers = [await wire.reader.readuntil(b"\r\n\r\n") for wire in wires]
             assert all(b" 403 " in answer for answer in answers)
             stay = await count_open(wires)
-            assert 2 <= stay <= 1_000_000 // (2 * 45_000)
-            assert sum(b"Connection: close" in answer for answer in answers) == 20 - stay
+            assert 2 <= stay <= 1_000_000 // (3 * 9_000)
+            assert sum(b"Connection: close" in answer for answer in answers) == 50 - stay
             for wire in wires:
                 await wire.close()
             # What they held is given back.

@@ -115,9 +115,17 @@ def find_table(connection: Connection, folded: str) -> Table | None:
     return None if found is None else Table(found, folded)
 
 
-def list_names(connection: Connection) -> list[str]:
-    """List the names of all tables as created, ordered without regard to case."""
-    return [name for (name,) in connection.execute("SELECT name FROM catalog ORDER BY folded")]
+def list_names(connection: Connection, start: str = "", limit: int | None = None) -> list[str]:
+    """
+    List the names of tables as created, ordered without regard to case.
+
+    Args:
+        connection: Where to read.
+        start: The first name there may be, in lower case.
+        limit: How many names at most; None for all.
+    """
+    sql = "SELECT name FROM catalog WHERE folded >= ? ORDER BY folded LIMIT ?"
+    return [name for (name,) in connection.execute(sql, (start, -1 if limit is None else limit))]
 
 
 def create_table(session: WriteSession, name: str) -> None:

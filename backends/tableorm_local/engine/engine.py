@@ -176,9 +176,9 @@ class Engine:
         self._require_open().catalog.forget(table)
         self.reclaim()
 
-    async def list_tables(self) -> list[str]:
-        """List the names of all tables as created, ordered without regard to case."""
-        return await self._read(lambda state: catalog.list_names(state.reader))
+    async def list_tables(self, start: str = "", limit: int | None = None) -> list[str]:
+        """List names of tables as created, ordered without regard to case, from `start` on, which is in lower case."""
+        return await self._read(lambda state: catalog.list_names(state.reader, start, limit))
 
     async def has_table(self, table: str) -> bool:
         """Return whether there is a table of that name in any letter case."""

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
-__all__ = ["CALLER", "FairSlots", "FairTurns"]
+__all__ = ["CALLER", "REQUEST_BYTES", "FairSlots", "FairTurns"]
 
 CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 """On whose behalf this task works. The text is compared, and never shown."""
@@ -21,6 +21,9 @@ CALLER: ContextVar[str] = ContextVar("CALLER", default="")
 # Bytes that all requests of a caller may work on in one turn of the event loop: about a millisecond. Whoever uses these
 # up is the last one in that turn.
 _TURN_BYTES = 256 * 1024
+
+REQUEST_BYTES = 16 * 1024
+"""What a request of a server costs besides the bytes of its bodies: to copy so many takes no longer."""
 
 
 class FairTurns:

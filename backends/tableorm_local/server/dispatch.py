@@ -17,7 +17,7 @@ from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.rights import Owner, Rights, authorize
 from tableorm.protocol.sas import Access
 
-from ..engine import CALLER, Engine, FairSlots, FairTurns
+from ..engine import CALLER, REQUEST_BYTES, Engine, FairSlots, FairTurns
 from .operations.entities import get_entity, query_entities, write_entity
 from .operations.policies import get_policies, set_policies
 from .operations.request import Request
@@ -75,6 +75,9 @@ _ROUTES: dict[tuple[Kind, str, str], _Route] = {
     (Kind.ENTITY, "DELETE", ""): _Route("DeleteEntity", Access.DELETE, write_entity, _WRITES),
     (Kind.TRANSACTION, "POST", ""): _Route("EntityGroupTransaction", None, run_transaction, _WRITES),
 }
+# How many transactions are read and written at once. One that was read takes ten times the memory of its body.
+_TRANSACTIONS = 16
+
 _NEEDS_TABLE = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
 
 
@@ -96,7 +99,10 @@ class Service:
         self._file_tokens = file_tokens
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
-        self._pages = FairSlots(pages)
+        self._slots: dict[Operation, FairSlots] = {
+            query_entities: FairSlots(pages),
+            run_transaction: FairSlots(_TRANSACTIONS),
+        }
         # Of what costs time by its bytes. Queries take turns apart from that, so that a small row waits for none.
         self.turns = FairTurns()
 
@@ -165,9 +171,10 @@ class Service:
         if route.writes and request.verb != "DELETE":
             request = attrs.evolve(request, body=await incoming.read_body())
         caller = CALLER.get()
-        await self.turns.work(caller, len(request.body))
-        if route.run is query_entities:
-            async with self._pages.hold(caller):
+        await self.turns.work(caller, REQUEST_BYTES + len(request.body))
+        slots = self._slots.get(route.run)
+        if slots is not None:
+            async with slots.hold(caller):
                 return await route.run(request)
         answer = await route.run(request)
         self.turns.count(caller, len(answer.body))

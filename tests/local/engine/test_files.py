@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import Mock
@@ -57,14 +58,16 @@ async def test_closing_leaves_one_file_and_its_lock(engine: Engine, path: Path) 
     assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
 
 
-@pytest.mark.parametrize("content", [b"x", b"hello, world\n" * 100, b"SQLite format 3\0", bytes(8192)])
+@pytest.mark.parametrize(
+    "content", [b"x", b"hello, world\n" * 100, b"SQLite format 3\0", b"SQLite format 3\0".ljust(99), bytes(8192)]
+)
 async def test_no_database(path: Path, content: bytes) -> None:
     """A file that is no database is refused, and not touched."""
     path.write_bytes(content)
 
     error = await refused(path)
     assert isinstance(error, NotSupported)
-    assert str(path) in str(error)
+    assert str(error) == f"{str(path)!r} is not a database; give the path of another file."
 
 
 @pytest.mark.parametrize("mode", ["delete", "wal"])
@@ -305,20 +308,27 @@ def is_closed(connection: Connection) -> bool:
 
 
 @pytest.mark.parametrize(
-    "statement",
+    ("statement", "said"),
     [
-        "",
-        "PRAGMA application_id = 5",
-        "PRAGMA user_version = 99",
-        "CREATE TABLE mine (x)",
-        "UPDATE clock SET tick = -1",
+        ("", ""),
+        ("PRAGMA application_id = 5", " is an SQLite database of another program"),
+        ("PRAGMA user_version = 99", " has format 99, made by a newer tableorm"),
+        ("CREATE TABLE mine (x)", " has another schema than tableorm makes: it has the table 'mine'"),
+        ("DROP TABLE settings", " has another schema than tableorm makes: it lacks the table 'settings'"),
+        ("UPDATE clock SET tick = -1", " is damaged (its clock says -1); restore it from a backup"),
     ],
 )
 @pytest.mark.parametrize("immutable", [False, True])
 async def test_no_connection_stays_open(
-    path: Path, connections: list[Connection], monkeypatch: pytest.MonkeyPatch, statement: str, *, immutable: bool
+    path: Path,
+    connections: list[Connection],
+    monkeypatch: pytest.MonkeyPatch,
+    statement: str,
+    said: str,
+    *,
+    immutable: bool,
 ) -> None:
-    """Of a file that is refused, and of one that is closed; what was checked once is checked again at the next open."""
+    """Of a file that is refused, which is told why, and of one that is closed; each open checks it again."""
     engine = Engine(path)
     await engine.open()
     await engine.close()
@@ -328,8 +338,9 @@ async def test_no_connection_stays_open(
         forbid_logs(monkeypatch, apsw.CantOpenError)
     for _ in range(2):
         if statement:
-            with pytest.raises(TableOrmError):
+            with pytest.raises(TableOrmError) as caught:
                 await engine.open()
+            assert str(caught.value).startswith(f"{str(path)!r}{said}")
         else:
             await engine.open()
             assert [is_closed(each) for each in connections].count(False) == (1 if immutable else 2)
@@ -338,6 +349,21 @@ async def test_no_connection_stays_open(
     path.write_bytes(b"x" * 8192)
     with pytest.raises(NotSupported, match="is not a database"):
         await engine.open()
+
+
+async def test_closing_waits_until_the_file_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has closed the engine may copy or delete the file."""
+    engine, real, closed = Engine(path), files.Files.close, list[files.Files]()
+
+    def close(opened: files.Files) -> None:
+        time.sleep(0.05)
+        real(opened)
+        closed.append(opened)
+
+    monkeypatch.setattr(files.Files, "close", close)
+    await engine.open()
+    await engine.close()
+    assert len(closed) == 1
 
 
 async def test_no_connection_stays_open_if_a_second_one_fails(

@@ -4,6 +4,7 @@ Group commit: how the requests that wait are spread over transactions.
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -456,3 +457,44 @@ def test_an_interrupt_within_a_request_ends_the_program(error: type[BaseExceptio
     with pytest.raises(error):
         asyncio.run(interrupted())
     assert asyncio.run(again()) == ["kept"]
+
+
+class Watched(Slow):
+    """A worker that counts how often the event loop waits for it to begin."""
+
+    waited = 0
+
+    def wait_until_started(self) -> None:
+        self.waited += 1
+
+
+@pytest.mark.parametrize(("requests", "waited"), [(1, 0), (3, 0), (4, 1), (20, 1)])
+async def test_after_long_work_the_worker_is_let_begin(
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch, requests: int, waited: int
+) -> None:
+    """After 0.2 ms of work on the event loop it waits for the worker to begin, which less work is not worth."""
+    disk, worker = Disk(session, 1.0), Watched()
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
+    commits = GroupCommit(session, worker, None, _SECONDS)
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.gather(*(commits.submit(disk.apply) for _ in range(requests)))
+        await commits.drain()
+
+    assert worker.waited == waited
+
+
+async def test_a_lock_that_is_not_free_is_tried_again(session: WriteSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has the lock of writers tries for that of SQLite every 0.3 ms, in the worker, and then does the work."""
+    pauses, begin = list[float](), session.begin
+    commits = GroupCommit(session, Slow(), None, _SECONDS)
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=pauses.append))
+
+    def begin_later() -> bool:
+        return len(pauses) >= 5 and begin()
+
+    session.begin = begin_later  # type: ignore[method-assign]
+    async with asyncio.timeout(_SECONDS):
+        assert await commits.submit(lambda _: "done") == "done"
+        await commits.drain()
+
+    assert pauses == [0.0003] * 5

@@ -3,11 +3,14 @@ A server that is at work: what it counts and logs, what it gives back, and what 
 """
 # ruff: noqa: ASYNC240 - a test may look at its files
 
+import asyncio
 import gzip
 import io
 import json
 import threading
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
 
 import aiohttp
 import pytest
@@ -15,6 +18,9 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import Limits, Server, serve
 from tableorm_local.server.dispatch import Service
+from tableorm_local.server.front.access_log import show_header, show_target
+from tableorm_local.server.security.cors import CorsRule, write_rules
+from tableorm_local.server.wire.calls import Answer
 from tests.local.server.client import Api, Wire, head, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r"}
@@ -27,22 +33,17 @@ async def metrics_of(api: Api) -> dict[str, float]:
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
-def names_of_threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith(("tableorm", "access"))}
-
-
 async def test_a_start_that_fails_leaves_nothing_open(server: Server, tmp_path: Path) -> None:
     """Where the port is taken, the data is closed again, and so is the access log."""
-    before = names_of_threads()
+    before = set(threading.enumerate())
     other = serve(tmp_path / "data.tables", port=server.port, access_log=io.BytesIO())
-    assert names_of_threads() > before
+    assert set(threading.enumerate()) > before
     with pytest.raises(OSError, match="in use"):
         await other.start()
-    for thread in threading.enumerate():
-        if thread.name.startswith("tableorm"):
-            thread.join(10)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(10)
 
-    assert names_of_threads() == before
+    assert not [each.name for each in set(threading.enumerate()) - before if each.name.startswith("tableorm")]
     assert {each.name for each in tmp_path.iterdir()} == {"data.tables", "data.tables-lock"}
 
 
@@ -130,15 +131,33 @@ async def test_pages_of_the_server_with_a_body(server: Server) -> None:
     await wire.close()
 
 
-async def test_a_body_that_follows_the_answer_of_a_page(server: Server) -> None:
-    """The body of such a request may come late."""
+async def test_a_body_of_a_page_that_comes_late(server: Server) -> None:
+    """The body of such a request is waited for, so that it is not taken for the next request."""
     wire = await Wire.connect(server)
     for _ in range(2):
-        wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n1")
-        await wire.writer.drain()
-        wire.writer.write(b"2345")
+        wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
+        await asyncio.sleep(0.05)
+        wire.writer.write(b"12345")
         assert (await wire.reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
     await wire.close()
+
+
+async def test_a_compressed_answer_to_a_page_of_another_origin(session: aiohttp.ClientSession) -> None:
+    """Caches are told both of what it depends on: the origin, and what the client accepts."""
+    rule = CorsRule(origins=("https://a.example",), methods=("GET",), headers=(), exposed=(), max_age=0)
+    async with serve(None, port=0, compress_for_all=True) as server:
+        api = Api(session, root_of(server))
+        root = ET.Element("StorageServiceProperties")
+        write_rules(ET.SubElement(root, "Cors"), [rule])
+        assert (await api("PUT", "/", ET.tostring(root), query="restype=service&comp=properties")).status == 202
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        await api("POST", "/Tab", LARGE, Prefer="return-no-content")
+        answered = [
+            (await api("GET", "/Tab()", Accept_Encoding=accepted, Origin="https://a.example")).headers["Vary"]
+            for accepted in ("gzip", "identity")
+        ]
+
+    assert answered == ["Origin, Accept-Encoding", "Origin"]
 
 
 async def test_the_entry_of_a_request(session: aiohttp.ClientSession) -> None:
@@ -207,3 +226,93 @@ async def test_what_the_service_raises(
     if logged is not None:
         assert logged in messages[0]
         assert entry["id"] in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("size", "is_compressed"), [(1023, False), (1024, True), (64 * 1024 - 1, True), (64 * 1024, True)]
+)
+async def test_small_answers_are_not_compressed(
+    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, size: int, *, is_compressed: bool
+) -> None:
+    """Answers of a KiB and more are, the large ones in a thread."""
+    threads = list[str]()
+    real = gzip.compress
+
+    def compress(body: bytes, level: int) -> bytes:
+        threads.append(threading.current_thread().name)
+        return real(body, level)
+
+    async def answer(*_: object) -> Answer:
+        return Answer(200, body=b"x" * size, content_type="text/plain")
+
+    monkeypatch.setattr(gzip, "compress", compress)
+    monkeypatch.setattr(Service, "answer", answer)
+    async with serve(None, port=0, compress_for_all=True) as server:
+        reply = await Api(session, root_of(server))("GET", "/Tab", Accept_Encoding="gzip")
+
+    assert reply.body == b"x" * size
+    assert ("Content-Encoding" in reply.headers) is is_compressed
+    assert len(threads) == is_compressed
+    assert (threads != [threading.main_thread().name]) is (not is_compressed or size >= 64 * 1024)
+
+
+class FailingStream(io.BytesIO):
+    """A stream that fails now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[Exception] = [OSError("no space"), ValueError("closed")]
+
+    def write(self, data: Any) -> int:
+        if self.errors:
+            raise self.errors.pop()
+        return super().write(data)
+
+
+async def test_a_log_that_fails_stops_nothing(session: aiohttp.ClientSession) -> None:
+    """Entries that cannot be written are lost; those after them are written."""
+    log = FailingStream()
+    async with serve(None, port=0, access_log=log) as server:
+        api = Api(session, root_of(server))
+        for _ in range(4):
+            assert (await api("GET", "/Tables")).status == 200
+    assert len(log.getvalue().splitlines()) == 2
+
+
+def test_what_is_shown_at_its_limits() -> None:
+    """Plain headers up to 500 characters are shown, and plain values as long as the service's own are."""
+    assert show_header("x " * 250) == "x " * 250
+    assert show_header("x " * 250 + "x") == show_header("a\x00") == show_header("a=b") == "REDACTED"
+
+    def show(query: str) -> str:
+        return show_target(lambda name: (name, name == "b"), "h", f"/a/Tab?{query}").partition("?")[2]
+
+    for value in ("x" * 13, "2030-01-01T00:00:00.0000000Z", "", "0" * 28):
+        assert show(f"st={value}") == f"st={value}"
+    for value in ("x" * 14, "0" * 29, "X", "a0"):
+        assert show(f"st={value}") == "st=REDACTED"
+    # Of a long query the beginning is shown.
+    assert show("&".join(["st="] * 2000)) == "st=&" * 1000 + "REDACTED"
+    assert show_target(lambda name: (name, True), "h", "/a/Tab") == "/a-secondary/Tab"
+
+
+@pytest.mark.parametrize(
+    ("expected", "http", "answers"),
+    [
+        ("100-continue", "1.1", [100, 201]),
+        (" 100-Continue ", "1.1", [100, 201]),
+        ("100-continue", "1.0", [201]),
+        ("else", "1.1", [400]),
+    ],
+)
+async def test_what_a_client_expects(server: Server, api: Api, expected: str, http: str, answers: list[int]) -> None:
+    """Who expects 100 is told to go on, if that client knows such answers; nothing else can be expected."""
+    assert (await api("GET", "/Tab()")).rows == []
+    body = json.dumps(ROW).encode()
+    sent = head("POST", "/Tab", f"Expect: {expected}", f"Content-Length: {len(body)}", "Connection: close")
+    wire = await Wire.connect(server)
+    wire.writer.write(sent.replace(b" HTTP/1.1\r\n", f" HTTP/{http}\r\n".encode()) + body)
+    text = (await wire.everything()).decode()
+    await wire.close()
+
+    assert [int(line.split()[1]) for line in text.split("\r\n") if line.startswith("HTTP/")] == answers

@@ -4,6 +4,7 @@ The wire by itself: what is read of addresses, headers, queries and frames, and 
 
 import re
 from collections.abc import Mapping
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -23,7 +24,7 @@ from tableorm_local.server.wire.addressing import (
     resource_of,
     table_path,
 )
-from tableorm_local.server.wire.calls import Answer, Call, Level
+from tableorm_local.server.wire.calls import Answer, Call, Incoming, Level
 from tests.local.server.client import finish
 
 PLACE = Place(account="acc", secondary=False, path="/acc/Tab", resource_path="/Tab", root="http://h/acc")
@@ -518,3 +519,24 @@ def test_values_with_their_types(value: object, kind: object, stored: object) ->
     assert (row["X"], type(row["X"])) == (stored, type(stored))
     needs = kind in ("Edm.Int64", "Edm.Binary", "Edm.DateTime", "Edm.Guid") or stored == "-Infinity"
     assert row.get("X@odata.type") == (kind if needs else None)
+
+
+def test_a_request_that_is_shown_shows_no_secret() -> None:
+    """Neither what is signed nor the signature stands in the text of a request that an error may quote."""
+    secret = "c2lnbmF0dXJl"
+    incoming = Incoming(
+        id="id",
+        verb="GET",
+        place=PLACE,
+        query=f"sig={secret}",
+        options={"sig": secret},
+        headers=CIMultiDict({"Authorization": secret}),
+        version="2019-02-02",
+        scheme="http",
+        address="10.0.0.1",
+        on_caller=Mock(name=secret),
+        read_body=Mock(name=secret),
+    )
+
+    assert secret not in repr(incoming)
+    assert "10.0.0.1" in repr(incoming)

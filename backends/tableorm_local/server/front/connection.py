@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, cast
 
@@ -22,12 +23,15 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close"]
+__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close", "receive_much"]
 
 _logger = logging.getLogger("tableorm.server")
 
-# A connection is not read further while so many bytes of a body have arrived that nobody has read.
-_READ_AHEAD = 64 * 1024
+# A connection is not read further while twice as many bytes of a body have arrived that nobody has read. They count
+# nowhere, as nobody has asked for them: so they are few.
+_READ_AHEAD = 4 * 1024
+# Bytes that are received at once, before somebody reads a body, and meanwhile. The former is more than most heads have.
+_FEW_BYTES, _MANY_BYTES = 16 * 1024, 256 * 1024
 # Bytes that are parsed at once of a body in chunks, each of which may be a chunk or two.
 _PIECE_BYTES = 16 * 1024
 # What may stand between the bytes of such a body: so many bytes, and some for each byte of the body. Chunks of three
@@ -272,6 +276,7 @@ class _Connection(web.RequestHandler):
         assert isinstance(transport, asyncio.Transport)
         server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
         self._bounds.caller = caller
+        receive_much(transport, much=False)
         try:
             server.places.take(1, caller)
             self._places.append(server.places)
@@ -346,6 +351,13 @@ class ConnectionServer(web.Server):
             task.cancel()
         await asyncio.gather(*self.shaking, return_exceptions=True)
         await super().shutdown(timeout)
+
+
+def receive_much(transport: asyncio.BaseTransport | None, *, much: bool) -> None:
+    """Receive much of a body at once, because somebody reads it, or little, because nobody does."""
+    loose: Any = transport
+    with suppress(AttributeError):  # not every event loop has such transports
+        loose.max_size = _MANY_BYTES if much else _FEW_BYTES
 
 
 def end_request(request: web.BaseRequest) -> None:

@@ -16,7 +16,7 @@ from aiohttp.http_exceptions import LineTooLong
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 
-from ...engine import FairSlots
+from ...engine import REQUEST_BYTES, FairSlots
 from ..dispatch import Service
 from ..security.accounts import is_loopback, network_of
 from ..security.browsers import check_browser, names_this_machine
@@ -179,6 +179,7 @@ class Front:
         try:
             return await self._ask_service(exchange)
         except Fault as fault:
+            self.service.turns.count(exchange.body.caller, REQUEST_BYTES)
             if fault.code == Code.INTERNAL_ERROR:
                 _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - the message says what is wrong
             # A body that did not arrive in time is not read further.
@@ -197,8 +198,9 @@ class Front:
 
     async def _ask_service(self, exchange: _Exchange) -> Answer:
         request = exchange.request
-        if len(request.raw_path) > _LONG_TARGET:
-            await self.service.turns.work(exchange.body.caller, _BYTES_PER_CHARACTER * len(request.raw_path))
+        length = len(request.raw_path)
+        cost = 0 if length <= _LONG_TARGET else _BYTES_PER_CHARACTER * length
+        await self.service.turns.work(exchange.body.caller, cost)
         target, _, query = request.raw_path.partition("?")
         place = place_of(self.service.accounts.find, request.scheme, request.headers.get("Host", ""), target)
         exchange.client_id = check_client_request_id(request.headers)
@@ -263,14 +265,17 @@ class Front:
     def _hold_answer(self, exchange: _Exchange) -> int:
         """Take the bytes of the answer from the budget, and return them; if they are too many, answer that instead."""
         held, caller = len(exchange.answer.body), exchange.body.caller
-        if exchange.request.method not in ("GET", "HEAD"):
-            # What was written must not be answered as if it was not. The answer is about as large as the body was.
+        writes = exchange.request.method not in ("GET", "HEAD")
+        if held <= exchange.body.give_back() + _NEVER_WAITS and writes:
+            # What was written must not be answered as if it was not. The answer takes the place of the body.
             self._budget.hold(held, caller)
             return held
         try:
             self._budget.take(held, caller)
         except Fault as fault:
             self.metrics.count_refusal("request")
+            if writes:
+                fault = Fault(Code.OPERATION_TIMED_OUT, f"{fault.message} What was asked may have been done.")
             exchange.answer = error_answer(fault, exchange.id, xml=exchange.is_xml)
             return 0
         return held

@@ -15,6 +15,7 @@ from tableorm.protocol.codes import Code, Fault
 
 from ...engine import FairTurns
 from ..wire.calls import invalid_input
+from .connection import receive_much
 from .limits import Budget, Limits
 
 __all__ = ["RequestBody"]
@@ -70,6 +71,7 @@ class RequestBody:
         parts = list[bytes]()
         # A body that has arrived needs no timer, which would take longer to set and cancel than the body to read.
         patience = None if request.content.is_eof() else self._limits.body_seconds
+        receive_much(request.transport, much=True)
         try:
             async with asyncio.timeout(patience):
                 while part := await request.content.readany():
@@ -84,6 +86,8 @@ class RequestBody:
             if request.transport is not None:
                 raise
             raise ConnectionResetError("the client has gone") from None
+        finally:
+            receive_much(request.transport, much=False)
         body = b"".join(parts)
         return body if encoding == "identity" or not body else await self._decompress(body, encoding)
 
@@ -101,10 +105,11 @@ class RequestBody:
                 while left > 0 and (part := await asyncio.wait_for(content.readany(), _SILENCE_SECONDS)):
                     left -= len(part)
 
-    def give_back(self) -> None:
-        """Give back what the body has taken from the budget."""
-        self._budget.give_back(self._held, self.caller)
-        self._held = 0
+    def give_back(self) -> int:
+        """Give back what the body has taken from the budget. Return how many bytes that are."""
+        held, self._held = self._held, 0
+        self._budget.give_back(held, self.caller)
+        return held
 
     def _send_continue(self) -> None:
         """Tell a client that waits for it to send the body: one without the right to write was refused before."""

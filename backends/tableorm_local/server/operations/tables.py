@@ -2,11 +2,12 @@
 Operations on tables: list, get, create, delete.
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Not, Or, matcher
 from tableorm.protocol.limits import check_table_name
+from tableorm.stores import Row
 
 from ..wire.addressing import table_path
 from ..wire.answers import answer_created
@@ -24,26 +25,35 @@ async def list_tables(request: Request) -> Answer:
     level, limit = level_of(request), top_of(request)
     where = await request.engine.take_turns(read_filter(request))
     start = first_table(request.options)
-    names = [name for name in await request.engine.list_tables() if name.lower() >= start]
-    if where is not None:
-        names = await request.engine.take_turns(_filter_names(names, where, limit))
+    if where is None:
+        names = await request.engine.list_tables(start, limit + 1)
+    else:
+        names = await _find_names(request, start, where, limit)
     headers = table_continuation(names[limit].lower()) if len(names) > limit else {}
     body = encode_tables(names[:limit], request.place, level)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
 
 
-def _filter_names(names: list[str], where: Filter, limit: int) -> Generator[None, None, list[str]]:
+async def _find_names(request: Request, start: str, where: Filter, limit: int) -> list[str]:
     """Return the names that satisfy a filter, at most one more than `limit`, as that one starts the next page."""
-    step = max(1, _COMPARISONS_AT_ONCE // _count_comparisons(where))
+    step = min(_NAMES_AT_ONCE, max(1, _COMPARISONS_AT_ONCE // _count_comparisons(where)))
     test, found = matcher(where), list[str]()
-    for at in range(0, len(names), step):
-        found += [name for name in names[at : at + step] if test({"TableName": name})]
-        if len(found) > limit:
+    while len(found) <= limit:
+        names = await request.engine.list_tables(start, step)
+        found += await request.engine.take_turns(_pass(names, test))
+        if len(names) < step:
             break
-        yield
+        start = f"{names[-1].lower()}0"  # no name is between the two
     return found[: limit + 1]
 
 
+def _pass(names: list[str], test: Callable[[Row], bool]) -> Generator[None, None, list[str]]:
+    found = [name for name in names if test({"TableName": name})]
+    yield
+    return found
+
+
+_NAMES_AT_ONCE = 1_000
 # How many comparisons keep the event loop busy, some 2 ms.
 _COMPARISONS_AT_ONCE = 2_000
 
@@ -68,7 +78,7 @@ async def get_table(request: Request) -> Answer:
     level = level_of(request)
     check_table_name(request.resource.table)
     folded = request.resource.table.lower()
-    for name in await request.engine.list_tables():
+    for name in await request.engine.list_tables(folded, 1):
         if name.lower() == folded:
             return Answer(200, body=encode_table(name, request.place, level), content_type=level.content_type)
     raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
