@@ -196,8 +196,11 @@ async def commit(
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
-        if any((stored := (each.first or each.change).stored) is not None and MOVE in stored.row for each in writes):
-            await RELOCATION.drop_forwards(db, writes)
+        for write in writes:
+            stored = (write.first or write.change).stored
+            if stored is not None and MOVE in stored.row:
+                await RELOCATION.drop_forwards(db, writes)
+                break
         try:
             derived = derive(writes, transaction=options.transaction)
             break
