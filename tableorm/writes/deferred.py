@@ -134,10 +134,12 @@ async def _check_token(db: Connection, derived: Derived) -> None:
     table = None if db.guarded is None else await db.guarded.token_table()
     if table is not None:
         first = derived.deferred[0]
+        names = ", ".join(first.work.entries)
+        what = f"rows in other partitions follow it, by {names}" if names else f"the {first.work.kind} follows it"
         raise AccessDenied(
-            f"{first.origin.origin}: rows in other partitions follow it, by {', '.join(first.work.entries)}, and the "
-            f"token of this database is for table {table} alone: it does not reach the queue that tells workers of "
-            "such writes; use a token of the account, or let a program write that has one"
+            f"{first.origin.origin}: {what}, and the token of this database is for table {table} alone: it does not "
+            "reach the queue that tells workers of such writes; use a token of the account, or let a program write "
+            "that has one"
         )
 
 
