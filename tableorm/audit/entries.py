@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 import attrs
 
 from ..errors import shown
-from ..models.manifest import IndexEntry, ManifestEntry, PlacedEntry
+from ..models.manifest import IndexEntry, ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
 from ..stores import Operation, Row, Verb
@@ -38,11 +38,14 @@ def _row_key_of(entry: ManifestEntry | None) -> str | None:
     return entry.row_key if isinstance(entry, IndexEntry) else None
 
 
-def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry]]:
+def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry | PlacedListEntry]]:
     """Return the entries in other partitions under names that the model does not declare; of a newer entity none."""
     derived = snapshot.schema.derived
-    named = [(name, entry) for name, entry in snapshot.manifest.items() if name not in derived]
-    return [(name, e) for name, e in named if isinstance(e, PlacedEntry) and snapshot.age != "newer"]
+    return [
+        (name, entry)
+        for name, entry in snapshot.manifest.items()
+        if name not in derived and isinstance(entry, (PlacedEntry, PlacedListEntry)) and snapshot.age != "newer"
+    ]
 
 
 def _names_entity(row: Row) -> bool:

@@ -41,8 +41,8 @@ class Damage(StrEnum):
     UNREADABLE = "unreadable"
     """The entity does not fit its model, so it is unknown which derived rows it must have."""
     UNFINISHED = "unfinished"
-    """A write was committed long ago, and its decision row says that rows in other partitions have still to follow; or a
-    row of a move has been left for long."""
+    """A write was committed long ago, and its decision row says that rows in other partitions have still to follow; or
+    a row of a move has been left for long."""
     DANGLING = "dangling"
     """An entity refers to another one, or is counted in it, that does not exist."""
 

@@ -16,7 +16,7 @@ from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..errors import AccessDenied, ModelError, NotSupported, TableOrmError
-from ..models.manifest import ManifestEntry, PlacedEntry
+from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.schema import Schema
 from ..outbox.bell import show
 from ..outbox.decision import Decision, Work, delete_decision
@@ -154,7 +154,7 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     schema = deferred.origin.change.schema
     for name, entries in deferred.work.entries.items():
         for place in entries:
-            if isinstance(place, PlacedEntry) and not boundary.check_derived_row(
+            if isinstance(place, (PlacedEntry, PlacedListEntry)) and not boundary.check_derived_row(
                 schema, place.table, place.partition_key, place.row_key
             ):
                 raise ModelError(

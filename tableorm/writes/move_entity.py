@@ -3,6 +3,7 @@ The verbs that give an entity another key: in one transaction within its partiti
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from logging import getLogger
 from typing import Any
 
@@ -62,12 +63,12 @@ async def archive_entity(db: Connection, load: Loader, entity: Entity, to: type[
     """Move an entity to the table of another model. Takes and raises what `Database.archive` does."""
     if not isinstance(entity, Entity):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelError(f"archive({shown(entity)}) takes an entity that was read; a bag has no model")
+    db.boundary.check(entity)
     target = schema_of(to)
     if target is entity.__schema__:
         raise ModelError(f"archive(to={target.name}) is refused: that is the model of the entity; use db.move()")
     if target.abstract:
         raise ModelError(f"archive(to={target.name}) is refused: it is abstract; name one of its concrete classes")
-    db.boundary.check(entity)
     return await _relocate(db, load, entity, target, fields)
 
 
@@ -101,7 +102,8 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
         raise  # a worker ends what was begun
     except TableOrmError as error:
         await _make_impossible(db, command, entity if entity.etag == command.etag else stored, error)
-        await RELOCATION.drop_tentative(db, command)
+        with suppress(TableOrmError):  # otherwise the tentative row stays, and is nobody's
+            await RELOCATION.finish(db, command.move, command.source, command.target, target)
         await silence(db, message)
         raise
     await silence(db, message)

@@ -61,10 +61,6 @@ _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
 
 
-class _SourceChanged(Exception):
-    """The source of a move is another version than the one that the move is about, or a forward already."""
-
-
 class Commit(Protocol):
     """What sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
 
@@ -124,23 +120,23 @@ class Relocation:
             derive((leave,))  # refuses what others need, before anything is sent
             try:
                 await self._insert_tentative(db, command, entity, target)
-                await self._leave(db, leave)
+                committed = await self._leave(db, leave)
             except OutcomeUnknown as error:
                 if doubt is not None:
                     raise
                 doubt = error  # one more look at the rows
-            except _SourceChanged:
                 continue
-            else:
+            if committed:
                 return await self.finish(db, command.move, command.source, command.target, target)
         raise Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
 
-    async def _leave(self, db: Connection, leave: PlannedWrite) -> None:
-        """Make a forward of the source: this commits the move. Raises _SourceChanged if it is another version now."""
+    async def _leave(self, db: Connection, leave: PlannedWrite) -> bool:
+        """Make a forward of the source, which commits the move; return whether the source was still as it was."""
         try:
             await self._commit(db, (leave,))
-        except (PreconditionFailed, EntityNotFound) as error:
-            raise _SourceChanged from error
+        except (PreconditionFailed, EntityNotFound):
+            return False
+        return True
 
     async def _insert_tentative(self, db: Connection, command: MoveCommand, entity: Entity, target: Schema) -> None:
         """
@@ -179,15 +175,23 @@ class Relocation:
 
     async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
         """
-        Confirm the target of a move that was committed, delete the forward, and clear the mark.
+        Complete a move: confirm the target, delete the forward, and clear the mark. If the source is no forward any
+        more, a tentative row is of somebody who came late, and deleted.
+
+        Args:
+            db: Where the rows are.
+            move: The id of a move that was committed, or can never be.
+            source: Where the entity was.
+            target: Where it is.
+            schema: The model that it has there.
 
         Returns:
-            The entity; None if the target has changed since.
+            The entity; None if the target has changed since, or the move was not committed.
 
         Raises:
             TableOrmError: What an insert at the new key raises; the move is committed all the same.
         """
-        doubtful = False
+        db, doubtful = db.within(Boundary()), False
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
@@ -199,7 +203,7 @@ class Relocation:
             try:
                 if there is not None and mark is not None and mark.move == move:
                     if mark.state is MoveState.TENTATIVE and not committed:
-                        await self._delete(db, target, there, mark)  # of somebody who came late
+                        await self._delete(db, target, there, mark)
                         return None
                     tentative = mark.state is MoveState.TENTATIVE
                     entity = _entity_of(schema, row_of_tentative(schema, there) if tentative else there)
@@ -224,16 +228,10 @@ class Relocation:
         self, db: Connection, command: MoveCommand, schema: Schema, doubt: OutcomeUnknown | None
     ) -> Entity | None:
         """End a move whose source has changed: it was done long ago, or can never be committed."""
+        found = await self.finish(db, command.move, command.source, command.target, schema)
+        if found is not None:
+            return found
         there = await read_place(db, command.target)
-        mark = mark_of(there)
-        if there is not None and mark is not None and mark.move == command.move:
-            if mark.state is MoveState.CONFIRMED:
-                return await self.finish(db, command.move, command.source, command.target, schema)
-            await self.drop_tentative(db, command)
-            there = await read_place(db, command.target)
-            mark = mark_of(there)
-            if mark is not None and mark.move == command.move:  # somebody has confirmed it meanwhile
-                return await self.finish(db, command.move, command.source, command.target, schema)
         if there is not None and command.move in tokens_of(there) and not is_marker(there):
             return _entity_of(schema, there)
         if doubt is not None:
@@ -244,24 +242,6 @@ class Relocation:
             f"{command}: the row has changed since it was read; read it again and repeat the move",
             Code.CONDITION_NOT_SATISFIED,
         )
-
-    async def drop_tentative(self, db: Connection, command: MoveCommand) -> None:
-        """
-        Delete the tentative row of a move, if it is there.
-
-        Args:
-            db: Where the row is.
-            command: A move that can never be committed, because its source was read as another version since.
-        """
-        db = db.within(Boundary())
-        there = await read_place(db, command.target)
-        mark = mark_of(there)
-        if there is None or mark is None or mark.move != command.move or mark.state is not MoveState.TENTATIVE:
-            return
-        try:
-            await self._delete(db, command.target, there, mark)
-        except _LOST:
-            return
 
     async def _delete(self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None) -> None:
         """Delete a row of a move as it was read, with the tentative entries of one that has this mark."""
@@ -291,7 +271,6 @@ class Relocation:
         mark = mark_of(row)
         if mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(schema, row):
             return row
-        db = db.within(Boundary())
         live = await read_live(db, at.table, at.partition_key, at.row_key)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:

@@ -58,6 +58,7 @@ FREE = {
     "tables": "reads no row",
     "bulk": "makes a bulk, which has a test of its own",
     "transaction": "makes a transaction, which has a test of its own",
+    "start": "takes an entity that the transaction writes, and so was refused before",
     "report": "says what the operations became",
     "concurrency": "says how many transactions are under way",
     "select": "is narrowed, see below",
@@ -100,6 +101,7 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
             )
             for options in ({}, {"create": theirs}, {"if_match": theirs.etag})
         ],
+        "archive": [((theirs,), {"to": Note, **fields}) for fields in ({"n": 9}, {"tenant": "mine"}, {})],
         "move": [((theirs,), {"n": 9}), ((bag,), {"row_key": "x"})],
     }
     if name in given:

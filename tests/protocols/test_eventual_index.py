@@ -59,11 +59,12 @@ def change(token: str, value: str | None, *, worker_applies: bool = False, broke
     addresses = tuple(sorted({each for each in (entity and entity.get("value"), value) if each}))
     committed = insert(decision_of(token), values(state="committed", addresses=addresses))
     if entity is None:
-        write = insert(ENTITY, values(value=value, tokens=(token,), indexed=True))
+        write = insert(ENTITY, values(value=value, tokens=(token,), since=token, indexed=True))
     elif value is None:
         write = delete(ENTITY, entity.etag)
     else:
-        write = replace(ENTITY, values(value=value, tokens=(*entity.get("tokens"), token), indexed=True), entity.etag)
+        content = values(value=value, tokens=(*entity.get("tokens"), token), since=token, indexed=True)
+        write = replace(ENTITY, content, entity.etag)
     outcome, _ = yield together(write, committed)
     if outcome == OK:
         if worker_applies:
@@ -75,6 +76,17 @@ def change(token: str, value: str | None, *, worker_applies: bool = False, broke
         return Goto(decide, (token, broken))
     yield Ack((token,))
     return "refused"
+
+
+def touch(token: str) -> Program:
+    """Write what no entry holds: nothing is left to do, since no entry is to be elsewhere or to hold something else."""
+    entity = yield Get(ENTITY)
+    if entity is None:
+        return "absent"
+    tokens = (*entity.get("tokens"), token)
+    content = values(value=entity.get("value"), tokens=tokens, since=entity.get("since"), indexed=True)
+    outcome, _ = yield replace(ENTITY, content, entity.etag)
+    return "done" if outcome == OK else "refused"
 
 
 def decide(token: str, broken: str) -> Program:
@@ -173,7 +185,7 @@ def build(tokens: tuple[str, ...]) -> Program:
     token, rest = tokens[0], tokens[1:]
     yield Put((token,))
     address = entity.get("value")
-    content = values(value=address, tokens=(*entity.get("tokens"), token), indexed=True)
+    content = values(value=address, tokens=(*entity.get("tokens"), token), since=token, indexed=True)
     committed = insert(decision_of(token), values(state="committed", addresses=(address,)))
     outcome, _ = yield together(replace(ENTITY, content, entity.etag), committed)
     if outcome == OK:
@@ -187,6 +199,14 @@ def build(tokens: tuple[str, ...]) -> Program:
 # What must hold in the end
 
 
+def _right_versions(entity: Row | None) -> tuple[str, ...]:
+    """Return the versions that have had the content of the newest one, up to that."""
+    if entity is None:
+        return ()
+    tokens: tuple[str, ...] = entity.get("tokens")
+    return tokens[tokens.index(entity.get("since")) :] if entity.get("since") in tokens else tokens[-1:]
+
+
 def entries_match(*, extra: bool) -> Judge:
     """Return the judge of the entries; `extra` allows entries that are not wanted, which no verified read returns."""
 
@@ -197,7 +217,12 @@ def entries_match(*, extra: bool) -> Judge:
             wanted = entity is not None and entity.get("value") == address
             if wanted and entity is not None and entry is None and entity.get("indexed"):
                 return f"the entry {address} is missing"
-            if wanted and entity is not None and entry is not None and entry.get("version") != entity.get("tokens")[-1]:
+            if (
+                wanted
+                and entity is not None
+                and entry is not None
+                and entry.get("version") not in _right_versions(entity)
+            ):
                 return f"the entry {address} is not of the newest version"
             if not wanted and entry is not None and not extra:
                 return f"the entry {address} is not wanted"
@@ -216,7 +241,7 @@ STRICT, LOOSE = entries_match(extra=False), entries_match(extra=True)
 
 def stored(*, indexed: bool = True) -> dict[Key, Row]:
     """Return the rows of an entity with the value S, and of its entry unless it is older than the index."""
-    entity = Row("e0", values(value="S", tokens=("t0",), indexed=indexed or None))
+    entity = Row("e0", values(value="S", tokens=("t0",), since="t0", indexed=indexed or None))
     return {ENTITY: entity, entry_at("S"): Row("e1", values(version="t0"))} if indexed else {ENTITY: entity}
 
 
@@ -228,6 +253,7 @@ def changes(name: str, value: str | None, *, worker_applies: bool = False, broke
 
 
 TO_J, TO_S, GONE = changes("A", "J"), changes("B", "S"), changes("B", None)
+TOUCH = Client("D", touch, ("d",))
 WORKER = Client("W", work, fails=False)
 
 
@@ -236,6 +262,23 @@ WORKER = Client("W", work, fails=False)
     Run(title="a change and a delete", rows=stored(), clients=(TO_J, GONE), at_end=STRICT),
     Run(title="an insert and a change", clients=(TO_J, TO_S), at_end=STRICT),
     Run(title="an insert and a delete", clients=(TO_J, GONE), at_end=STRICT),
+    Run(title="a change and a write of what no entry holds", rows=stored(), clients=(TO_J, TOUCH), at_end=STRICT),
+    Run(title="an insert and a write of what no entry holds", clients=(TO_J, TOUCH), at_end=STRICT),
+    Run(
+        title="a change that crashes, and a write of what no entry holds",
+        rows=stored(),
+        clients=(TO_J, TOUCH, WORKER),
+        crash=1,
+        at_end=LOOSE,
+        large=True,
+    ),
+    Run(
+        title="two values in turn, and a write of what no entry holds",
+        rows=stored(),
+        clients=(TO_J, TO_S, TOUCH),
+        at_end=STRICT,
+        large=True,
+    ),
     Run(title="an insert that crashes", clients=(TO_J, WORKER), crash=1, at_end=LOOSE),
     Run(title="an insert with any fault", clients=(TO_J, WORKER), lost=1, late=1, crash=1, at_end=LOOSE, large=True),
     Run(

@@ -68,6 +68,7 @@ def attempt(move: str, source: Key, target: Key, etag: str, text: str, then: The
         if there is None or there.get("move") != move:
             if there is not None and there.get("state") == TENTATIVE:
                 return Goto(resolve, (target, (attempt, again.arguments)))
+            yield replace(source, here.content, here.etag)  # so that nobody carries the command out later
             return (yield from end(then, "target exists"))
     elif outcome == LOST:
         return again

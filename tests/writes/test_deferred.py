@@ -24,6 +24,7 @@ from tableorm import (
     WriteExplanation,
     connect,
     field,
+    upgrade,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
@@ -32,7 +33,8 @@ from tableorm.outbox.doorbell import doorbell_of
 from tableorm.stores import Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
-from tableorm.writes.deferred import carry_out
+from tableorm.writes.deferred import carry_out, schemas_by_kind
+from tableorm.writes.maintainer import Maintainer, RowKeys
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
@@ -464,3 +466,49 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         with pytest.raises(TransactionFailed, match=r"operation 0: .* is for table Staff alone"):
             async with db.transaction() as tx:
                 tx.insert(Employee(team="a", id=1, city="Oslo"))
+
+
+# Versions
+
+
+class City(Entity, table="Staff", partition_key="{team}", row_key="emp_{id:03d}", kind="Employee", version=2):
+    team: Mapped[str]
+    id: Mapped[int]
+    town: Mapped[str | None] = field(default=None)
+
+    by_city = Index(partition_key="town_{town}", row_key="t_{team}_{id:03d}", consistency="eventual")
+
+
+@upgrade(City, from_version=1)
+def city_to_town(bag: PropertyBag) -> PropertyBag:
+    bag["town"] = bag.pop("city", None)
+    return bag
+
+
+async def test_a_new_version_of_the_model(network: FaultyStore) -> None:
+    """The write that upgrades an entity moves its entry; a worker of the old version leaves the rest to others."""
+    async with connected(network) as db:
+        await db.insert(Employee(team="a", id=1, city="Oslo", name="Ann"))
+    async with connected(network) as db:
+        ann = await db.get(City, team="a", id=1)
+        network.plan(Fate.FINE, Fate.FINE, *[Fate.LOST_REQUEST] * 999)
+        await db.save(ann)
+        network.plan()
+        (decision,) = [row for row in await everything(network, "Staff") if row.get("State") == "committed"]
+        found = await settle_decision(connection_of(db), "Staff", "a", decision["RowKey"].removeprefix("~o_"))
+        assert found.kinds == ("Employee:2",)
+        with pytest.raises(NotSupported, match="about entities of kind Employee:2, which this program does not know"):
+            await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), found)
+        old = [entry for work in found.works for entry in work.entries["by_city"]]
+        source, by_city = RowKeys("Staff", "a", "emp_001"), Employee.__schema__.derived["by_city"]
+        assert isinstance(by_city, Maintainer)
+        with pytest.raises(NotSupported, match="has version 2, and this program knows 1"):
+            await by_city.reconcile(connection_of(db), source, old)
+        await carry_out(connection_of(db), "Staff", schemas_by_kind([City.__schema__]), found)
+
+    entries = await everything(network, "Staff")
+    assert {row["PartitionKey"] for row in entries if "#by_city" in row["EntityType"]} == {"city_x", "town_Oslo"}
+    assert [row["EntityType"] for row in entries if row["PartitionKey"] == "town_Oslo"] == ["Employee#by_city:2"]
+    async with connected(network) as db:
+        assert (await db.audit(City, repair=True)).clean  # the other entity is upgraded
+        assert (await db.audit(City)).found == 0

@@ -102,6 +102,18 @@ async def kinds(db: Database) -> list[str]:
     return sorted(f"{row.partition_key} {row['EntityType']}" for row in rows)
 
 
+async def test_the_requests_of_a_move(db: Database) -> None:
+    """Those that the documentation lists."""
+    person, sent = await db.get(Person, dep="a", id=1), list[str]()
+    with db.observe(lambda request: sent.append(request.operation)):
+        await db.move(person, dep="b")
+
+    assert sent == [
+        *("get", "put-message", "get", "transaction", "transaction"),
+        *("get", "get", "transaction", "delete", "replace", "delete-message"),
+    ]
+
+
 async def test_an_insert_ends_a_move_that_was_not_committed(db: Database, network: FaultyStore) -> None:
     """The tentative row goes, and the source gets another ETag, so that no worker moves it any more."""
     await move_half(db, network, TENTATIVE)

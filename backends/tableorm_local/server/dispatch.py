@@ -75,6 +75,9 @@ _ROUTES: dict[tuple[Kind, str, str], _Route] = {
     (Kind.ENTITY, "DELETE", ""): _Route("DeleteEntity", Access.DELETE, write_entity, _WRITES),
     (Kind.TRANSACTION, "POST", ""): _Route("EntityGroupTransaction", None, run_transaction, _WRITES),
 }
+# How many transactions are read and written at once. One that was read takes ten times the memory of its body.
+_TRANSACTIONS = 16
+
 _NEEDS_TABLE = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
 
 
@@ -96,7 +99,10 @@ class Service:
         self._file_tokens = file_tokens
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
-        self._pages = FairSlots(pages)
+        self._slots: dict[Operation, FairSlots] = {
+            query_entities: FairSlots(pages),
+            run_transaction: FairSlots(_TRANSACTIONS),
+        }
         # Of what costs time by its bytes. Queries take turns apart from that, so that a small row waits for none.
         self.turns = FairTurns()
 
@@ -166,8 +172,9 @@ class Service:
             request = attrs.evolve(request, body=await incoming.read_body())
         caller = CALLER.get()
         await self.turns.work(caller, REQUEST_BYTES + len(request.body))
-        if route.run is query_entities:
-            async with self._pages.hold(caller):
+        slots = self._slots.get(route.run)
+        if slots is not None:
+            async with slots.hold(caller):
                 return await route.run(request)
         answer = await route.run(request)
         self.turns.count(caller, len(answer.body))
