@@ -3,14 +3,20 @@ What a worker does for a doorbell: it finds out what became of the changes, and 
 """
 
 from collections.abc import Awaitable, Callable, Collection
+from logging import getLogger
 
 from ..connection.connection import Connection
 from ..errors import NotSupported
+from .bell import ring
 from .decision import Decision, delete_decision, note_failure, settle_decision
-from .doorbell import doorbell_of
+from .doorbell import Begun, Doorbell, doorbell_of
 from .worker import Handler, Outcome
 
 __all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
+
+_LOG = getLogger("tableorm.worker")
+
+_SECONDS_UNTIL_ALONE = 1  # until a change is tried again that failed beside others
 
 DOORBELL = "doorbell"
 """The type of doorbells."""
@@ -38,14 +44,27 @@ def handle_doorbells(db: Connection, kinds: Collection[str], carry_out: CarryOut
         doorbell = doorbell_of(body)
         if not known.issuperset(doorbell.kinds):
             raise NotSupported(f"this worker knows none of the kinds {sorted({*doorbell.kinds} - known)}")
-        outcome = Outcome.VOID
+        outcomes = [Outcome.VOID]
         for change in doorbell.changes:
-            decision = await settle_decision(db, change.table, change.partition_key, change.token)
-            if decision.committed:
-                written = await carry_out(change.table, decision)
-                await delete_decision(db, change.table, written or decision)
-                outcome = Outcome.DONE
-        return outcome
+            try:
+                outcomes.append(await settle(change))
+            except Exception as error:
+                if len(doorbell.changes) == 1:
+                    raise
+                # It goes on by itself: with tries of its own, and others may be able to carry it out.
+                _LOG.info("%s gets a message of its own: %s", change.token, error)
+                alone = Doorbell(changes=(change,), kinds=doorbell.kinds)
+                await ring(db, alone, delay_seconds=_SECONDS_UNTIL_ALONE)
+                outcomes.append(Outcome.DONE)
+        return Outcome.DONE if Outcome.DONE in outcomes else Outcome.VOID
+
+    async def settle(change: Begun) -> Outcome:
+        decision = await settle_decision(db, change.table, change.partition_key, change.token)
+        if not decision.committed:
+            return Outcome.VOID
+        written = await carry_out(change.table, decision)
+        await delete_decision(db, change.table, written or decision)
+        return Outcome.DONE
 
     async def give_up(body: bytes, error: str, tries: int) -> None:
         for change in doorbell_of(body).changes:

@@ -156,7 +156,9 @@ class Worker:
                 elif not messages:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._stopping.wait(), pause * random.uniform(0.5, 1))
-                running = {task for task in running if not task.done()}
+                ended = {task for task in running if task.done()}
+                running -= ended
+                await asyncio.gather(*ended)  # raises what is a fault of ours
                 if time.monotonic() - reported > _SECONDS_OF_REPORTS:
                     reported = time.monotonic()
                     self._report()

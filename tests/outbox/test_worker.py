@@ -12,6 +12,7 @@ import pytest
 from tableorm import AccessDenied, Database, Entity, Mapped, NotSupported, connect
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
+from tableorm.outbox import settle as settle_module
 from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work, read_decision
@@ -372,3 +373,30 @@ async def test_the_lag(db: Database) -> None:
 
     assert seen == [90]
     assert db.stats.lag is None
+
+
+async def test_one_change_of_a_message_does_not_hold_up_the_others(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a message about several changes each goes on by itself: some are carried out, one fails, and one is left."""
+    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
+    monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_ALONE", 0)
+    for token in TOKENS[:4]:
+        await commit(db, token)
+
+    async def handle(table: str, decision: Decision) -> None:
+        if decision.token == TOKENS[0]:
+            raise NotSupported("another program's")
+        if decision.token == TOKENS[1]:
+            raise RuntimeError("no way")
+
+    begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS[:4])
+    await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
+    async with new_worker(db, {"Person": handle}, tries=2) as worker:
+        await worker.drain()
+
+    other, failed, *done = [await find(db, token) for token in TOKENS[:4]]
+    assert other is not None and other.error is None
+    assert failed is not None and failed.error == "RuntimeError: no way"
+    assert done == [None, None]
+    assert worker.counts == {Outcome.DONE: 1, Outcome.FAILED: 1, Outcome.DROPPED: 1, Outcome.LEFT: 1}
