@@ -456,6 +456,33 @@ async def test_reading_on_azurite(azurite: Azurite) -> None:
         assert await db.get(Person.by_city, city="Bern", team="b", id=1) == BEN
 
 
+async def test_classes_that_declare_an_index_anew() -> None:
+    """A condition is asked of the entity where the keys of a class's own index do not tell the field."""
+
+    class Tool(Entity, table="Tools", abstract=True, partition_key="{shed}", row_key="{kind}_{id}"):
+        shed: Mapped[str]
+        id: Mapped[int]
+        size: Mapped[int] = field(default=0)
+
+        sized = Index(table="Sizes", partition_key="all", row_key="{kind}_{size}_{shed}_{id}", consistency="eventual")
+
+    class Saw(Tool):
+        pass
+
+    class Axe(Tool):
+        sized = Index(table="Sizes", partition_key="all", row_key="axe_{shed}_{id}", consistency="eventual")
+
+    async with connect("local::memory:") as db:
+        await db.create_tables(Tool)
+        for tool in (Saw(shed="s", id=1, size=5), Axe(shed="s", id=2, size=5), Axe(shed="s", id=3, size=5)):
+            await db.insert(tool)
+        axe = schema_of(Axe)
+        changed = Axe(shed="s", id=3, size=6)
+        await store_row(db, "Tools", axe.encode(changed.__dict__, *axe.make_keys(changed.__dict__))[0])
+        query = db.select(Tool.sized).where(Tool.size == 5).allow_scan()
+        assert sorted(each.id for each in await query.all()) == [1, 2]
+
+
 # Scopes
 
 
