@@ -18,7 +18,7 @@ from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..protocol.limits import check_key
 from ..stores import Bounds, Operation, Row
@@ -27,10 +27,6 @@ from .report import AuditCounts, Damage, Finding
 from .scan import pages
 
 __all__ = ["AuditContext", "EntitySnapshot", "Problem", "kind_of"]
-
-_LOST_RACE = frozenset(
-    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
-)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -222,7 +218,7 @@ class AuditContext:
         try:
             await store.transact(self.kinds.table, list(operations))
         except Fault as fault:
-            if fault.code in _LOST_RACE or fault.transient:
+            if fault.code in LOST_RACE or fault.transient:
                 return False
             raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
         return True

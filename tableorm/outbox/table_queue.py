@@ -26,7 +26,7 @@ from typing import TypeVar
 import attrs
 
 from ..models.write_tokens import new_token
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import ANNOTATION, TICKS_PER_SECOND, Edm, datetime_from_text, text_from_ticks, ticks_from_datetime
 from ..protocol.limits import (
     MAX_MESSAGES,
@@ -52,9 +52,6 @@ _HEAD = "!"  # sorts before all messages
 _ROW_KEY = re.compile(r"m[0-9]{19}_.+", re.ASCII | re.DOTALL)
 _PROPERTIES = ("Body", "Inserted", "Count", "Expires")
 
-_LOST_RACE = frozenset(
-    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
-)
 _ABSENT = frozenset({Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.TABLE_NOT_FOUND})
 
 _LOOKS = 5  # how often `take` looks again when others took what it saw: each time one of them got on
@@ -247,7 +244,7 @@ class TableQueueStore:
         await self._store.write(self._table, Operation(Verb.INSERT, {"PartitionKey": partition, "RowKey": _HEAD}))
         row = {"PartitionKey": _NAMES, "RowKey": queue, "Partition": partition}
         name = Operation(Verb.INSERT, row) if named is None else Operation(Verb.REPLACE, row, named["odata.etag"])
-        if await _succeeds(self._store.write(self._table, name), _LOST_RACE):
+        if await _succeeds(self._store.write(self._table, name), LOST_RACE):
             self._partitions[queue] = partition
             return True
         await self._delete(partition, _HEAD, "*")
@@ -276,7 +273,7 @@ class TableQueueStore:
         """Delete a row. Return False if it is gone, or has changed."""
         keys = {"PartitionKey": partition, "RowKey": row_key}
         write = self._store.write(self._table, Operation(Verb.DELETE, keys, if_match))
-        return await _succeeds(write, _LOST_RACE | {Code.TABLE_NOT_FOUND})
+        return await _succeeds(write, LOST_RACE | {Code.TABLE_NOT_FOUND})
 
     async def _read_keys(self, partition: str) -> list[Row]:
         """Read the keys of all rows of a partition."""
@@ -299,7 +296,7 @@ class TableQueueStore:
         """Delete rows by one transaction; none if somebody else has removed or moved one."""
         writes = [Operation(Verb.DELETE, _keys_of(row), row["odata.etag"]) for row in rows]
         if writes:
-            await _succeeds(self._store.transact(self._table, writes), _LOST_RACE | {Code.TABLE_NOT_FOUND})
+            await _succeeds(self._store.transact(self._table, writes), LOST_RACE | {Code.TABLE_NOT_FOUND})
 
     async def _read_visible(self, queue: str, most: int, *, clean: bool = False) -> list[Row]:
         """
@@ -360,7 +357,7 @@ class TableQueueStore:
         try:
             etags = await self._store.transact(self._table, writes) if writes else []
         except Fault as fault:
-            if fault.code in _LOST_RACE:
+            if fault.code in LOST_RACE:
                 return []
             raise
         inserted = zip(hidden.values(), etags[len(rows) :], strict=True)

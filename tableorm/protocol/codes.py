@@ -6,7 +6,7 @@ A store raises `Fault`. The mapper turns it into the error of `tableorm.errors` 
 
 from enum import StrEnum
 
-__all__ = ["STATUS", "THROTTLING", "TRANSIENT", "Code", "Fault"]
+__all__ = ["LOST_RACE", "STATUS", "THROTTLING", "TRANSIENT", "Code", "Fault"]
 
 
 class Code(StrEnum):
@@ -150,6 +150,11 @@ STATUS: dict[Code, int] = dict.fromkeys(Code, 400) | {
 
 THROTTLING = frozenset({Code.SERVER_BUSY, Code.TOO_MANY_REQUESTS})
 """Codes that say that the store is asked for too much at once."""
+
+LOST_RACE = frozenset(
+    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
+)
+"""Codes that say that a row is not as it was read: somebody else has written, made or deleted it meanwhile."""
 
 TRANSIENT = THROTTLING | {Code.INTERNAL_ERROR, Code.OPERATION_TIMED_OUT, Code.NO_ANSWER}
 """Codes after which the same request may well succeed a moment later."""

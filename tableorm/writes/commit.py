@@ -30,7 +30,7 @@ from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, MOVE
 from ..models.write_tokens import new_token
 from ..outbox.decision import Decision
-from ..protocol.codes import Code, Fault
+from ..protocol.codes import LOST_RACE, Code, Fault
 from ..stores import Operation, Row, Verb
 from .deferred import announce, check_places
 from .maintainer import Fill
@@ -166,10 +166,6 @@ async def refresh_entity(db: Connection, load: Loader, entity: Entity | Property
     adopt(entity, await load_existing(db, load, key))
 
 
-_REPLANNED = frozenset(
-    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
-)
-
 Found = dict[str, Row | None]
 """Rows that were read, by RowKey."""
 
@@ -200,8 +196,11 @@ async def commit(
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
-        if any((stored := (each.first or each.change).stored) is not None and MOVE in stored.row for each in writes):
-            await RELOCATION.drop_forwards(db, writes)
+        for write in writes:
+            stored = (write.first or write.change).stored
+            if stored is not None and MOVE in stored.row:
+                await RELOCATION.drop_forwards(db, writes)
+                break
         try:
             derived = derive(writes, transaction=options.transaction)
             break
@@ -230,11 +229,7 @@ async def commit(
                 await deferral.withdraw()
                 if deferral.was_voided(fault):
                     continue
-            if (
-                fault.code in _REPLANNED
-                and fault.index is not None
-                and len(writes) <= fault.index < len(derived.writes)
-            ):
+            if fault.code in LOST_RACE and fault.index is not None and len(writes) <= fault.index < len(derived.writes):
                 companions.clear()  # somebody else has made or upgraded it
                 derived = _derive_again(derived, writes)
             else:
@@ -464,7 +459,7 @@ async def _split(db: Connection, effect: Effect, row: Row | None, derived: Deriv
         await store.transact(change.table, operations)
     except Fault as fault:
         # Either somebody else has changed or split it, or the reply was lost: the stored row tells.
-        if fault.code not in _REPLANNED and not fault.transient:
+        if fault.code not in LOST_RACE and not fault.transient:
             raise translate(fault, f"{change}: splitting the row {effect.address!r}", change.table) from fault
     return True
 
@@ -476,7 +471,7 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     effect = write.effect
     if fault.code == Code.ENTITY_EXISTS and effect is None and await RELOCATION.clear_way(db, write.change):
         return  # what was there was no entity
-    if effect is None or fault.code not in _REPLANNED:
+    if effect is None or fault.code not in LOST_RACE:
         refuse(plan, fault, transaction=derived.transaction)
     row = None if effect.reads else await _read_other(db, effect)
     try:

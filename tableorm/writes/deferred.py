@@ -106,17 +106,14 @@ async def announce(
 
     Raises:
         AccessDenied: A token does not reach what has to be written afterwards.
+        TransactionFailed: That error, in a transaction.
         TableOrmError: The message could not be put, so nothing was written.
-        TransactionFailed: One of these errors, in a transaction.
     """
     decision = plan.decision
     if decision is None:
         return None
-    try:
-        await _check_token(db, derived)
-        rung = await _ring(db, _begun(plan, decision), decision.kinds, None if decision.has_workflows else bell)
-    except TableOrmError as error:
-        raise refused_before_sending(derived.deferred[0].origin, error, transaction=derived.transaction) from error
+    await _check_token(db, derived)
+    rung = await _ring(db, _begun(plan, decision), decision.kinds, None if decision.has_workflows else bell)
     return Deferral(db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred)
 
 
@@ -134,13 +131,13 @@ async def _check_token(db: Connection, derived: Derived) -> None:
     table = None if db.guarded is None else await db.guarded.token_table()
     if table is not None:
         first = derived.deferred[0]
-        names = ", ".join(first.work.entries)
-        what = f"rows in other partitions follow it, by {names}" if names else f"the {first.work.kind} follows it"
-        raise AccessDenied(
-            f"{first.origin.origin}: {what}, and the token of this database is for table {table} alone: it does not "
-            "reach the queue that tells workers of such writes; use a token of the account, or let a program write "
-            "that has one"
+        names = ", ".join(first.work.entries) or first.work.kind
+        error = AccessDenied(
+            f"{first.origin.origin}: rows in other partitions follow it, by {names}, and the token of this database is "
+            f"for table {table} alone: it does not reach the queue that tells workers of such writes; use a token of "
+            "the account, or let a program write that has one"
         )
+        raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
 
 
 def check_places(boundary: Boundary, deferred: DeferredWork) -> None:

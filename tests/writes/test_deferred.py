@@ -21,6 +21,7 @@ from tableorm import (
     OutcomeUnknown,
     PropertyBag,
     TransactionFailed,
+    Unavailable,
     WriteExplanation,
     connect,
     field,
@@ -293,6 +294,23 @@ async def test_a_refused_write_rings_in_vain(network: FaultyStore) -> None:
 
     assert await rows_of(network.store, "#_decision") == {}
     assert (await rows_of(network.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
+
+
+async def test_nobody_answers_the_bell(network: FaultyStore) -> None:
+    """A write whose message cannot be put is not sent; a bulk does not try each of its entities."""
+    async with connected(network) as db:
+        network.plan(*[Fate.LOST_REQUEST] * 999)
+        with pytest.raises(Unavailable, match="message to the queue tableorm-outbox"):
+            await db.insert(Employee(team="a", id=1, city="Oslo"))
+        sent = len(network.sent)
+        async with db.bulk() as bulk:
+            for number in range(20):
+                await bulk.insert(Employee(team="a", id=number, city="Oslo"))
+        assert len(network.sent) == 2 * sent
+        assert bulk.report.failures == 20
+        network.plan()
+
+    assert (await rows_of(network.store, "Employee")).keys() == {"a/emp_099"}
 
 
 async def test_what_fails_after_the_commit_fails_no_write(db: Database, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,7 @@ from ...models.manifest import ManifestEntry, PlacedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.write_tokens import tokens_of
-from ...protocol.codes import Code, Fault
+from ...protocol.codes import LOST_RACE, Code, Fault
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules
 from ...writes.plan import Effect, PlannedWrite
@@ -35,10 +35,6 @@ from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema, owner_text
 
 __all__ = ["EventualIndexMaintainer"]
-
-_LOST_RACE = frozenset(
-    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
-)
 
 
 class EventualIndexMaintainer(AuditedSchema):
@@ -254,7 +250,7 @@ async def _write(db: Connection, place: PlacedEntry, operation: Operation, label
         await store.write(place.table, operation)
     except Fault as fault:
         db.count_fault(fault)
-        if fault.code in _LOST_RACE or fault.transient:
+        if fault.code in LOST_RACE or fault.transient:
             return False
         what = f"{operation.verb} of the entry ({place.partition_key!r}, {place.row_key!r}) of {label}"
         raise translate(fault, what, place.table) from fault

@@ -18,17 +18,13 @@ from ...models.manifest import PlacedListEntry, manifest_of
 from ...models.marker_rows import is_marker
 from ...models.reserved import ENTITY_TYPE
 from ...models.write_tokens import tokens_of
-from ...protocol.codes import Code, Fault
+from ...protocol.codes import LOST_RACE, Code, Fault
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS, pause_of
 from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
 __all__ = ["correct_list", "is_member", "keys_of_members"]
-
-_LOST_RACE = frozenset(
-    {Code.ENTITY_EXISTS, Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.CONDITION_NOT_SATISFIED}
-)
 
 _BETWEEN = "\t"  # of the keys and the token of an entity; no key has a control character
 
@@ -161,7 +157,7 @@ async def _write(db: Connection, place: PlacedListEntry, operations: Sequence[Op
             await store.write(place.table, operations[0])
     except Fault as fault:
         db.count_fault(fault)
-        if fault.code in _LOST_RACE or fault.transient:
+        if fault.code in LOST_RACE or fault.transient:
             return False
         raise translate(fault, f"write of the list {place.list_key!r} of {place.kind}", place.table) from fault
     return True
