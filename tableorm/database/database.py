@@ -180,7 +180,7 @@ class Database(Upkeep):
         does not know.
 
         Within the partition one transaction deletes the row and inserts it under the new key. To another partition it
-        takes about ten requests, of which one moves the entity; a worker ends what a crash has left, see `worker`.
+        takes a dozen requests, of which one moves the entity; a worker ends what a crash has left, see `worker`.
 
         Args:
             entity: An entity or bag that was read or written.

@@ -20,7 +20,15 @@ from ..outbox.decision import decision_key
 from ..stores import METHODS, Operation, Row, Verb
 from .commit import check_effects, derived_plan
 from .deferred import doorbell_for
-from .move import check_movable, command_to_move, entity_at_target, leaving_write, move_changes, tentative_write
+from .move import (
+    check_movable,
+    command_to_move,
+    entity_at_target,
+    leaving_write,
+    marking_write,
+    move_changes,
+    tentative_write,
+)
 from .plan import Change, Effect, Mode, PlannedWrite, Stored, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .stages.derive import DeferredWork, derive, derives
@@ -210,10 +218,11 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     check_movable(schema)
     saved = explain(boundary, (save_change(entity, verb="move"),))
     known: Row = {"odata.etag": _AS_READ, **(delete_change(entity, verb="move").before or Stored({})).row}
-    if saved.steps:
-        known["odata.etag"] = _AS_READ
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, _TOKEN)
+    marked = _explain_writes(boundary, [marking_write(entity, command, _TOKEN)])
+    mark = [attrs.evolve(step, if_match=_AS_READ) if saved.steps else step for step in marked.steps]
+    command = structs.replace(command, etag=_AS_READ)
     left = _explain_writes(boundary, [leaving_write(entity, known, command)])
     insert = insert_change(moved, verb="move")
     tentative = derive((tentative_write(insert, command, _TOKEN),)).effects
@@ -226,6 +235,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         *([batch] if saved.transaction else saved.steps),
         *saved.after,
         here,
+        *mark,
         WriteStep("POST", _MESSAGES, None, command.to_message()),
         here,
         *reads,

@@ -16,6 +16,7 @@ from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.marker_rows import MoveMark, MoveState, Place, forward_row
 from ..models.property_bag import PropertyBag, bag_of_row
+from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import tokens_of, with_token
@@ -23,7 +24,7 @@ from ..outbox.move_command import MoveCommand
 from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, Verb
 from .plan import Change, PlannedWrite
-from .stages.change import delete_change, insert_change
+from .stages.change import delete_change, guard_change, insert_change
 from .stages.encode import encode, is_partial
 from .subject import forget_maintained, key_of
 
@@ -33,7 +34,9 @@ __all__ = [
     "entity_at_target",
     "given_fields",
     "leaves_partition",
+    "leaving_mark",
     "leaving_write",
+    "marking_write",
     "move_changes",
     "tentative_write",
 ]
@@ -213,6 +216,33 @@ def given_fields(target: Schema, stored: Mapping[str, Row]) -> dict[str, Any]:
         value = row.get(info.property)
         values[name] = None if value is None else info.type.decode(value, row.get(info.property + ANNOTATION))
     return values
+
+
+def leaving_mark(command: MoveCommand) -> MoveMark:
+    """Return the mark of a row that a command is about. It says all of the command that others must not make up."""
+    return MoveMark(
+        state=MoveState.LEAVING,
+        move=command.move,
+        other=command.target,
+        to_kind=command.to_kind,
+        fields=command.fields,
+    )
+
+
+def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWrite:
+    """
+    Return the write that marks the row of an entity that a command is about, and changes nothing else.
+
+    Args:
+        entity: The entity.
+        command: The command.
+        token: The write token. It is not the id of the move, which is that of the write that commits the move.
+    """
+    write = encode(guard_change(entity), 0, token)
+    assert write is not None
+    operation, text = write.operation, leaving_mark(command).to_text()
+    operation = Operation(operation.verb, {**operation.row, MOVE: text}, operation.if_match)
+    return structs.replace(write, operation=operation, after={**(write.after or {}), MOVE: text}, weight=None)
 
 
 def tentative_write(change: Change, command: MoveCommand, token: str) -> PlannedWrite:

@@ -26,13 +26,22 @@ from ..models.key import Key
 from ..models.marker_rows import is_forward
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
+from ..models.state import state_of
 from ..models.write_tokens import new_token
 from ..outbox.bell import ring, silence
 from ..outbox.move_command import MoveCommand, move_of, read_place
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, commit, load_existing, write_change
-from .move import check_movable, command_to_move, entity_at_target, leaves_partition, move_changes
-from .stages.change import delete_change, guard_change, save_change
+from .move import (
+    check_movable,
+    command_to_move,
+    entity_at_target,
+    leaves_partition,
+    marking_write,
+    move_changes,
+)
+from .relocation import clearing_write
+from .stages.change import delete_change, save_change
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
 from .subject import adopt
@@ -90,13 +99,17 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     command = command_to_move(stored, row, moved, fields, new_token())
     key = Key(target.model, *structs.astuple(command.target))
     db.boundary.check(key)
+    state = state_of(entity)
+    subject = stored if state.etag != command.etag or state.partial or state.upgraded else entity
+    await commit(db, (marking_write(subject, command, new_token()),))
+    command = structs.replace(command, etag=str(subject.etag))
     message = await ring(db, command, delay_seconds=_HIDDEN_SECONDS)
     try:
         found = await RELOCATION.carry_out(db, command, source, target)
     except OutcomeUnknown:
         raise  # a worker ends what was begun
     except TableOrmError as error:
-        await _make_impossible(db, command, entity if entity.etag == command.etag else stored, error)
+        await _make_impossible(db, command, subject, error)
         with suppress(TableOrmError):  # otherwise the tentative row stays, and is nobody's
             await RELOCATION.finish(db, command.move, command.source, command.target, target)
         await silence(db, message)
@@ -107,15 +120,13 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
 
 async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity, error: TableOrmError) -> None:
     """
-    Touch the source of a move that has failed: then a worker that gets the command cannot carry it out.
+    Remove the mark from the source of a move that has failed: then a worker cannot carry it out.
 
     Raises:
         OutcomeUnknown: It has happened already, and is not yet complete; or a worker may carry it out yet.
     """
-    touch = encode(guard_change(entity), 0)
-    assert touch is not None
     try:
-        await commit(db, (touch,))
+        await commit(db, (clearing_write(entity),))
     except (EntityNotFound, PreconditionFailed):
         if not is_forward(await read_place(db, command.source), command.move):
             return  # somebody else has changed it
@@ -142,6 +153,8 @@ def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:
         source, target = schemas.get(command.kind), schemas.get(command.to_kind)
         if source is None or target is None:
             raise NotSupported(f"{command}: this worker does not know both kinds")
+        if (command.source.table, command.target.table) != (source.table, target.table):
+            raise ValueError(f"{command}: the kinds are not those of these tables")
         try:
             await RELOCATION.carry_out(db, command, source, target)
         except (EntityExists, EntityNotFound, PreconditionFailed) as error:
