@@ -108,8 +108,8 @@ class Relation(Maintainer, Generic[T]):
         partition, row_key = target.make_keys(given)
         if partition != partition_key:
             raise NotSupported(
-                f"{self.label}: {target.key(given)} is in another partition than {partition_key!r}, and one transaction "
-                "cannot write both; only entities of one partition are kept equal"
+                f"{self.label}: {target.key(given)} is in another partition than {partition_key!r}; one transaction "
+                "cannot write both, and only entities of one partition are kept equal"
             )
         return row_key
 
