@@ -464,9 +464,7 @@ async def test_classes_that_declare_an_index_anew() -> None:
         id: Mapped[int]
         size: Mapped[int] = field(default=0)
 
-        sized = Index(
-            table="Sizes4", partition_key="all", row_key="{kind}_{size}_{shed}_{id}", consistency="eventual"
-        )
+        sized = Index(table="Sizes4", partition_key="all", row_key="{kind}_{size}_{shed}_{id}", consistency="eventual")
 
     class Saw(Tool):
         pass
