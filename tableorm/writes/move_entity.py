@@ -7,6 +7,8 @@ from contextlib import suppress
 from logging import getLogger
 from typing import Any
 
+from msgspec import structs
+
 from ..connection.connection import Connection
 from ..errors import (
     EntityExists,
@@ -20,7 +22,8 @@ from ..errors import (
     shown,
 )
 from ..models.entity import Entity, schema_of
-from ..models.marker_rows import Place, is_forward
+from ..models.key import Key
+from ..models.marker_rows import is_forward
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
@@ -28,7 +31,7 @@ from ..outbox.bell import ring, silence
 from ..outbox.move_command import MoveCommand, move_of, read_place
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, commit, load_existing, write_change
-from .move import check_movable, entity_at_target, leaves_partition, move_changes, stored_fields
+from .move import check_movable, command_to_move, entity_at_target, leaves_partition, move_changes
 from .stages.change import delete_change, guard_change, save_change
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
@@ -84,17 +87,9 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     assert row is not None
     stored = load(type(entity), leaving.table, row.copy())
     moved = entity_at_target(stored, target, fields)
-    key = target.key({name: getattr(moved, name) for name in target.key_fields})
+    command = command_to_move(stored, row, moved, fields, new_token())
+    key = Key(target.model, *structs.astuple(command.target))
     db.boundary.check(key)
-    command = MoveCommand(
-        move=new_token(),
-        kind=_kind_of(source),
-        source=Place(leaving.table, leaving.partition_key, leaving.row_key),
-        etag=row["odata.etag"],
-        to_kind=_kind_of(target),
-        target=Place(key.table, key.partition_key, key.row_key),
-        fields=stored_fields(target, moved, fields),
-    )
     message = await ring(db, command, delay_seconds=_HIDDEN_SECONDS)
     try:
         found = await RELOCATION.carry_out(db, command, source, target)
@@ -158,8 +153,3 @@ def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:
         _LOG.error("%s was tried %d times, and dropped: %s", move_of(body), tries, error)
 
     return Handler(work, give_up)
-
-
-def _kind_of(schema: Schema) -> str:
-    """Return the kind of a model with its version, as rows store it."""
-    return str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"

@@ -35,7 +35,6 @@ from ..models.marker_rows import (
     MoveMark,
     MoveState,
     Place,
-    forward_row,
     is_forward,
     is_marker,
     mark_of,
@@ -44,11 +43,11 @@ from ..models.marker_rows import (
 from ..models.property_bag import bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
-from ..models.write_tokens import new_token, tokens_of, with_token
+from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand, read_live, read_place
 from ..protocol.codes import Code
-from ..stores import Operation, Row, Verb
-from .move import entity_at_target, given_fields
+from ..stores import Row
+from .move import entity_at_target, given_fields, leaving_write, tentative_write
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
 from .races import ATTEMPTS, pause_of
 from .stages.change import delete_change, guard_change, insert_change, rebuild_change
@@ -116,7 +115,7 @@ class Relocation:
             if before is not None and before.state is MoveState.CONFIRMED:
                 await self._drop_forward(db, before)  # which may be where the entity goes back to
             entity = _entity_of(source, here)
-            leave = _leaving(entity, here, command)
+            leave = leaving_write(entity, here, command)
             derive((leave,))  # refuses what others need, before anything is sent
             try:
                 await self._insert_tentative(db, command, entity, target)
@@ -146,9 +145,7 @@ class Relocation:
             EntityExists: There is another row; or another entity has the value of a unique index.
         """
         change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
-        mark = MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
-        write = encode(structs.replace(change, mark=mark), 0, new_token())
-        assert write is not None
+        write = tentative_write(change, command, new_token())
         await self._check_waiting(db, change, write.token or "")
         for _ in range(ATTEMPTS):
             try:
@@ -359,17 +356,6 @@ def _entity_of(schema: Schema, row: Row) -> Entity:
             "declares it; leave it to a program that knows it"
         )
     return entity
-
-
-def _leaving(entity: Entity, row: Row, command: MoveCommand) -> PlannedWrite:
-    """Return the write that makes a forward of the source, with what the delete of the entity does to other rows."""
-    write = encode(delete_change(entity, verb="move"), 0)
-    assert write is not None
-    mark = MoveMark(state=MoveState.FORWARD, move=command.move, other=command.target)
-    kind = command.kind.partition(":")[0]
-    forward = forward_row(command.source, kind, with_token(tokens_of(row), command.move), mark)
-    operation = Operation(Verb.REPLACE, forward, command.etag)
-    return structs.replace(write, operation=operation, token=command.move, weight=None)
 
 
 def _confirmation(entity: Entity, mark: MoveMark) -> PlannedWrite:

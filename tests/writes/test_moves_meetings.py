@@ -103,8 +103,9 @@ async def kinds(db: Database) -> list[str]:
 
 
 async def test_the_requests_of_a_move(db: Database) -> None:
-    """Those that the documentation lists."""
+    """Those that the documentation lists, and `explain_write`."""
     person, sent = await db.get(Person, dep="a", id=1), list[str]()
+    etag, said = person.etag, db.explain_write("move", person, dep="b")
     with db.observe(lambda request: sent.append(request.operation)):
         await db.move(person, dep="b")
 
@@ -112,6 +113,14 @@ async def test_the_requests_of_a_move(db: Database) -> None:
         *("get", "put-message", "get", "transaction", "transaction"),
         *("get", "get", "transaction", "delete", "replace", "delete-message"),
     ]
+    assert said.cost == len(sent)
+    assert [step.method for step in said.before] == ["GET", "POST", "GET", "POST"]
+    assert [(step.method, step.if_match) for step in said.steps] == [("PUT", etag), ("DELETE", "*")]
+    assert [step.method for step in said.after] == ["GET", "GET", "POST", "DELETE", "PUT", "DELETE"]
+    person.text = "u"
+    said = db.explain_write("move", person, dep="c")
+    assert said.cost == len(sent) + 1 and said.before[0].path == "/$batch"
+    assert said.steps[0].if_match == "the ETag that was read"
 
 
 async def test_an_insert_ends_a_move_that_was_not_committed(db: Database, network: FaultyStore) -> None:
