@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -421,3 +422,30 @@ async def test_what_a_workflow_costs(db: Database) -> None:
     assert [each.operation for each in decisions] == ["get", "merge", "delete"]
     assert [each for each in sent if each.endswith("-message")] == ["put-message", "renew-message", "delete-message"]
     assert sent.count("transaction") == 1
+
+
+async def test_a_token_that_reaches_one_table(tmp_path: Path) -> None:
+    """A database that such a token opens cannot start workflows, which is said before anything is sent."""
+    url = f"local:{tmp_path / 'shop.tables'}"
+    async with connect(url) as db:
+        await db.create_tables(Order)
+        token = str(await db.grant(Order, "raud", HOUR))
+    order = Order(customer="ann", id=7)
+    async with connect(url, sas=token) as limited:
+        with pytest.raises(TransactionFailed, match=r"by workflow ship:2, and the token"):
+            async with limited.transaction() as tx:
+                tx.insert(order)
+                tx.start(Ship, order)
+        assert await limited.get_or_none(Order, customer="ann", id=7) is None
+
+
+async def test_a_workflow_of_a_scope(db: Database) -> None:
+    """A scope starts workflows about its own entities; its workers are those of the whole database."""
+    ann, order = db.scope(Order, customer="ann"), Order(customer="ann", id=7)
+    async with ann.transaction() as tx:
+        tx.insert(order)
+        tx.start(Ship, order, {})
+    async with db.worker(Ship) as worker:
+        await worker.drain()
+
+    assert worker.counts == {Outcome.DONE: 1}
