@@ -40,11 +40,14 @@ class Segment:
         self._sums = array("Q", _ZEROS)
         self._unequal: set[int] = set()
         self._verified_holders: set[tuple[VerifyTotals, str, str]] = set()
-        phases = {phase for check in self._table.all_checks for phase in check.row_phases}
-        phases.add(Phase.ENTITIES)
+        self._phases = {Phase.ENTITIES}
         if any(check.verify_totals is not None for check in self._table.all_checks):
-            phases.add(Phase.AFTER)
-        self.phases = sorted(phases)
+            self._phases.add(Phase.AFTER)
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """The phases in which there is something to verify, after all rows of the segment were added."""
+        return sorted(self._phases)
 
     def add(self, rows: Sequence[Row]) -> None:
         """Add the claims of some rows."""
@@ -55,6 +58,7 @@ class Segment:
             owner = table.check_of(row)
             if owner is not None:
                 counts.derived_rows += 1
+                self._phases.update(owner.row_phases)
                 for address, number in owner.row_claims(row):
                     at = hash((partition_key, address)) % _SUMS
                     sums[at] = (sums[at] - number) & _MASK

@@ -131,11 +131,12 @@ async def _check_token(db: Connection, derived: Derived) -> None:
     table = None if db.guarded is None else await db.guarded.token_table()
     if table is not None:
         first = derived.deferred[0]
-        names = ", ".join(first.work.entries) or first.work.kind
+        names = ", ".join(first.work.entries)
+        what = f"rows in other partitions follow it, by {names}" if names else f"the {first.work.kind} follows it"
         error = AccessDenied(
-            f"{first.origin.origin}: rows in other partitions follow it, by {names}, and the token of this database is "
-            f"for table {table} alone: it does not reach the queue that tells workers of such writes; use a token of "
-            "the account, or let a program write that has one"
+            f"{first.origin.origin}: {what}, and the token of this database is for table {table} alone: it does not "
+            "reach the queue that tells workers of such writes; use a token of the account, or let a program write "
+            "that has one"
         )
         raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
 

@@ -104,13 +104,13 @@ def plan_fetch(target: QueryTarget, where: Sequence[Expression], only: Sequence[
     assert target.primaries is not None
     entries = [schema for schema in target.schemas if isinstance(schema, EntrySchema)]
     # What the keys of an entry say holds for its primary, once this is known to yield these keys.
-    told = frozenset[str]().union(*(schema.key_holders for schema in entries if not schema.exact))
+    told = frozenset.intersection(*[frozenset(() if each.exact else each.key_holders) for each in entries])
     primaries, condition = target.primaries, _primary_condition(where, told)
     test = make_test(primaries, condition)
     deciding = [schema.deciding_fields for schema in entries]
     if only is None or None in deciding:
         return PrimaryFetch(target.kinds, primaries, test, None, primaries.kinds.load_all)
-    decide = {getattr(schema.model, name) for schema in entries for name in sorted(schema.deciding_fields or ())}
+    decide = [getattr(schema.model, name) for schema in entries for name in sorted(schema.deciding_fields or ())]
     projection, needed = Projection.of(primaries.kinds, (*only, *decide)), properties_of(primaries, condition)
     select = None if projection.select is None else tuple(dict.fromkeys((*projection.select, *needed)))
     return PrimaryFetch(target.kinds, primaries, test, select, projection.load_all)
