@@ -15,6 +15,7 @@ No model and no declaration has a name that begins with an underscore, so no oth
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..stores import Row
-from .placement import declared_models, rows_of
+from .placement import rows_of
 from .reserved import ENTITY_TYPE, MOVE, WRITE_TOKENS
 from .schema import Schema
 
@@ -187,7 +188,7 @@ def forward_row(place: Place, kind: str, tokens: str, mark: MoveMark) -> Row:
     }
 
 
-def check_decision_rows(schema: Schema) -> None:
+def check_decision_rows(schema: Schema, models: Sequence[Schema]) -> None:
     """
     Refuse a model if decision rows could be taken for its entities, or other models' because of what it declares.
 
@@ -195,12 +196,12 @@ def check_decision_rows(schema: Schema) -> None:
 
     Args:
         schema: The new model.
+        models: All models, as `declared_models` returns them.
 
     Raises:
         ModelError: A model of the table has no kind, or one that a function tells; or its rows, or rows that are
             derived from its entities, could have the key of a decision row.
     """
-    models = declared_models(schema)
     deferred = {s.table_name().lower(): each.label for s in models for each in s.derived.values() if each.deferred}
     tables = {rows.table.lower() for rows in rows_of(schema)} & deferred.keys()
     for each in (rows for model in models for rows in rows_of(model)) if tables else ():
