@@ -128,7 +128,7 @@ async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity,
     try:
         await commit(db, (clearing_write(entity),))
     except (EntityNotFound, PreconditionFailed):
-        if not is_forward(await read_place(db, command.source), command.move):
+        if not is_forward(await read_place(db, command.source), command.move, command.target):
             return  # somebody else has changed it
     except (OutcomeUnknown, Unavailable):
         pass
