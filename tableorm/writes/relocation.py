@@ -57,7 +57,7 @@ from .stages.change import delete_change, guard_change, insert_change, rebuild_c
 from .stages.derive import derive
 from .stages.encode import encode
 
-__all__ = ["Commit", "Relocation"]
+__all__ = ["Commit", "Relocation", "clearing_write"]
 
 _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
