@@ -101,7 +101,6 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
     key = Key(target.model, *structs.astuple(command.target))
-    db.boundary.check(key)
     state = state_of(entity)
     subject = stored if state.etag != command.etag or state.partial or state.upgraded else entity
     await commit(db, (marking_write(subject, command, new_token()),))

@@ -15,7 +15,9 @@ from tableorm import (
     Entity,
     EntityExists,
     Index,
+    IndexList,
     Mapped,
+    ModelError,
     OutcomeUnknown,
     TableOrmError,
     connect,
@@ -43,6 +45,15 @@ class Mover(Entity, table="MovesScoped", partition_key="{country}", row_key="mov
 
     by_name = Index(row_key="name_{tenant}_{name}", unique=True)
     counted = Count(lambda: MovingTeam.size, country="{country}", tenant="{team}")
+
+
+class Roamer(Entity, table="MovesScoped", partition_key="{country}", row_key="roamer_{tenant}_{id}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="")
+
+    people = IndexList(table="NamesScoped", partition_key="{name}", row_key="people", consistency="eventual")
 
 
 class Gone(Entity, table="GoneScoped", partition_key="{country}", row_key="mover_{tenant}_{id}", tracked=True):
@@ -121,6 +132,20 @@ async def test_an_archive_out_of_the_scope_sends_nothing(db: Database, fields: d
     mover.name = "changed"
     with pytest.raises(AccessDenied):
         await mine.archive(mover, to=Gone, **fields)
+    assert await rows(db) == before
+
+
+async def test_a_move_that_changes_lists_elsewhere_sends_nothing(db: Database) -> None:
+    """It is refused as an insert is if the key of an index list in another partition does not tell the tenant."""
+    mine = db.scope(tenant="acme")
+    await db.create_tables(Roamer)
+    roamer = Roamer(country="SE", tenant="acme", id=1, name="Di")
+    with pytest.raises(ModelError):
+        await mine.insert(roamer)
+    await db.insert(roamer)
+    before = await rows(db)
+    with pytest.raises(ModelError):
+        await mine.move(await mine.get(Roamer, country="SE", id=1), country="NO")
     assert await rows(db) == before
 
 
