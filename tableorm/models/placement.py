@@ -31,6 +31,7 @@ class PlacedRows:
         row: The template of their RowKeys.
         name: Name of the declaration; None for the entities themselves.
         deferred: Whether they are written after their entities.
+        shared: Whether a row may be that of an entity of several classes, which have the key and the declaration.
     """
 
     label: str
@@ -40,6 +41,7 @@ class PlacedRows:
     row: Template
     name: str | None = None
     deferred: bool = False
+    shared: bool = False
 
     def may_share(self, other: "PlacedRows") -> bool:
         """Return whether a row could be one of both, or be taken for it: False only if none can, True in doubt."""
@@ -62,8 +64,8 @@ class PlacedRows:
             [template.text for template in (*rows.schema.templates(), rows.partition, rows.row)]
             for rows in (self, other)
         )
-        same_table = self.schema.table == other.schema.table
-        return self.name == other.name and same_table and mine == its and not any("{kind}" in text for text in mine)
+        same = self.name == other.name and self.schema.table == other.schema.table and mine == its
+        return self.shared and same and not any("{kind}" in text for text in mine)
 
 
 def rows_of(schema: Schema) -> Iterator[PlacedRows]:
@@ -81,6 +83,7 @@ def rows_of(schema: Schema) -> Iterator[PlacedRows]:
                     row=row,
                     name=name,
                     deferred=derived.deferred,
+                    shared=derived.shares_rows(keys_apart=False),
                 )
 
 
@@ -137,7 +140,10 @@ def check_placement_of(schema: Schema) -> None:
         ModelError: One could be.
     """
     mine = list(rows_of(schema))
+    defers = any(own.deferred for own in mine)
     for other in declared_models(schema):
+        if not defers and not any(each.deferred for each in other.derived.values()):
+            continue
         if other.kind == schema.kind and other.table_name() == schema.table_name():
             continue  # itself, or what an older program declares
         for its in rows_of(other):

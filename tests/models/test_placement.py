@@ -4,7 +4,7 @@ Rows of eventual indexes among those of other models: a key must never be one of
 
 import pytest
 
-from tableorm import Entity, Index, Mapped, ModelError, connect, field
+from tableorm import Entity, Index, IndexList, Mapped, ModelError, connect, field
 
 
 class Shop(Entity, table="PlacedShops", partition_key="{town}", row_key="shop_{id:03d}"):
@@ -104,6 +104,27 @@ async def test_classes_that_inherit_keys_and_an_index() -> None:
         await db.insert(Chief(town="a", id=1, name="Ann"))
         for verified in (True, False):
             assert [type(each) for each in await query.verify(verified).all()] == [Chief, Chief]
+
+
+def test_classes_that_inherit_keys_and_a_list() -> None:
+    """Each class has rows of its own for its lists, so `{kind}` has to tell these apart."""
+
+    class Base(Entity, table="PlacedTools", abstract=True, partition_key="{shed}", row_key="id_{id}"):
+        shed: Mapped[str]
+        id: Mapped[int]
+        maker: Mapped[str] = field(default="")
+
+        made = IndexList(table="PlacedMakers", partition_key="{maker}", row_key="tools", consistency="eventual")
+
+    class Saw(Base):
+        pass
+
+    with pytest.raises(ModelError, match=r"Axe.made: .* could have the keys of Saw.made, .* put {kind} into it"):
+
+        class Axe(Base):  # pyright: ignore[reportUnusedClass]
+            pass
+
+    assert Saw.__schema__.derived["made"].deferred
 
 
 def test_classes_that_inherit_an_index_and_have_keys_of_their_own() -> None:

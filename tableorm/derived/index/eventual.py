@@ -64,6 +64,10 @@ class EventualIndexMaintainer(AuditedSchema):
         """Return the template of the entries' RowKeys."""
         return (self.rows.templates()[1],)
 
+    def shares_rows(self, *, keys_apart: bool) -> bool:
+        """Return whether classes have the keys of entities in common: then an entry is of one entity all the same."""
+        return not keys_apart
+
     @property
     def row_schema(self) -> EventualIndexSchema:
         """The schema of its entries."""
