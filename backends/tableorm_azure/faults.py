@@ -279,11 +279,17 @@ def translated(*, write: bool) -> Generator[None]:
         raise fault_of_error(error, write=write) from cause
 
 
+_LONGEST_TEXT = 16 * 1024
+
+
 def _shows_signature(error: BaseException | None) -> bool:
-    """Return whether the text of an error, or of one that caused it, shows the signature of a token."""
+    """
+    Return whether the text of an error, or of one that caused it, shows the signature of a token, or may: texts with
+    whole answers in them are too long to be searched.
+    """
     while error is not None:
         text = str(error) + repr(error)
-        if without_named_secrets(text) != text:
+        if len(text) > _LONGEST_TEXT or without_named_secrets(text) != text:
             return True
         error = error.__cause__ or error.__context__
     return False

@@ -15,8 +15,9 @@ from ..models.property_bag import PropertyBag
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from ..writes.commit import delete_target, refresh_entity, write_change
-from ..writes.explain import WriteExplanation, changes_of_verb, explain, with_prefix
+from ..writes.explain import WriteExplanation, changes_of_verb, explain, explain_relocation, with_prefix
 from ..writes.modify import get_or_insert, modify_target
+from ..writes.move import leaves_partition
 from ..writes.move_entity import archive_entity, move_entity
 from ..writes.pending import Attempt
 from ..writes.races import ATTEMPTS
@@ -179,7 +180,7 @@ class Database(Upkeep):
         does not know.
 
         Within the partition one transaction deletes the row and inserts it under the new key. To another partition it
-        takes about ten requests, of which one moves the entity; a worker ends what a crash has left, see `worker`.
+        takes a dozen requests, of which one moves the entity; a worker ends what a crash has left, see `worker`.
 
         Args:
             entity: An entity or bag that was read or written.
@@ -356,6 +357,8 @@ class Database(Upkeep):
             TableOrmError: What the write would raise before anything is sent.
         """
         boundary = self._connection.boundary
+        if verb == "move" and isinstance(target, Entity) and leaves_partition(target, arguments):
+            return with_prefix(explain_relocation(boundary, target, arguments), self.prefix)
         return with_prefix(explain(boundary, changes_of_verb(boundary, verb, target, arguments)), self.prefix)
 
     def transaction(self, *, repeat: bool = True) -> Transaction:

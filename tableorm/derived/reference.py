@@ -104,13 +104,14 @@ class Relation(Maintainer, Generic[T]):
         given = {name: values[source] for name, source in self._sources.items()} | self._texts
         if any(value is None for value in given.values()):
             return None
-        key = self.target[0].key(given)
-        if key.partition_key != partition_key:
+        target = self.target[0]
+        partition, row_key = target.make_keys(given)
+        if partition != partition_key:
             raise NotSupported(
-                f"{self.label}: {key} is in another partition than {partition_key!r}, and one transaction cannot write "
-                "both; only entities of one partition are kept equal"
+                f"{self.label}: {target.key(given)} is in another partition than {partition_key!r}; one transaction "
+                "cannot write both, and only entities of one partition are kept equal"
             )
-        return key.row_key
+        return row_key
 
     def check_key(self, target: Schema) -> None:
         """

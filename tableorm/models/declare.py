@@ -32,7 +32,7 @@ from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
 from .marker_rows import check_decision_rows
-from .placement import check_placement_of, may_share_partition
+from .placement import check_placement_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS
 from .schema import Discriminator, FieldInfo, Schema
 
@@ -161,8 +161,9 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         check_heads(schema, parents)
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
-        check_decision_rows(schema)
-        check_placement_of(schema)
+        models = declared_models(schema)
+        check_decision_rows(schema, models)
+        check_placement_of(schema, models)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     schema.check_relations()

@@ -7,14 +7,17 @@ A marker row has a kind of its own, so that no filter for a model's kind finds i
     Employee#_forward       the place that an entity has left
     #_decision              what became of a change, and what is left to do for it; its RowKey begins with `~o_`
 
-Both rows of a move have a mark, the property `_mv`: the id of the move, and the key of the other row. When the
-tentative row has become the entity's row it is marked as confirmed, until the forward is gone.
+Both rows of a move have a mark, the property `_mv`: the id of the move, and the key of the other row. The entity gets
+it before the move. When the tentative row has become the entity's row it is marked as confirmed, until the forward is
+gone.
 
 No model and no declaration has a name that begins with an underscore, so no other row has such a kind.
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
@@ -23,7 +26,7 @@ from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..stores import Row
-from .placement import declared_models, rows_of
+from .placement import rows_of
 from .reserved import ENTITY_TYPE, MOVE, WRITE_TOKENS
 from .schema import Schema
 
@@ -69,6 +72,8 @@ def is_marker(row: Row) -> bool:
 class MoveState(StrEnum):
     """What a row is in a move."""
 
+    LEAVING = "leaving"
+    """The entity, which somebody who may change it is about to move: then a command to do so is believed."""
     TENTATIVE = "tentative"
     """The entity, if and only if the other row is the forward of the same move."""
     CONFIRMED = "confirmed"
@@ -104,12 +109,16 @@ class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
         move: The id of the move.
         other: Where the other row of the move is.
         etag: Of a tentative row, the ETag that the entity's row had when the move began.
+        to_kind: Of an entity that is about to be moved, the kind that it gets, with its version.
+        fields: The fields that it gets, as the command has them.
     """
 
     state: MoveState
     move: str
     other: Place
     etag: str | None = None
+    to_kind: str | None = None
+    fields: dict[str, dict[str, Any]] | None = None
 
     def to_text(self) -> str:
         """Return what is stored."""
@@ -179,7 +188,7 @@ def forward_row(place: Place, kind: str, tokens: str, mark: MoveMark) -> Row:
     }
 
 
-def check_decision_rows(schema: Schema) -> None:
+def check_decision_rows(schema: Schema, models: Sequence[Schema]) -> None:
     """
     Refuse a model if decision rows could be taken for its entities, or other models' because of what it declares.
 
@@ -187,12 +196,12 @@ def check_decision_rows(schema: Schema) -> None:
 
     Args:
         schema: The new model.
+        models: All models, as `declared_models` returns them.
 
     Raises:
         ModelError: A model of the table has no kind, or one that a function tells; or its rows, or rows that are
             derived from its entities, could have the key of a decision row.
     """
-    models = declared_models(schema)
     deferred = {s.table_name().lower(): each.label for s in models for each in s.derived.values() if each.deferred}
     tables = {rows.table.lower() for rows in rows_of(schema)} & deferred.keys()
     for each in (rows for model in models for rows in rows_of(model)) if tables else ():

@@ -5,7 +5,7 @@ Rows of eventual declarations may be in any table, beside those of models that k
 compared with the rows of all models that the program declares.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
@@ -128,20 +128,21 @@ def refuse_own_keys(label: str, schema: Schema, table: str | None, partition: Te
         refuse_meeting(label, row, f"{schema.name}.row_key", own_row)
 
 
-def check_placement_of(schema: Schema) -> None:
+def check_placement_of(schema: Schema, models: Sequence[Schema]) -> None:
     """
     Refuse a model if one of its rows could be a row of another model, and one of the two is written afterwards: then
     nobody would notice that they overwrite each other.
 
     Args:
         schema: The new model.
+        models: All models, as `declared_models` returns them.
 
     Raises:
         ModelError: One could be.
     """
     mine = list(rows_of(schema))
     defers = any(own.deferred for own in mine)
-    for other in declared_models(schema):
+    for other in models:
         if not defers and not any(each.deferred for each in other.derived.values()):
             continue
         if other.kind == schema.kind and other.table_name() == schema.table_name():

@@ -12,24 +12,35 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.requests import row_path
 from ..errors import ModelError, shown
+from ..models.entity import Entity
 from ..models.key import Key
 from ..models.manifest import PlacedEntry, PlacedListEntry, manifest_of
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
-from ..stores import METHODS, Operation, Verb
+from ..stores import METHODS, Operation, Row, Verb
 from .commit import check_effects, derived_plan
 from .deferred import doorbell_for
-from .move import move_changes
-from .plan import Change, Effect, Mode, PlannedWrite, WritePlan
+from .move import (
+    check_movable,
+    command_to_move,
+    entity_at_target,
+    leaving_write,
+    marking_write,
+    move_changes,
+    tentative_write,
+)
+from .plan import Change, Effect, Mode, PlannedWrite, Stored, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .stages.derive import DeferredWork, derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import plan_writes
 from .subject import check_change
 
-__all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain", "with_prefix"]
+__all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain", "explain_relocation", "with_prefix"]
 
 _TOKEN = "-" * 12  # a real one is drawn when it is sent
+
+_BATCH = "/$batch"
 
 
 @attrs.frozen
@@ -94,7 +105,7 @@ class WriteExplanation:
         reads = [str(step) for step in self.steps if step.method == "GET"]
         writes = [str(step) for step in self.steps if step.method != "GET"]
         if self.transaction:
-            writes = ["POST /$batch", *("  " + text.replace("\n", "\n  ") for text in writes)]
+            writes = [f"POST {_BATCH}", *("  " + text.replace("\n", "\n  ") for text in writes)]
         writes = [*map(str, self.before), *writes, *map(str, self.after)]
         return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
 
@@ -165,7 +176,11 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
         check_change(boundary, change)
     if needs_row(changes[0]):
         return _after_reading(changes)
-    writes = [write for change in changes if (write := encode(change, 0, _TOKEN)) is not None]
+    return _explain_writes(boundary, [write for change in changes if (write := encode(change, 0, _TOKEN)) is not None])
+
+
+def _explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteExplanation:
+    """Explain encoded writes. Raises what `explain` raises."""
     if not writes:
         return WriteExplanation(())
     if not any(map(derives, writes)):
@@ -184,6 +199,58 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     message = doorbell_for(plan, plan.decision).to_message()
     after = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
     return attrs.evolve(found, before=(WriteStep("POST", _MESSAGES, None, message),), after=(*after, *_last(path)))
+
+
+def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any]) -> WriteExplanation:
+    """
+    The requests of a move to another partition, of which the transaction is the one that moves the entity.
+
+    Args:
+        boundary: The connection's.
+        entity: The entity.
+        fields: The new key fields.
+
+    Raises:
+        TableOrmError: What the move would raise before anything is sent.
+    """
+    boundary.check_move(entity, fields)
+    schema = entity.__schema__
+    check_movable(schema)
+    saved = explain(boundary, (save_change(entity, verb="move"),))
+    known: Row = {"odata.etag": _AS_READ, **(delete_change(entity, verb="move").before or Stored({})).row}
+    moved = entity_at_target(entity, schema, fields)
+    command = command_to_move(entity, known, moved, fields, _TOKEN)
+    marked = _explain_writes(boundary, [marking_write(entity, command, _TOKEN)])
+    mark = [attrs.evolve(step, if_match=_AS_READ) if saved.steps else step for step in marked.steps]
+    command = structs.replace(command, etag=_AS_READ)
+    left = _explain_writes(boundary, [leaving_write(entity, known, command)])
+    insert = insert_change(moved, verb="move")
+    tentative = derive((tentative_write(insert, command, _TOKEN),)).effects
+    confirmed = explain(boundary, (insert,))
+    reads = [step for step in confirmed.steps if step.method == "GET"]
+    here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
+    batch = WriteStep("POST", _BATCH, None, None)
+    before = [
+        *saved.before,
+        *([batch] if saved.transaction else saved.steps),
+        *saved.after,
+        here,
+        *mark,
+        WriteStep("POST", _MESSAGES, None, command.to_message()),
+        here,
+        *reads,
+        batch if tentative else WriteStep("POST", f"/{command.target.table}", None, None),
+        *left.before,
+    ]
+    after = [
+        *(*left.after, there, here, *reads, *confirmed.before),
+        batch if confirmed.transaction else WriteStep("PUT", there.path, _AS_READ, None),
+        *confirmed.after,
+        WriteStep("DELETE", here.path, _AS_READ),
+        WriteStep("PUT", there.path, _AS_READ, None),
+        WriteStep("DELETE", f"{_MESSAGES}/{_TOKEN}"),
+    ]
+    return attrs.evolve(left, before=tuple(before), after=tuple(after))
 
 
 def _last(decision_path: str) -> tuple[WriteStep, ...]:
@@ -284,7 +351,9 @@ def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
     """Return the same requests for tables whose names begin with `prefix` in the store."""
 
     def prefixed(steps: tuple[WriteStep, ...]) -> tuple[WriteStep, ...]:
-        return tuple(attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in steps)
+        return tuple(
+            step if step.path == _BATCH else attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in steps
+        )
 
     return attrs.evolve(
         explanation,

@@ -8,21 +8,38 @@ they go in several requests, see `tableorm.writes.relocation`.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity
 from ..models.json_values import new_entity
 from ..models.key import Key
+from ..models.marker_rows import MoveMark, MoveState, Place, forward_row
 from ..models.property_bag import PropertyBag, bag_of_row
+from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.state import state_of
+from ..models.write_tokens import tokens_of, with_token
+from ..outbox.move_command import MoveCommand
 from ..protocol.edm import ANNOTATION
-from ..stores import Row
+from ..stores import Operation, Row, Verb
 from .plan import Change, PlannedWrite
-from .stages.change import delete_change, insert_change
-from .stages.encode import is_partial
+from .stages.change import delete_change, guard_change, insert_change
+from .stages.encode import encode, is_partial
 from .subject import forget_maintained, key_of
 
-__all__ = ["check_movable", "entity_at_target", "given_fields", "leaves_partition", "move_changes", "stored_fields"]
+__all__ = [
+    "check_movable",
+    "command_to_move",
+    "entity_at_target",
+    "given_fields",
+    "leaves_partition",
+    "leaving_mark",
+    "leaving_write",
+    "marking_write",
+    "move_changes",
+    "tentative_write",
+]
 
 
 def move_changes(
@@ -155,9 +172,33 @@ def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) 
     return made
 
 
-def stored_fields(target: Schema, entity: Entity, names: Iterable[str]) -> dict[str, Row]:
-    """Return fields of an entity for `given_fields`: each as the properties that a row would have, which are JSON."""
-    return {name: target.encode_some(entity.__dict__, (target.fields[name],)) for name in names}
+def command_to_move(entity: Entity, row: Row, moved: Entity, names: Iterable[str], move: str) -> MoveCommand:
+    """
+    Return the command to move an entity.
+
+    Args:
+        entity: The entity as it is stored.
+        row: Its row.
+        moved: The entity as it will be.
+        names: Names of the fields that were given for that.
+        move: The id of the move.
+    """
+    source, target = entity.__schema__, moved.__schema__
+    partition_key, row_key = target.make_keys(moved.__dict__)
+    return MoveCommand(
+        move=move,
+        kind=_kind_of(source),
+        source=Place(source.table_name(), row["PartitionKey"], row["RowKey"]),
+        etag=row["odata.etag"],
+        to_kind=_kind_of(target),
+        target=Place(target.table_name(), partition_key, row_key),
+        fields={name: target.encode_some(moved.__dict__, (target.fields[name],)) for name in names},
+    )
+
+
+def _kind_of(schema: Schema) -> str:
+    """Return the kind of a model with its version, as rows store it."""
+    return str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"
 
 
 def given_fields(target: Schema, stored: Mapping[str, Row]) -> dict[str, Any]:
@@ -175,3 +216,49 @@ def given_fields(target: Schema, stored: Mapping[str, Row]) -> dict[str, Any]:
         value = row.get(info.property)
         values[name] = None if value is None else info.type.decode(value, row.get(info.property + ANNOTATION))
     return values
+
+
+def leaving_mark(command: MoveCommand) -> MoveMark:
+    """Return the mark of a row that a command is about. It says all of the command that others must not make up."""
+    return MoveMark(
+        state=MoveState.LEAVING,
+        move=command.move,
+        other=command.target,
+        to_kind=command.to_kind,
+        fields=command.fields,
+    )
+
+
+def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWrite:
+    """
+    Return the write that marks the row of an entity that a command is about, and changes nothing else.
+
+    Args:
+        entity: The entity.
+        command: The command.
+        token: The write token. It is not the id of the move, which is that of the write that commits the move.
+    """
+    write = encode(guard_change(entity), 0, token)
+    assert write is not None
+    operation, text = write.operation, leaving_mark(command).to_text()
+    operation = Operation(operation.verb, {**operation.row, MOVE: text}, operation.if_match)
+    return structs.replace(write, operation=operation, after={**(write.after or {}), MOVE: text}, weight=None)
+
+
+def tentative_write(change: Change, command: MoveCommand, token: str) -> PlannedWrite:
+    """Return the write that inserts the tentative row of a move, of the change that inserts the entity at its key."""
+    mark = MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
+    write = encode(structs.replace(change, mark=mark), 0, token)
+    assert write is not None
+    return write
+
+
+def leaving_write(entity: Entity, row: Row, command: MoveCommand) -> PlannedWrite:
+    """Return the write that makes a forward of the source, with what the delete of the entity does to other rows."""
+    write = encode(delete_change(entity, verb="move"), 0)
+    assert write is not None
+    mark = MoveMark(state=MoveState.FORWARD, move=command.move, other=command.target)
+    kind = command.kind.partition(":")[0]
+    forward = forward_row(command.source, kind, with_token(tokens_of(row), command.move), mark)
+    operation = Operation(Verb.REPLACE, forward, command.etag)
+    return structs.replace(write, operation=operation, token=command.move, weight=None)

@@ -7,6 +7,8 @@ from contextlib import suppress
 from logging import getLogger
 from typing import Any
 
+from msgspec import structs
+
 from ..connection.connection import Connection
 from ..errors import (
     EntityExists,
@@ -20,16 +22,26 @@ from ..errors import (
     shown,
 )
 from ..models.entity import Entity, schema_of
-from ..models.marker_rows import Place, is_forward
+from ..models.key import Key
+from ..models.marker_rows import is_forward
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
+from ..models.state import state_of
 from ..models.write_tokens import new_token
 from ..outbox.bell import ring, silence
 from ..outbox.move_command import MoveCommand, move_of, read_place
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, commit, load_existing, write_change
-from .move import check_movable, entity_at_target, leaves_partition, move_changes, stored_fields
-from .stages.change import delete_change, guard_change, save_change
+from .move import (
+    check_movable,
+    command_to_move,
+    entity_at_target,
+    leaves_partition,
+    marking_write,
+    move_changes,
+)
+from .relocation import clearing_write
+from .stages.change import delete_change, save_change
 from .stages.complete import complete
 from .stages.encode import encode, needs_row
 from .subject import adopt
@@ -84,24 +96,20 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     assert row is not None
     stored = load(type(entity), leaving.table, row.copy())
     moved = entity_at_target(stored, target, fields)
-    key = target.key({name: getattr(moved, name) for name in target.key_fields})
+    command = command_to_move(stored, row, moved, fields, new_token())
+    key = Key(target.model, *structs.astuple(command.target))
     db.boundary.check(key)
-    command = MoveCommand(
-        move=new_token(),
-        kind=_kind_of(source),
-        source=Place(leaving.table, leaving.partition_key, leaving.row_key),
-        etag=row["odata.etag"],
-        to_kind=_kind_of(target),
-        target=Place(key.table, key.partition_key, key.row_key),
-        fields=stored_fields(target, moved, fields),
-    )
+    state = state_of(entity)
+    subject = stored if state.etag != command.etag or state.partial or state.upgraded else entity
+    await commit(db, (marking_write(subject, command, new_token()),))
+    command = structs.replace(command, etag=str(subject.etag))
     message = await ring(db, command, delay_seconds=_HIDDEN_SECONDS)
     try:
         found = await RELOCATION.carry_out(db, command, source, target)
     except OutcomeUnknown:
         raise  # a worker ends what was begun
     except TableOrmError as error:
-        await _make_impossible(db, command, entity if entity.etag == command.etag else stored, error)
+        await _make_impossible(db, command, subject, error)
         with suppress(TableOrmError):  # otherwise the tentative row stays, and is nobody's
             await RELOCATION.finish(db, command.move, command.source, command.target, target)
         await silence(db, message)
@@ -112,15 +120,13 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
 
 async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity, error: TableOrmError) -> None:
     """
-    Touch the source of a move that has failed: then a worker that gets the command cannot carry it out.
+    Remove the mark from the source of a move that has failed: then a worker cannot carry it out.
 
     Raises:
         OutcomeUnknown: It has happened already, and is not yet complete; or a worker may carry it out yet.
     """
-    touch = encode(guard_change(entity), 0)
-    assert touch is not None
     try:
-        await commit(db, (touch,))
+        await commit(db, (clearing_write(entity),))
     except (EntityNotFound, PreconditionFailed):
         if not is_forward(await read_place(db, command.source), command.move):
             return  # somebody else has changed it
@@ -147,6 +153,8 @@ def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:
         source, target = schemas.get(command.kind), schemas.get(command.to_kind)
         if source is None or target is None:
             raise NotSupported(f"{command}: this worker does not know both kinds")
+        if (command.source.table, command.target.table) != (source.table, target.table):
+            raise ValueError(f"{command}: the kinds are not those of these tables")
         try:
             await RELOCATION.carry_out(db, command, source, target)
         except (EntityExists, EntityNotFound, PreconditionFailed) as error:
@@ -158,8 +166,3 @@ def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:
         _LOG.error("%s was tried %d times, and dropped: %s", move_of(body), tries, error)
 
     return Handler(work, give_up)
-
-
-def _kind_of(schema: Schema) -> str:
-    """Return the kind of a model with its version, as rows store it."""
-    return str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"

@@ -35,7 +35,6 @@ from ..models.marker_rows import (
     MoveMark,
     MoveState,
     Place,
-    forward_row,
     is_forward,
     is_marker,
     mark_of,
@@ -44,11 +43,11 @@ from ..models.marker_rows import (
 from ..models.property_bag import bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
-from ..models.write_tokens import new_token, tokens_of, with_token
+from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand, read_live, read_place
 from ..protocol.codes import Code
-from ..stores import Operation, Row, Verb
-from .move import entity_at_target, given_fields
+from ..stores import Row
+from .move import entity_at_target, given_fields, leaving_mark, leaving_write, tentative_write
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
 from .races import ATTEMPTS, pause_of
 from .stages.change import delete_change, guard_change, insert_change, rebuild_change
@@ -64,9 +63,9 @@ _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 class Commit(Protocol):
     """What sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
 
-    def __call__(
-        self, db: Connection, writes: Sequence[PlannedWrite], options: SendOptions = PLAIN
-    ) -> Awaitable[None]: ...
+    def __call__(self, db: Connection, writes: Sequence[PlannedWrite], options: SendOptions = PLAIN) -> Awaitable[None]:
+        """Send the writes."""
+        ...
 
 
 class Relocation:
@@ -110,13 +109,10 @@ class Relocation:
             here = await read_place(db, command.source)
             if is_forward(here, command.move):
                 return await self.finish(db, command.move, command.source, command.target, target)
-            if here is None or here["odata.etag"] != command.etag:
+            if here is None or not _is_leaving(here, command):
                 return await self._give_up(db, command, target, doubt)
-            before = mark_of(here)
-            if before is not None and before.state is MoveState.CONFIRMED:
-                await self._drop_forward(db, before)  # which may be where the entity goes back to
             entity = _entity_of(source, here)
-            leave = _leaving(entity, here, command)
+            leave = leaving_write(entity, here, command)
             derive((leave,))  # refuses what others need, before anything is sent
             try:
                 await self._insert_tentative(db, command, entity, target)
@@ -146,9 +142,9 @@ class Relocation:
             EntityExists: There is another row; or another entity has the value of a unique index.
         """
         change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
-        mark = MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
-        write = encode(structs.replace(change, mark=mark), 0, new_token())
-        assert write is not None
+        if Place(change.table, change.partition_key, change.row_key) != command.target:
+            raise ValueError(f"{command}: its fields make another key")
+        write = tentative_write(change, command, new_token())
         await self._check_waiting(db, change, write.token or "")
         for _ in range(ATTEMPTS):
             try:
@@ -213,7 +209,7 @@ class Relocation:
                 if here is not None and committed:
                     await self._delete(db, source, here)
                 if entity is not None:
-                    await self._commit(db, (_clearing(entity),))
+                    await self._commit(db, (clearing_write(entity),))
             except (ReferenceNotFound, EntityExists) as error:
                 raise Conflict(f"move {move} to {schema.name} {target} cannot be completed yet: {error}") from error
             except _LOST as error:
@@ -336,6 +332,14 @@ class Relocation:
         return True
 
 
+def _is_leaving(row: Row, command: MoveCommand) -> bool:
+    """
+    Return whether a row is the version that a command is about, and its mark says so. Whoever may put a message, and
+    may not change the row, moves nothing.
+    """
+    return row["odata.etag"] == command.etag and mark_of(row) == leaving_mark(command)
+
+
 def _is_of(schema: Schema, row: Row) -> bool:
     """Return whether a tentative row is of a model, in a version that this program knows."""
     kinds = KindSet((schema,), schema.table_name(), bags=False)
@@ -361,17 +365,6 @@ def _entity_of(schema: Schema, row: Row) -> Entity:
     return entity
 
 
-def _leaving(entity: Entity, row: Row, command: MoveCommand) -> PlannedWrite:
-    """Return the write that makes a forward of the source, with what the delete of the entity does to other rows."""
-    write = encode(delete_change(entity, verb="move"), 0)
-    assert write is not None
-    mark = MoveMark(state=MoveState.FORWARD, move=command.move, other=command.target)
-    kind = command.kind.partition(":")[0]
-    forward = forward_row(command.source, kind, with_token(tokens_of(row), command.move), mark)
-    operation = Operation(Verb.REPLACE, forward, command.etag)
-    return structs.replace(write, operation=operation, token=command.move, weight=None)
-
-
 def _confirmation(entity: Entity, mark: MoveMark) -> PlannedWrite:
     """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
     change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
@@ -380,8 +373,8 @@ def _confirmation(entity: Entity, mark: MoveMark) -> PlannedWrite:
     return structs.replace(write, change=structs.replace(change, before=None, stored=None))
 
 
-def _clearing(entity: Entity) -> PlannedWrite:
-    """Return the write that removes the mark of a confirmed row."""
+def clearing_write(entity: Entity) -> PlannedWrite:
+    """Return the write that removes the mark of a row."""
     change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
     assert change.stored is not None
     row = {name: value for name, value in change.stored.row.items() if name != MOVE}

@@ -184,3 +184,20 @@ def test_a_worker_is_refused(url: str) -> None:
     """A model without a kind, and arguments that are not models, are refused by name."""
     assert tableorm("worker", url, "tests.cli.models:Nothing").returncode == 2
     assert tableorm("worker", url, MODEL, "--concurrency", "0").returncode == 2
+
+
+def test_queues_that_are_elsewhere(tmp_path: Path) -> None:
+    """A worker finds the queue of programs whose queues are not where the tables are."""
+    url, queues = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'work.tables'}"
+
+    async def write() -> None:
+        async with connect(url, queues=queues) as db:
+            await db.create_tables("Directory")
+            decision = Decision(partition_key="Sales", token=TOKENS[0], works=(Work(kind="Employee", row_key="e"),))
+            await db.store.write("Directory", Operation(Verb.INSERT, decision.to_row()))
+            doorbell = Doorbell(changes=(begun(TOKENS[0]),), kinds=("Employee",))
+            await ring(connection_of(db), doorbell, delay_seconds=0)
+
+    asyncio.run(write())
+    assert json.loads(tableorm("worker", url, MODEL, "--drain").stdout) == {}
+    assert json.loads(tableorm("worker", url, MODEL, "--drain", "--queues", queues).stdout) == {"done": 1}

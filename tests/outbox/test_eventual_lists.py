@@ -45,14 +45,14 @@ HEAD = "player_" + "of_a_long_key_" * 28
 """So long that six of them divide a row of a list."""
 
 
-class Player(Entity, table="Players", partition_key="{team}", row_key=HEAD + "{id:03d}"):
+class Player(Entity, table="ListedPlayers", partition_key="{team}", row_key=HEAD + "{id:03d}"):
     team: Mapped[str]
     id: Mapped[int]
     city: Mapped[str | None] = field(default=None)
     name: Mapped[str] = field(default="")
 
     in_city = IndexList(
-        table="Cities", partition_key="{city}", row_key="players", consistency="eventual", divide_at=2048
+        table="ListedCities", partition_key="{city}", row_key="players", consistency="eventual", divide_at=2048
     )
 
 
@@ -73,7 +73,7 @@ async def db() -> AsyncIterator[Database]:
 async def listed(store: TableStore) -> Counter[tuple[str, str, str]]:
     """Return how often each entity is listed: by city, and its keys."""
     found = Counter[tuple[str, str, str]]()
-    for row in await everything(store, "Cities"):
+    for row in await everything(store, "ListedCities"):
         assert not (is_divided(row) and keys_of(row))
         for text in keys_of(row):
             team, row_key, _ = text.split("\t")
@@ -85,7 +85,7 @@ async def listed(store: TableStore) -> Counter[tuple[str, str, str]]:
 
 async def living(store: TableStore) -> set[tuple[str, str, str]]:
     """Return which entities are in which cities."""
-    rows = [row for row in await everything(store, "Players") if row.get("EntityType") == "Player"]
+    rows = [row for row in await everything(store, "ListedPlayers") if row.get("EntityType") == "Player"]
     return {(row["city"], row["PartitionKey"], row["RowKey"]) for row in rows if row.get("city") is not None}
 
 
@@ -104,7 +104,7 @@ async def test_entities_of_all_partitions_are_listed(db: Database) -> None:
     assert await db.lookup(Player.in_city, city="Rome") == [Player(team="blue", id=2, city="Rome"), ann]
     await db.delete(ann)
     assert [each.team for each in await db.lookup(Player.in_city, city="Rome")] == ["blue"]
-    assert await db.tables() == ["Cities", "Players"]
+    assert await db.tables() == ["ListedCities", "ListedPlayers"]
 
 
 async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
@@ -139,7 +139,7 @@ async def test_a_list_is_divided(db: Database) -> None:
     """Rows that would be too large are divided, and every entity is found, and taken out again."""
     for number in range(40):
         await db.insert(Player(team=f"team{number % 3}", id=number, city="Oslo"))
-    rows = await everything(db.store, "Cities")
+    rows = await everything(db.store, "ListedCities")
     assert len(rows) > 8
     assert set(await listed(db.store)) == await living(db.store)
     found = await db.lookup(Player.in_city, city="Oslo")
@@ -169,7 +169,7 @@ async def list_row_of(db: Database, members: Sequence[str]) -> None:
         "Keys00": b64encode(text.encode()).decode(),
         "Keys00@odata.type": "Edm.Binary",
     }
-    await db.store.write("Cities", Operation(Verb.INSERT_OR_REPLACE, row))
+    await db.store.write("ListedCities", Operation(Verb.INSERT_OR_REPLACE, row))
 
 
 async def test_what_a_list_names_besides_is_not_returned(db: Database) -> None:
@@ -177,7 +177,7 @@ async def test_what_a_list_names_besides_is_not_returned(db: Database) -> None:
     for number, city in ((1, "Oslo"), (2, "Rome"), (3, None)):
         await db.insert(Player(team="red", id=number, city=city))
     robot = {"PartitionKey": "red", "RowKey": HEAD + "005", "EntityType": "Robot"}
-    await db.store.write("Players", Operation(Verb.INSERT, robot))
+    await db.store.write("ListedPlayers", Operation(Verb.INSERT, robot))
     await list_row_of(db, [f"red\t{HEAD}{number:03d}\tTOKEN0000000" for number in (1, 2, 3, 4, 5)])
     assert [each.id for each in await db.lookup(Player.in_city, city="Oslo")] == [1]
 
@@ -194,18 +194,18 @@ async def test_a_damaged_row_of_a_list(db: Database) -> None:
 async def test_a_row_of_another_kind_at_the_key_of_a_list(db: Database) -> None:
     """It is never overwritten."""
     row = {"PartitionKey": "Oslo", "RowKey": "players~", "EntityType": "Robot"}
-    await db.store.write("Cities", Operation(Verb.INSERT, row))
+    await db.store.write("ListedCities", Operation(Verb.INSERT, row))
     await db.insert(Player(team="red", id=1, city="Oslo"))
-    assert [each["EntityType"] for each in await everything(db.store, "Cities")] == ["Robot"]
+    assert [each["EntityType"] for each in await everything(db.store, "ListedCities")] == ["Robot"]
     assert await db.lookup(Player.in_city, city="Oslo") == []
 
 
 async def test_a_list_is_built_for_entities_that_were_there(db: Database) -> None:
     """`build_index` lists what is missing in a list, and what was written before it was declared."""
     await db.insert(Player(team="red", id=1, city="Oslo"))
-    await db.store.write("Cities", Operation(Verb.DELETE, {"PartitionKey": "Oslo", "RowKey": "players~"}, "*"))
+    await db.store.write("ListedCities", Operation(Verb.DELETE, {"PartitionKey": "Oslo", "RowKey": "players~"}, "*"))
     old = {"PartitionKey": "red", "RowKey": HEAD + "002", "EntityType": "Player", "name": "", "city": "Oslo"}
-    await db.store.write("Players", Operation(Verb.INSERT, old))
+    await db.store.write("ListedPlayers", Operation(Verb.INSERT, old))
     assert await db.lookup(Player.in_city, city="Oslo") == []
     await db.build_index(Player.in_city)
     assert [each.id for each in await db.lookup(Player.in_city, city="Oslo")] == [1, 2]
@@ -240,7 +240,7 @@ async def test_an_audit_of_damaged_lists(db: Database) -> None:
 async def test_a_program_that_does_not_declare_the_list(db: Database) -> None:
     """It takes the entity out of the list that the manifest names."""
 
-    class Athlete(Entity, table="Players", kind="Player", partition_key="{team}", row_key=HEAD + "{id:03d}"):
+    class Athlete(Entity, table="ListedPlayers", kind="Player", partition_key="{team}", row_key=HEAD + "{id:03d}"):
         team: Mapped[str]
         id: Mapped[int]
         city: Mapped[str | None] = field(default=None)
@@ -257,13 +257,13 @@ async def test_a_program_that_does_not_declare_the_list(db: Database) -> None:
     assert [each.name for each in await db.lookup(Player.in_city, city="Oslo")] == ["Ann"]
 
 
-class Note(Entity, table="Jottings", partition_key="{tenant}", row_key="note_{id}"):
+class Note(Entity, table="ListedJottings", partition_key="{tenant}", row_key="note_{id}"):
     tenant: Mapped[str]
     id: Mapped[str]
     tag: Mapped[str] = field(default="")
 
-    tagged = IndexList(table="Tags", partition_key="{tenant}", row_key="tag_{tag}", consistency="eventual")
-    shared = IndexList(table="Tags", partition_key="all", row_key="any_{tag}", consistency="eventual")
+    tagged = IndexList(table="ListedTags", partition_key="{tenant}", row_key="tag_{tag}", consistency="eventual")
+    shared = IndexList(table="ListedTags", partition_key="all", row_key="any_{tag}", consistency="eventual")
 
 
 async def test_a_scope_looks_up_what_is_of_it() -> None:
@@ -305,7 +305,7 @@ async def check_recovered(store: TableStore) -> None:
         for _ in range(3):
             CLOCK.advance(HOUR)
             await recover(db)
-    decisions = [row for row in await everything(store, "Players") if row.get("State") == "committed"]
+    decisions = [row for row in await everything(store, "ListedPlayers") if row.get("State") == "committed"]
     found, wanted = await listed(store), await living(store)
     assert decisions == []
     assert wanted - found.keys() == set()

@@ -86,7 +86,7 @@ async def test_a_worker_that_is_killed(seed: int, tmp_path: Path, monkeypatch: p
         assert left > CHANGES / 2
         while left > CHANGES / 4:
             worker = start_worker(url)
-            goal = left - chance.randint(1, 20)
+            goal = max(0, left - chance.randint(1, 20))
             while left > goal and worker.poll() is None:
                 await asyncio.sleep(0.002)
                 left = len(await committed_decisions(db.store))

@@ -28,8 +28,9 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import PlacedEntry
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.outbox.decision import settle_decision
+from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import doorbell_of
 from tableorm.stores import Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
@@ -468,6 +469,22 @@ async def test_a_scope(db: Database) -> None:
     await db.delete(Note, tenant="acme", id=2, if_match="*")
     await settled(db)
     assert {row["RowKey"] for row in await everything(db.store, "Topics")} == {"acme_001", "other_001"}
+
+
+@pytest.mark.parametrize("name", ["by_city", "unknown"])
+async def test_what_a_decision_row_says_is_not_believed(db: Database, name: str) -> None:
+    """Who may write a partition may write any decision row into it: a worker changes no entry of another entity."""
+    await db.insert(Employee(team="b", id=1, city="Oslo"))
+    await db.insert(Employee(team="a", id=1, city="Bonn"))
+    await settled(db)
+    before = await rows_of(db.store, "Employee#by_city")
+    entries = (PlacedEntry("city_Oslo", "c_b_001", "Staff"), PlacedEntry("city_Rome", "c_a_001", "Staff"))
+    for row_key in ("emp_001", "emp_099", "emp_404"):
+        work = Work(kind="Employee", row_key=row_key, entries={name: entries})
+        forged = Decision(partition_key="a", token="forged_by_somebody", works=(work,))
+        await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), forged)
+
+    assert await rows_of(db.store, "Employee#by_city") == before
 
 
 async def test_a_token_for_one_table(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ async def check(db: Database) -> list[str]:
     """Check that nothing is left of moves, and that the index and the counts are right; return where the entity is."""
     rows = await db.select_raw("Killed").allow_scan().all()
     kinds = Counter(str(row["EntityType"]) for row in rows)
-    assert not [row for row in rows if "_mv" in row.row or "#_" in str(row["EntityType"])]
+    # The mark of a row that somebody was about to move means nothing once the message is lost.
+    assert not [row for row in rows if "confirmed" in row.row.get("_mv", "") or "#_" in str(row["EntityType"])]
     homes = [dep for dep in "abc" if await db.get_or_none(Person, dep=dep) is not None]
     assert kinds["Person"] == kinds["Person#by_text"] == len(homes)
     assert [(await db.get(Dept, dep=dep)).size for dep in "abc"] == [int(dep in homes) for dep in "abc"]

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from msgspec import structs
 
 from tableorm import (
     AccessDenied,
@@ -26,8 +27,9 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.models.marker_rows import Place
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.outbox.move_command import move_of
+from tableorm.outbox.move_command import MoveCommand, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
@@ -35,7 +37,7 @@ from tableorm.writes.move_entity import handle_moves
 from tests.faults import QUICK, Fate, FaultyStore
 
 HOUR = dt.timedelta(hours=1)
-TENTATIVE, FORWARD = 1, 2  # writes of a move to tables: the tentative row, the forward
+TENTATIVE, FORWARD = 2, 3  # writes of a move to tables, of which the first marks the source
 
 
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
@@ -103,15 +105,28 @@ async def kinds(db: Database) -> list[str]:
 
 
 async def test_the_requests_of_a_move(db: Database) -> None:
-    """Those that the documentation lists."""
+    """Those that the documentation lists, and `explain_write`."""
     person, sent = await db.get(Person, dep="a", id=1), list[str]()
+    etag, said = person.etag, db.explain_write("move", person, dep="b")
     with db.observe(lambda request: sent.append(request.operation)):
         await db.move(person, dep="b")
 
     assert sent == [
-        *("get", "put-message", "get", "transaction", "transaction"),
+        *("get", "merge", "put-message", "get", "transaction", "transaction"),
         *("get", "get", "transaction", "delete", "replace", "delete-message"),
     ]
+    assert said.cost == len(sent)
+    assert [step.method for step in said.before] == ["GET", "PATCH", "POST", "GET", "POST"]
+    assert [(step.method, step.if_match) for step in said.steps] == [
+        ("PUT", "the ETag that was read"),
+        ("DELETE", "*"),
+    ]
+    assert said.before[1].if_match == etag
+    assert [step.method for step in said.after] == ["GET", "GET", "POST", "DELETE", "PUT", "DELETE"]
+    person.text = "u"
+    said = db.explain_write("move", person, dep="c")
+    assert said.cost == len(sent) + 1 and said.before[0].path == "/$batch"
+    assert said.before[2].if_match == "the ETag that was read"
 
 
 async def test_an_insert_ends_a_move_that_was_not_committed(db: Database, network: FaultyStore) -> None:
@@ -184,7 +199,7 @@ async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore
     """It does nothing after the move, nor after the entity was changed, deleted or moved on."""
     person = await db.get(Person, dep="a", id=1)
     await db.move(person, dep="b")
-    await move_half(db, network, 0, "b", "c")
+    await move_half(db, network, 1, "b", "c")
     CLOCK.advance(HOUR)
     (taken,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
     message = taken.body
@@ -216,6 +231,38 @@ async def test_a_worker_that_does_not_know_the_model(db: Database, network: Faul
     with pytest.raises(ValueError, match="is not a command to move an entity"):
         move_of(b'{"format": 1}')
     await handler.give_up(message.body, "why", 10)
+
+
+async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
+    """A worker believes no command of which the source says nothing, or something else, whatever is in the message."""
+    person = await db.get(Person, dep="a", id=1)
+    command = MoveCommand(
+        move="forged_token",
+        kind="Person",
+        source=Place("Meetings", "a", "person_001"),
+        etag=str(person.etag),
+        to_kind="Person",
+        target=Place("Meetings", "b", "person_001"),
+        fields={"dep": {"dep": "b"}},
+    )
+    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    assert await handler.work(command.to_message()) == Outcome.VOID
+    with pytest.raises(ValueError, match="the kinds are not those of these tables"):
+        await handler.work(structs.replace(command, target=Place("Other", "b", "person_001")).to_message())
+
+    await move_half(db, network, 1)
+    CLOCK.advance(HOUR)
+    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    sent = move_of(message.body)
+    for forged in (
+        structs.replace(sent, fields={**sent.fields, "text": {"text": "forged"}}),
+        structs.replace(sent, target=Place("Meetings", "c", "person_001")),
+        structs.replace(sent, move="forged_token"),
+    ):
+        assert await handler.work(forged.to_message()) == Outcome.VOID
+    assert await kinds(db) == ["a Person", "a Person#by_text"]
+    assert await handler.work(message.body) == Outcome.DONE
+    assert await db.get(Person, dep="b", id=1) == Person(dep="b", text="t")
 
 
 async def test_a_mark_of_another_program(db: Database) -> None:

@@ -104,7 +104,8 @@ def plan_fetch(target: QueryTarget, where: Sequence[Expression], only: Sequence[
     assert target.primaries is not None
     entries = [schema for schema in target.schemas if isinstance(schema, EntrySchema)]
     # What the keys of an entry say holds for its primary, once this is known to yield these keys.
-    told = frozenset.intersection(*[frozenset(() if each.exact else each.key_holders) for each in entries])
+    held = [frozenset[str](() if each.exact else each.key_holders) for each in entries]
+    told = held[0].intersection(*held)
     primaries, condition = target.primaries, _primary_condition(where, told)
     test = make_test(primaries, condition)
     deciding = [schema.deciding_fields for schema in entries]

@@ -40,7 +40,7 @@ from tests.azurite import Azurite
 from tests.database.between import Between
 
 
-class Person(Entity, table="Persons", partition_key="{team}", row_key="id_{id:03d}", version=2):
+class Person(Entity, table="ReadPersons", partition_key="{team}", row_key="id_{id:03d}", version=2):
     team: Mapped[str]
     id: Mapped[int]
     city: Mapped[str | None] = field(default=None)
@@ -49,14 +49,14 @@ class Person(Entity, table="Persons", partition_key="{team}", row_key="id_{id:03
 
     by_city = Index(partition_key="city_{city}", row_key="in_{team}_{id:03d}", consistency="eventual")
     by_age = Index(
-        table="Ages",
+        table="ReadAges",
         partition_key="ages",
         row_key="{age:03d}_{team}_{id:03d}",
         consistency="eventual",
         include=["name"],
         where=lambda person: person.age >= 18,
     )
-    by_name = Index(table="Names", row_key="{name}_{id:03d}", consistency="eventual", include="keys")
+    by_name = Index(table="ReadNames", row_key="{name}_{id:03d}", consistency="eventual", include="keys")
 
 
 @upgrade(Person, from_version=1)
@@ -85,7 +85,7 @@ def row_of(person: Person) -> Row:
 
 async def store_person(db: Database, person: Person) -> None:
     """Write the row of a person, and nothing else."""
-    await store_row(db, "Persons", row_of(person))
+    await store_row(db, "ReadPersons", row_of(person))
 
 
 async def store_entry(db: Database, name: str, person: Person, **changed: Any) -> None:
@@ -127,7 +127,7 @@ def in_bern(db: Database) -> Select[Person]:
 
 async def test_the_tables_of_indexes_are_created_with_that_of_the_model(db: Database) -> None:
     """`create_tables` makes the tables that entries are in."""
-    assert await db.tables() == ["Ages", "Names", "Persons"]
+    assert await db.tables() == ["ReadAges", "ReadNames", "ReadPersons"]
 
 
 READS: dict[str, Callable[[Select[Person]], Awaitable[object]]] = {
@@ -215,10 +215,10 @@ async def test_an_entry_without_its_entity_is_no_hit(db: Database, case: str) ->
     """Whatever is left of the entity, no verified read returns it; an unverified one tells what the entry holds."""
     changed, keys = STALE[case], {"PartitionKey": "a", "RowKey": "id_001"}
     if changed is None:
-        await db.store.write("Persons", Operation(Verb.DELETE, keys, "*"))
+        await db.store.write("ReadPersons", Operation(Verb.DELETE, keys, "*"))
     else:
         row = {name: value for name, value in (row_of(ANN) | changed).items() if value is not None}
-        await store_row(db, "Persons", row)
+        await store_row(db, "ReadPersons", row)
 
     assert await in_bern(db).all() == [CID, BEN]
     assert await in_bern(db).count() == 2
@@ -337,7 +337,7 @@ async def test_what_a_query_finds_is_deleted(db: Database) -> None:
 async def test_an_entity_of_an_older_version(db: Database) -> None:
     """It is upgraded before its entry is checked, and read in full for that; an old entry leads to it."""
     old = {name: value for name, value in row_of(ANN).items() if name != "city"}
-    await store_row(db, "Persons", old | {"EntityType": "Person", "town": "Bern"})
+    await store_row(db, "ReadPersons", old | {"EntityType": "Person", "town": "Bern"})
     await store_entry(db, "by_city", ANN, EntityType="Person#by_city")
     for query in (in_bern(db), in_bern(db).only(Person.age), in_bern(db).verify(False)):
         assert [person.id for person in await query.where(Person.team == "a").all()] == [1, 2]
@@ -459,18 +459,18 @@ async def test_reading_on_azurite(azurite: Azurite) -> None:
 async def test_classes_that_declare_an_index_anew() -> None:
     """A condition is asked of the entity where the keys of a class's own index do not tell the field."""
 
-    class Tool(Entity, table="Tools", abstract=True, partition_key="{shed}", row_key="{kind}_{id}"):
+    class Tool(Entity, table="ReadTools", abstract=True, partition_key="{shed}", row_key="{kind}_{id}"):
         shed: Mapped[str]
         id: Mapped[int]
         size: Mapped[int] = field(default=0)
 
-        sized = Index(table="Sizes", partition_key="all", row_key="{kind}_{size}_{shed}_{id}", consistency="eventual")
+        sized = Index(table="Sizes4", partition_key="all", row_key="{kind}_{size}_{shed}_{id}", consistency="eventual")
 
     class Saw(Tool):
         pass
 
     class Axe(Tool):
-        sized = Index(table="Sizes", partition_key="all", row_key="axe_{shed}_{id}", consistency="eventual")
+        sized = Index(table="Sizes4", partition_key="all", row_key="axe_{shed}_{id}", consistency="eventual")
 
     async with connect("local::memory:") as db:
         await db.create_tables(Tool)
@@ -478,7 +478,7 @@ async def test_classes_that_declare_an_index_anew() -> None:
             await db.insert(tool)
         axe = schema_of(Axe)
         changed = Axe(shed="s", id=3, size=6)
-        await store_row(db, "Tools", axe.encode(changed.__dict__, *axe.make_keys(changed.__dict__))[0])
+        await store_row(db, "ReadTools", axe.encode(changed.__dict__, *axe.make_keys(changed.__dict__))[0])
         query = db.select(Tool.sized).where(Tool.size == 5).allow_scan()
         assert sorted(each.id for each in await query.all()) == [1, 2]
 
@@ -486,13 +486,13 @@ async def test_classes_that_declare_an_index_anew() -> None:
 # Scopes
 
 
-class Note(Entity, table="Notes", partition_key="{tenant}", row_key="note_{id}"):
+class Note(Entity, table="ReadNotes", partition_key="{tenant}", row_key="note_{id}"):
     tenant: Mapped[str]
     id: Mapped[str]
     day: Mapped[int] = field(default=0)
 
     by_day = Index(partition_key="day_{day:03d}", row_key="of_{tenant}_{id}", consistency="eventual")
-    mine = Index(table="NoteDays", row_key="{day:03d}_{id}", consistency="eventual")
+    mine = Index(table="ReadNoteDays", row_key="{day:03d}_{id}", consistency="eventual")
 
 
 async def test_a_scope_reads_what_the_keys_of_entries_tell() -> None:
@@ -502,7 +502,7 @@ async def test_a_scope_reads_what_the_keys_of_entries_tell() -> None:
         for tenant in ("acme", "other"):
             note = Note(tenant=tenant, id="1", day=5)
             row = schema_of(Note).encode(note.__dict__, tenant, "note_1")[0]
-            await store_row(db, "Notes", row)
+            await store_row(db, "ReadNotes", row)
             for index in (Note.by_day, Note.mine):
                 (rows,) = row_schemas(index)
                 assert isinstance(rows, EventualIndexSchema)
@@ -520,7 +520,7 @@ async def test_a_scope_reads_what_the_keys_of_entries_tell() -> None:
         # A forged entry leads to a row of others, which does not yield its keys.
         await store_row(
             db,
-            "NoteDays",
+            "ReadNoteDays",
             {"PartitionKey": "acme", "RowKey": "005_1", "EntityType": "Note#mine", "_of": '["other","note_1"]'},
         )
         assert await acme.select(Note.mine).where(Note.day == 5).all() == []
@@ -537,7 +537,7 @@ async def test_a_scope_reads_what_the_keys_of_entries_tell() -> None:
 async def test_an_index_of_an_abstract_base() -> None:
     """The entries of all classes are read together, each leading to an entity of its own class."""
 
-    class Animal(Entity, table="Zoo", abstract=True, partition_key="{house}", row_key="{kind}_{id}"):
+    class Animal(Entity, table="ReadZoo", abstract=True, partition_key="{house}", row_key="{kind}_{id}"):
         house: Mapped[str]
         id: Mapped[int]
         food: Mapped[str] = field(default="hay")
@@ -555,7 +555,7 @@ async def test_an_index_of_an_abstract_base() -> None:
         for animal in (Goat(house="h", id=1), Cow(house="h", id=1, milk=3)):
             schema = schema_of(type(animal))
             row = schema.encode(animal.__dict__, *schema.make_keys(animal.__dict__))[0]
-            await store_row(db, "Zoo", row)
+            await store_row(db, "ReadZoo", row)
             (rows,) = row_schemas(type(animal).by_food)
             assert isinstance(rows, EventualIndexSchema)
             place = rows.place(animal.__dict__)
