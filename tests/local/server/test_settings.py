@@ -261,10 +261,12 @@ def test_gauges_of_a_process_that_ended(tmp_path: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("stored", [b"{", b'{"cors": 1}', b'{"sections": {"\xff": {}}}'])
 async def test_properties_that_are_damaged(stored: bytes) -> None:
     """Whoever needs them is told so, whatever is wrong with what the file holds."""
-    async with Engine(None) as engine:
-        await engine.settings.put("service", stored)
-        with pytest.raises(Fault, match="The stored properties of the service are damaged"):
-            await read_cors_rules(engine)
+    engine = Engine(None)
+    await engine.open()
+    await engine.settings.put("service", stored)
+    with pytest.raises(Fault, match="The stored properties of the service are damaged"):
+        await read_cors_rules(engine)
+    await engine.close()
 
 
 def test_what_is_counted() -> None:
