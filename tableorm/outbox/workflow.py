@@ -65,6 +65,11 @@ class WorkflowSchema:
         """What stands in place of the kind of an entity, in messages and decision rows."""
         return f"workflow {self.name}:{self.version}"
 
+    @property
+    def tables(self) -> frozenset[str]:
+        """The tables of the entities that it is about."""
+        return frozenset(each.table_name() for each in concrete(schema_of(self.model)))
+
 
 class Workflow(Generic[E]):
     """
@@ -199,8 +204,9 @@ class _Run:
     async def step(self, name: str, arguments: Any, database: Any) -> Any:
         """Run a step, and return the arguments of the next. Raises StepFailed."""
         schema, work = self.cls.__workflow__, self.decision.works[self.number]
-        identity = f"{self.decision.token} {self.number} {name}".encode()
-        token = urlsafe_b64encode(hashlib.sha256(identity).digest()[:9]).decode()
+        # A forger can give a decision row of another place the same token.
+        place = (self.table, self.decision.partition_key, self.decision.token, self.number, work.kind, name)
+        token = urlsafe_b64encode(hashlib.sha256(msgspec.json.encode(place)).digest()[:9]).decode()
         key: Key[Any] = Key(schema.model, self.table, self.decision.partition_key, work.row_key)
         try:
             function: Callable[[Any], Awaitable[Any]] = getattr(self.cls(key, token, arguments), name)
@@ -237,7 +243,7 @@ async def run_workflows(
     for number, work in enumerate(decision.works):
         cls = classes.get(work.kind)
         while found is not None and cls is not None and work.arguments is not None:
-            tables = {each.table_name() for each in concrete(schema_of(cls.__workflow__.model))}
+            tables = cls.__workflow__.tables
             if table not in tables:
                 raise NotSupported(
                     f"the decision row {decision.token} of table {table} starts the {work.kind!r}, which is about rows "

@@ -224,6 +224,49 @@ async def test_a_list_that_is_divided_for_ever_is_refused(world: World) -> None:
     assert world.owner.stats.requests - before < 100
 
 
+async def test_a_step_has_a_token_of_its_own(world: World) -> None:
+    """
+    The token of a step is that of no workflow of another partition, table or class, also if a decision row there has
+    the same RowKey: what a step writes under its token would replace what that of the other workflow wrote.
+    """
+    tokens: list[str] = []
+
+    @workflow("deferred-tokens")
+    class Tokens(Workflow[Employee]):
+        async def note(self, db: Database) -> None:
+            tokens.append(self.token)
+
+    @workflow("deferred-others")
+    class Others(Workflow[Employee]):
+        async def note(self, db: Database) -> None:
+            tokens.append(self.token)
+
+    @workflow("deferred-former")
+    class OfFormer(Workflow[Former]):
+        async def note(self, db: Database) -> None:
+            tokens.append(self.token)
+
+    for table, partition, kind in (
+        ("Current", "Sales", "tokens"),
+        ("Current", "Evil", "tokens"),
+        ("Current", "Odd", "others"),
+        ("Archive", "Sales", "former"),
+    ):
+        forger = await world.of_partition(table, partition)
+        work: dict[str, Any] = {
+            "kind": f"workflow deferred-{kind}:1",
+            "row": "empid_000001",
+            "entries": {},
+            "arguments": "{}",
+        }
+        await forger.write(table, decision(partition, [work]))
+    await ring_for(world.owner, "Current")
+    await ring_for(world.owner, "Archive")
+    async with world.owner.worker(Employee, Former, Tokens, Others, OfFormer) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+    assert len(set(tokens)) == 4
+
+
 async def test_a_decision_row_starts_workflows_of_its_table_alone(world: World) -> None:
     """A worker that is told of a decision row of one table runs no workflow about entities of another one."""
     RUN.clear()
