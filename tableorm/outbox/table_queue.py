@@ -21,7 +21,7 @@ import random
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import attrs
 
@@ -49,13 +49,15 @@ QUEUES_TABLE = "tableormqueues"
 
 _NAMES = "queues"  # the partition of the rows that name the partitions of queues
 _HEAD = "!"  # sorts before all messages
-_ROW_KEY = re.compile(r"m[0-9]{19}_.+", re.ASCII | re.DOTALL)
+_ROW_KEY = re.compile(r"m[0-9]{19}_[^ ]+")
+_EXPIRES = re.compile("[0-9]{1,19}")
 _PROPERTIES = ("Body", "Inserted", "Count", "Expires")
 
 _ABSENT = frozenset({Code.RESOURCE_NOT_FOUND, Code.ENTITY_NOT_FOUND, Code.TABLE_NOT_FOUND})
 
 _LOOKS = 5  # how often `take` looks again when others took what it saw: each time one of them got on
 _MAX_TICKS = (1 << 63) - 1  # the largest Int64: a time to live may be any number
+_MAX_COUNT = (1 << 31) - 1  # the largest Int32
 
 
 class _OutOfUseError(Exception):
@@ -88,7 +90,7 @@ class TableQueueStore:
         named = await self._find(_NAMES, queue)
         if named is None:
             await _succeeds(self._store.create_table(self._table), {Code.TABLE_EXISTS})
-        if named is None or await self._find(named["Partition"], _HEAD) is None:
+        if not _names_partition(named) or await self._find(named["Partition"], _HEAD) is None:
             await self._name_partition(queue, named)
 
     async def delete_queue(self, queue: str) -> None:
@@ -228,7 +230,7 @@ class TableQueueStore:
         """Read the row that names the partition of a queue."""
         check_queue_name(queue)
         named = await self._find(_NAMES, queue)
-        if named is None:
+        if not _names_partition(named):
             raise _queue_not_found(queue)
         return named
 
@@ -352,7 +354,8 @@ class TableQueueStore:
             ticks, number = _parse_key(row["RowKey"])
             content = {name: value for name, value in row.items() if name.partition("@")[0] in _PROPERTIES}
             row_key = _row_key(until + (until == ticks), number)  # another key, since no row may come twice
-            hidden[number] = {**_keys_of(row), **content, "RowKey": row_key, "Count": row["Count"] + taken}
+            hidden[number] = {**_keys_of(row), **content, "RowKey": row_key}
+            hidden[number]["Count"] = min(row["Count"] + taken, _MAX_COUNT)
         writes += [Operation(Verb.INSERT, row) for row in hidden.values()]
         try:
             etags = await self._store.transact(self._table, writes) if writes else []
@@ -416,6 +419,11 @@ def _parse_receipt(message: Message) -> tuple[str, str]:
     return row_key, etag
 
 
+def _names_partition(row: Row | None) -> TypeGuard[Row]:
+    """Return whether there is a row that names the partition of a queue, and is not damaged."""
+    return row is not None and type(row.get("Partition")) is str
+
+
 def _is_expired(row: Row, present: int) -> bool:
     return int(row.get("Expires") or _MAX_TICKS) <= present
 
@@ -424,10 +432,10 @@ def _is_message(row: Row) -> bool:
     """Return whether a row is a message, and not one that another program has left in the partition."""
     try:
         _make_message(row, None)
-        _is_expired(row, 0)
-    except (KeyError, TypeError, ValueError):
+        expires = _EXPIRES.fullmatch(row.get("Expires", "0"))
+    except (KeyError, TypeError, ValueError, OverflowError):
         return False
-    return type(row["Count"]) is int and _ROW_KEY.fullmatch(row["RowKey"]) is not None
+    return type(row["Count"]) is int and expires is not None and _ROW_KEY.fullmatch(row["RowKey"]) is not None
 
 
 def _make_message(row: Row, receipt: str | None) -> Message:

@@ -202,7 +202,12 @@ async def test_queues_of_two_tables(tables: CountingStore, mine: TableQueueStore
         {"Body": 7, "Body@odata.type": None},
         {"Count": "many"},
         {"Inserted": "yesterday", "Inserted@odata.type": None},
+        {"Inserted": "0001-01-01T00:00:00+14:00", "Inserted@odata.type": None},
+        {"Inserted": 7, "Inserted@odata.type": None},
         {"Expires": "never", "Expires@odata.type": None},
+        {"Expires": " " * 9 + "9" * 30, "Expires@odata.type": None},
+        {"Expires": True, "Expires@odata.type": None},
+        {"RowKey": "m0000000000000000001_a b"},
     ],
 )
 async def test_rows_that_are_no_messages(
@@ -219,6 +224,35 @@ async def test_rows_that_are_no_messages(
     (message,) = await mine.take("mail")
     await mine.delete("mail", message)
     assert await mine.take("mail", 32) == []
+
+
+async def test_a_message_that_was_taken_as_often_as_can_be_counted(
+    tables: CountingStore, mine: TableQueueStore
+) -> None:
+    """Its count stays the largest number that a row holds, and it keeps no other message back."""
+    for body in (b"first", b"second"):
+        await mine.put("mail", body)
+    largest = (1 << 31) - 1
+    row = next(row for row in await everything(tables, QUEUES_TABLE) if "Body" in row)
+    keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
+    await tables.write(QUEUES_TABLE, Operation(Verb.MERGE, {**keys, "Count": largest}, "*"))
+
+    assert sorted(each.dequeue_count for each in await mine.take("mail", 2)) == [1, largest]
+
+
+@pytest.mark.parametrize("partition", [{}, {"Partition": 7}, {"Partition": ""}])
+async def test_a_queue_whose_name_names_no_partition(tables: CountingStore, partition: dict[str, object]) -> None:
+    """It is like a queue that is missing, and `create_queue` makes it."""
+    queues = TableQueueStore(tables)
+    await tables.create_table(QUEUES_TABLE)
+    await tables.write(QUEUES_TABLE, Operation(Verb.INSERT, {"PartitionKey": "queues", "RowKey": "mail", **partition}))
+    with pytest.raises(Fault) as caught:
+        await queues.take("mail")
+    assert caught.value.code == Code.QUEUE_NOT_FOUND
+
+    await queues.create_queue("mail")
+    await queues.put("mail", b"first")
+    assert [each.body for each in await queues.take("mail")] == [b"first"]
 
 
 @seeds(5, 500)
