@@ -31,7 +31,7 @@ class Outbox:
     `tableorm outbox list|show|retry|drop URL TABLE` prints changes that have something left to do in other partitions,
     as lines of JSON, and rings for workers again, or drops them.
 
-    The exit status is 1 if `show` or `drop` has found nothing.
+    The exit status is 1 if `show` or `drop` has found nothing, or `retry` a decision row that cannot be read.
     """
 
     help: str = "show what writes have left to do, ring for workers again, or drop it"
@@ -54,16 +54,21 @@ class Outbox:
 
     async def _run(self, args: argparse.Namespace) -> int:
         _, act = _ACTIONS[args.action]
-        found = 0
+        found = unread = 0
         async with open_existing(args) as db:
             connection = connection_of(db)
             for table in args.tables:
                 async for pending in find_pending(connection, table, args.partition, args.token):
                     found += 1
                     shown = pending.to_dict(whole=args.action == "show")
-                    if act is not None:
+                    if act is ring_again and pending.problem is not None:
+                        unread += 1
+                    elif act is not None:
                         await act(connection, pending)
                     print(escape_unprintable(msgspec.json.encode(shown).decode()))
+        if unread:
+            print(f"tableorm: workers were not told of decision rows that cannot be read: {unread}", file=sys.stderr)
+            return 1
         if args.token is not None and not found:
             print(f"tableorm: there is no change {args.token} in {', '.join(args.tables)}", file=sys.stderr)
             return 1

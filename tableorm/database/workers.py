@@ -58,7 +58,9 @@ def make_worker(
         await carry_out(db, table, schemas, attrs.evolve(decision, works=plain))
         return await run_workflows(db, database, table, classes, decision)
 
-    doorbells = handle_doorbells(db, schemas.keys() | classes.keys(), carry_out_all)
+    tables = {kind: frozenset({schema.table_name()}) for kind, schema in schemas.items()}
+    tables |= {kind: cls.__workflow__.tables for kind, cls in classes.items()}
+    doorbells = handle_doorbells(db, tables, carry_out_all)
     return Worker(
         db,
         {DOORBELL: doorbells, MOVE_COMMAND: handle_moves(db, schemas)},

@@ -26,7 +26,7 @@ from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Operation, Row, Verb
-from .doorbell import Begun
+from .doorbell import TOKEN, Begun
 
 __all__ = [
     "Decision",
@@ -44,7 +44,7 @@ _STATE, _WORK, _PROGRESS, _ERROR, _TRIES = "State", "Work", "Progress", "Error",
 _LONGEST_ERROR = 4000  # characters that are kept
 _COMMITTED, _VOID = "committed", "void"
 
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{12,64}")
+_is_token = re.compile(TOKEN).search
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -209,7 +209,7 @@ def decision_key(token: str) -> str:
     Raises:
         ModelError: The token is not 12 to 64 letters, digits, `-` and `_`.
     """
-    if not _TOKEN.fullmatch(token):
+    if not _is_token(token):
         raise ModelError(
             f"the token {shown(token)} is refused: a token has 12 to 64 characters, which are letters without accents, "
             "digits, '-' and '_'"
@@ -238,7 +238,9 @@ def decision_of(row: Row) -> Decision:
     if state == _VOID:
         return decision
     problem = f"is a decision row with {shown(state)} as {_STATE}"
-    if state == _COMMITTED and isinstance(text, str):
+    if not _is_token(decision.token):
+        problem = "is a decision row whose RowKey has no token"
+    elif state == _COMMITTED and isinstance(text, str):
         try:
             found = _decode_format(text).format
             if found > _FORMAT:
@@ -298,7 +300,7 @@ async def delete_decision(db: Connection, table: str, decision: Decision) -> Non
     Raises:
         TableOrmError: The store refused it, or did not answer: the decision row may still be there.
     """
-    keys = {"PartitionKey": decision.partition_key, "RowKey": decision_key(decision.token)}
+    keys = {"PartitionKey": decision.partition_key, "RowKey": DECISION_HEAD + decision.token}
     await _write(db, table, Operation(Verb.DELETE, keys, decision.etag or "*"))
 
 

@@ -6,14 +6,19 @@ that finds no decision row makes the change void before it drops the message, an
 leaves the message to others. Messages of other types are for other work, and have another word as their `type`.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from ..errors import NotSupported
 from ..protocol.limits import check_message
 
-__all__ = ["Begun", "Doorbell", "doorbell_of"]
+__all__ = ["TOKEN", "Begun", "Doorbell", "doorbell_of"]
 
 _FORMAT = 1
+
+TOKEN = r"\A[A-Za-z0-9_-]{12,64}\Z"  # noqa: S105 - no secret
+"""The pattern of the tokens of changes."""
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -28,7 +33,7 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     table: str
     partition_key: str
-    token: str
+    token: Annotated[str, msgspec.Meta(pattern=TOKEN)]
 
 
 class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="doorbell"):
@@ -41,7 +46,7 @@ class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="t
     """
 
     changes: tuple[Begun, ...]
-    kinds: tuple[str, ...]
+    kinds: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     format: int = _FORMAT
 
     def to_message(self) -> bytes:

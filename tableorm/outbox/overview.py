@@ -18,7 +18,7 @@ from ..protocol.filters import Compare, Constant, Op
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowQuery
 from .bell import ring
-from .decision import Decision, decision_key, decision_of, delete_decision
+from .decision import Decision, decision_of, delete_decision
 from .doorbell import Begun, Doorbell
 
 __all__ = ["Pending", "drop_pending", "find_pending", "ring_again"]
@@ -67,13 +67,11 @@ async def find_pending(
     Find what is left to do in a table; without a PartitionKey the whole table is read.
 
     Raises:
-        ModelError: The token is none.
         TableOrmError: The store refused it, or did not answer.
     """
-    key = None if token is None else decision_key(token)
     query = RowQuery(
         Bounds() if partition_key is None else Bounds.only(partition_key),
-        _DECISIONS if key is None else Bounds.only(key),
+        _DECISIONS if token is None else Bounds.only(DECISION_HEAD + token),
         Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, DECISION_KIND)),
     )
     continuation: str | None = None

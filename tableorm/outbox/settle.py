@@ -2,7 +2,7 @@
 What a worker does for a doorbell: it finds out what became of the changes, and carries out those that have committed.
 """
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from logging import getLogger
 
 from ..connection.connection import Connection
@@ -28,26 +28,26 @@ time. It returns what the decision row says then, if it has written it.
 """
 
 
-def handle_doorbells(db: Connection, kinds: Collection[str], carry_out: CarryOut) -> Handler:
+def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carry_out: CarryOut) -> Handler:
     """
     Return what a worker does for doorbells.
 
     Args:
         db: Where the decision rows are.
-        kinds: The kinds of the entities whose changes it works on, with their versions, as stored. Doorbells of other
-            kinds are left to others.
+        tables: By kind, with its version, as stored, the tables of the entities whose changes it works on. Doorbells of
+            other kinds, and changes of other tables, are left to others.
         carry_out: What it does for each change that has committed.
     """
-    known = frozenset(kinds)
 
     async def work(body: bytes) -> Outcome:
         doorbell = doorbell_of(body)
-        if not known.issuperset(doorbell.kinds):
-            raise NotSupported(f"this worker knows none of the kinds {sorted({*doorbell.kinds} - known)}")
+        unknown = {*doorbell.kinds} - tables.keys()
+        if unknown:
+            raise NotSupported(f"this worker knows none of the kinds {sorted(unknown)}")
         outcomes = [Outcome.VOID]
         for change in doorbell.changes:
             try:
-                outcomes.append(await settle(change))
+                outcomes.append(await settle(change, doorbell.kinds))
             except Exception as error:
                 if len(doorbell.changes) == 1:
                     raise
@@ -58,7 +58,10 @@ def handle_doorbells(db: Connection, kinds: Collection[str], carry_out: CarryOut
                 outcomes.append(Outcome.DONE)
         return Outcome.DONE if Outcome.DONE in outcomes else Outcome.VOID
 
-    async def settle(change: Begun) -> Outcome:
+    async def settle(change: Begun, kinds: Collection[str]) -> Outcome:
+        if not any(change.table in tables[kind] for kind in kinds):
+            # A void decision row would be in the way of programs whose rows are there.
+            raise NotSupported(f"this worker knows no table {change.table} with entities of kind {', '.join(kinds)}")
         decision = await settle_decision(db, change.table, change.partition_key, change.token)
         if not decision.committed:
             return Outcome.VOID

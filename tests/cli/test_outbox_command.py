@@ -19,7 +19,7 @@ from tableorm.models.manifest import IndexEntry
 from tableorm.outbox.bell import OUTBOX, ring
 from tableorm.outbox.decision import Decision, Work, note_failure
 from tableorm.outbox.doorbell import Begun, Doorbell
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, Row, Verb
 from tests.commandline import run_command as tableorm
 
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
@@ -138,6 +138,38 @@ def test_a_row_that_cannot_be_read(url: str) -> None:
 
     again = tableorm("outbox", "retry", url, "Directory", "--token", TOKENS[0])
     assert again.returncode == 1 and "cannot be read" in again.stderr
+
+
+def test_other_changes_are_told_of_beside_one_that_cannot_be_read(url: str) -> None:
+    """`retry` lists a decision row that cannot be read, with what is wrong, goes on, and has status 1 in the end."""
+    insert(url, {"PartitionKey": "!", "RowKey": f"~o_{TOKENS[3]}", "EntityType": "#_decision", "State": "?"})
+    again = tableorm("outbox", "retry", url, "Directory")
+
+    assert again.returncode == 1 and "rows that cannot be read: 1" in again.stderr
+    (unread,) = [each for each in map(json.loads, again.stdout.splitlines()) if each["partition_key"] == "!"]
+    assert "is a decision row with '?'" in unread["error"]
+    assert messages(url) == 3 + 3
+
+
+def test_a_decision_row_without_a_token_is_dropped(url: str) -> None:
+    """What `list` shows can be shown and dropped by its token, also if no program gives such a one."""
+    work = '{"format":1,"works":[{"kind":"Employee","row":"empid_000001","entries":{}}]}'
+    row = {"PartitionKey": "Sales", "RowKey": "~o_x!", "EntityType": "#_decision", "State": "committed", "Work": work}
+    insert(url, row)
+
+    assert "x!" in tokens(url)
+    assert "no token" in tableorm("outbox", "show", url, "Directory", "--token", "x!").stdout
+    assert tableorm("outbox", "retry", url, "Directory", "--token", "x!").returncode == 1
+    assert tableorm("outbox", "drop", url, "Directory", "--token", "x!").returncode == 0
+    assert tokens(url) == TOKENS[:3]
+
+
+def insert(url: str, row: Row) -> None:
+    async def write() -> None:
+        async with connect(url) as db:
+            await db.store.write("Directory", Operation(Verb.INSERT, row))
+
+    asyncio.run(write())
 
 
 def test_a_worker_empties_the_queue(url: str) -> None:

@@ -37,7 +37,8 @@ async def recover(db: Database) -> None:
     """Do what a worker does for all messages that it can see."""
     connection = connection_of(db)
     queues, schemas = outbox_queues(connection), {"Person": Person.__schema__}
-    handler = handle_doorbells(connection, schemas, lambda table, each: carry_out(connection, table, schemas, each))
+    tables = {"Person": (Person.__schema__.table_name(),)}
+    handler = handle_doorbells(connection, tables, lambda table, each: carry_out(connection, table, schemas, each))
     while True:
         try:
             messages = await queues.take(OUTBOX, 32, 1)

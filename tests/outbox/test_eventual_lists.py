@@ -287,7 +287,8 @@ async def recover(db: Database) -> None:
     """Do what a worker does for all messages that it can see."""
     connection, schemas = connection_of(db), {"Player": Player.__schema__}
     queues = outbox_queues(connection)
-    handler = handle_doorbells(connection, schemas, lambda table, each: carry_out(connection, table, schemas, each))
+    tables = {"Player": (Player.__schema__.table_name(),)}
+    handler = handle_doorbells(connection, tables, lambda table, each: carry_out(connection, table, schemas, each))
     while True:
         try:
             messages = await queues.take(OUTBOX, 32, 1)

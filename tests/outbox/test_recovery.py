@@ -74,7 +74,7 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
 
         async def work(turns: int) -> None:
             """Let two workers work for some turns of the event loop, and crash."""
-            handlers = {DOORBELL: handle_doorbells(connection, {"K"}, handle)}
+            handlers = {DOORBELL: handle_doorbells(connection, {"K": ("Things",)}, handle)}
             workers = [Worker(connection, handlers, visibility_seconds=9, most_tries=99) for _ in range(2)]
             with suppress(InterruptedError):
                 async with workers[0], workers[1]:

@@ -76,7 +76,7 @@ async def find(db: Database, token: str) -> Decision | None:
 
 def new_worker(db: Database, handlers: Mapping[str, CarryOut], *, tries: int = 3, seconds: int = 60) -> Worker:
     (carry_out,) = set(handlers.values())
-    doorbells = handle_doorbells(connection_of(db), handlers, carry_out)
+    doorbells = handle_doorbells(connection_of(db), dict.fromkeys(handlers, ("Work",)), carry_out)
     return Worker(connection_of(db), {DOORBELL: doorbells}, visibility_seconds=seconds, most_tries=tries)
 
 

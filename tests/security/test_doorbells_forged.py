@@ -1,0 +1,61 @@
+"""
+Doorbells by who may put messages and nothing else, as by a token of the account for queues.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tableorm import Database, Entity, Index, Mapped, connect, field
+from tableorm.outbox.bell import OUTBOX
+
+
+class Rung(Entity, table="Rung", partition_key="{department}", row_key="rung_{id}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str | None] = field(default=None)
+
+    by_city = Index(partition_key="city_{city}", row_key="in_{department}_{id}", consistency="eventual")
+
+
+class Unkind(Entity, table="Unkind", partition_key="{owner}", row_key="{name}", kind=None):
+    owner: Mapped[str]
+    name: Mapped[str]
+    amount: Mapped[int]
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Rung, Unkind)
+        await db.insert(Rung(department="a", id=1, city="Rome"))
+        await db.insert(Unkind(owner="ann", name="purse", amount=5))
+        yield db
+
+
+@pytest.mark.parametrize("kinds", [[], ["Rung"]], ids=["no_kinds", "kinds_of_the_worker"])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_doorbell_leads_to_tables_of_its_kinds_alone(db: Database, kinds: list[str], count: int) -> None:
+    """A worker makes no decision rows in a table of which it knows no model; there they are taken for entities."""
+    changes = [{"table": "Unkind", "partition_key": "ann", "token": f"token_{number:07d}"} for number in range(count)]
+    message = {"type": "doorbell", "changes": changes, "kinds": kinds, "format": 1}
+    await db.queues.create_queue(OUTBOX)
+    await db.queues.put(OUTBOX, json.dumps(message).encode())
+    async with db.worker(Rung, tries=1) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+    assert [row.row_key async for row in db.select_raw("Unkind").allow_scan()] == ["purse"]
+    assert [each.amount for each in await db.select(Unkind).where(Unkind.owner == "ann").all()] == [5]
+
+
+@pytest.mark.parametrize("token", ["short", "token_00000/0", "token_0000000\n"])
+async def test_a_doorbell_without_a_token_is_dropped(db: Database, token: str) -> None:
+    """After its last try a message about a token that no program gives is dropped, and not tried for ever."""
+    change = {"table": "Rung", "partition_key": "a", "token": token}
+    message = {"type": "doorbell", "changes": [change], "kinds": ["Rung"], "format": 1}
+    await db.queues.create_queue(OUTBOX)
+    await db.queues.put(OUTBOX, json.dumps(message).encode())
+    async with db.worker(Rung, tries=1) as worker:
+        await asyncio.wait_for(worker.drain(), 5)
+    assert await db.queues.length(OUTBOX) == 0
