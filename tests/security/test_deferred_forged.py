@@ -234,3 +234,31 @@ async def test_a_decision_row_starts_workflows_of_its_table_alone(world: World) 
     async with world.owner.worker(Employee, Ship) as worker:
         await asyncio.wait_for(worker.drain(), 20)
     assert RUN == []
+
+
+@pytest.mark.parametrize("entry", [{"add": ["a", {"b": 1}]}, {"to": ["a", {"b": "c"}]}, {"zz": []}, 5])
+@pytest.mark.parametrize("name", ["in_city", "by_city", "nope"])
+async def test_an_entry_of_another_form_ends_no_audit(name: str, entry: object) -> None:
+    """An audit reports a manifest that has an entry of another form under the name of a declaration, and goes on."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Employee)
+        for repair in (False, True):
+            await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({name: entry})))
+            report = await db.audit(Employee, repair=repair)
+            assert report.findings or name == "nope"
+
+
+@pytest.mark.parametrize("name", ["in_city", "nope"])
+async def test_the_same_entry_many_times_is_one(later: None, name: str) -> None:
+    """A decision row that names an entry again and again costs no more than one that names it once."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Employee)
+        spent: list[int] = []
+        for times in (1, 100):
+            place = {"in": ["Rome", "people", "Lists", f"Employee#{name}"]}
+            work = {"kind": "Employee", "row": "empid_000001", "entries": {name: [place] * times}}
+            await db.store.write("Current", decision("Evil", [work]))
+            before = db.stats.requests
+            await db.audit(Employee, repair=True)
+            spent.append(db.stats.requests - before)
+    assert spent[0] == spent[1]
