@@ -179,13 +179,16 @@ async def test_a_decision_row_is_about_entities_of_its_table(world: World) -> No
     assert await rows_of(world.owner, "Cities", "Lists") == before
 
 
+@pytest.mark.parametrize("kind", ["Right", "Employee#in_city"])
 @pytest.mark.parametrize("existed", [False, True], ids=["inserted", "overwritten"])
-async def test_a_decision_row_adds_to_lists_of_its_model_alone(world: World, later: None, existed: bool) -> None:
+async def test_a_decision_row_adds_to_lists_of_its_model_alone(
+    world: World, later: None, existed: bool, kind: str
+) -> None:
     """An audit that carries out a decision row inserts and replaces no rows that are no lists of the model."""
     if existed:
         await world.owner.insert(Right(user="mallory", right="admin~", by="the owner"))
     forger = await world.of_partition("Current", "Evil")
-    place = {"in": ["mallory", "admin", "Rights", "Right"]}
+    place = {"in": ["mallory", "admin", "Rights", kind]}
     await forger.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
     work = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
     await forger.write("Current", decision("Evil", [work]))
