@@ -72,7 +72,7 @@ class MoveCheck(Check):
         db = self.context.db
         try:
             if mark.state is not MoveState.FORWARD:
-                if not await RELOCATION.resolve(db, place):
+                if not await RELOCATION.resolve(db, place, self.schema):
                     await RELOCATION.finish(db, mark.move, mark.other, place, self.schema)
                 return None
             there = await read_place(db, mark.other)

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from ..errors import DecodeError, ModelError, shown
 from ..keys.overlap import may_meet
@@ -120,6 +121,11 @@ class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
     to_kind: str | None = None
     fields: dict[str, dict[str, Any]] | None = None
 
+    def names(self, place: Place) -> bool:
+        """Return whether the other row of the move is at a place. Names of tables differ by more than their case."""
+        other = self.other
+        return structs.replace(other, table=other.table.lower()) == structs.replace(place, table=place.table.lower())
+
     def to_text(self) -> str:
         """Return what is stored."""
         return msgspec.json.encode(self).decode()
@@ -140,7 +146,7 @@ def mark_of(row: Row | None) -> MoveMark | None:
         return None
     try:
         return _decode_mark(text)
-    except (msgspec.DecodeError, TypeError):
+    except (msgspec.DecodeError, RecursionError, TypeError):
         raise DecodeError(
             f"has {shown(text)} as {MOVE}, which is not the mark of a move; another program has written it: remove the "
             "property from an entity, and delete any other row",
@@ -149,10 +155,10 @@ def mark_of(row: Row | None) -> MoveMark | None:
         ) from None
 
 
-def is_forward(row: Row | None, move: str) -> bool:
-    """Return whether a row is the forward of a move."""
+def is_forward(row: Row | None, move: str, target: Place) -> bool:
+    """Return whether a row is the forward of a move to a place."""
     mark = mark_of(row)
-    return mark is not None and mark.state is MoveState.FORWARD and mark.move == move
+    return mark is not None and mark.state is MoveState.FORWARD and mark.move == move and mark.names(target)
 
 
 def tentative_kind(kind: str) -> str:

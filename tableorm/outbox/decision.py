@@ -170,7 +170,9 @@ class _StoredWork(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return cls(work.kind, work.row_key, entries, work.arguments)
 
     def work(self) -> Work:
-        """Return the piece of work. Raises TypeError if an entry nests too deeply."""
+        """Return the piece of work. Raises TypeError if it names no entries, or one nests too deeply."""
+        if not all(self.entries.values()):
+            raise TypeError("it names a declaration and no entries of it")
         entries = {name: tuple(map(parse_entry, some)) for name, some in self.entries.items()}
         return Work(kind=self.kind, row_key=self.row, entries=entries, arguments=self.arguments)
 

@@ -91,12 +91,12 @@ async def read_place(db: Connection, place: Place) -> Row | None:
     return await read_row(db, place.table, place.partition_key, place.row_key)
 
 
-async def _is_live(db: Connection, row: Row) -> bool:
+async def _is_live(db: Connection, row: Row, place: Place) -> bool:
     """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
     mark = mark_of(row)
     if mark is None or mark.state is not MoveState.TENTATIVE:
         return False
-    return is_forward(await read_place(db, mark.other), mark.move)
+    return is_forward(await read_place(db, mark.other), mark.move, place)
 
 
 async def read_live(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
@@ -114,7 +114,7 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         row = await read_row(db, table, partition_key, row_key)
         if row is None or not is_marker(row):
             return row
-        if await _is_live(db, row):
+        if await _is_live(db, row, Place(table, partition_key, row_key)):
             return row
         mark = mark_of(row)
         if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:

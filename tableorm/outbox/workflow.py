@@ -19,9 +19,10 @@ import msgspec
 from ..connection.connection import Connection
 from ..connection.translate import translate
 from ..errors import ModelError, NotSupported, shown
-from ..models.entity import Entity
+from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.marker_rows import DECISION_KIND
+from ..models.schema import concrete
 from ..protocol.codes import Code, Fault
 from ..stores import Operation, Verb
 from .decision import Decision, Work, read_decision
@@ -228,7 +229,7 @@ async def run_workflows(
 
     Raises:
         StepFailed: A step has raised an error.
-        NotSupported: A workflow has reached a step that this program does not know.
+        NotSupported: A workflow has reached a step that this program does not know, or is about rows of another table.
         LimitExceeded: The arguments that a step has returned are too large.
         TableOrmError: The store refused it, or did not answer.
     """
@@ -236,6 +237,12 @@ async def run_workflows(
     for number, work in enumerate(decision.works):
         cls = classes.get(work.kind)
         while found is not None and cls is not None and work.arguments is not None:
+            tables = {each.table_name() for each in concrete(schema_of(cls.__workflow__.model))}
+            if table not in tables:
+                raise NotSupported(
+                    f"the decision row {decision.token} of table {table} starts the {work.kind!r}, which is about rows "
+                    f"of {', '.join(sorted(tables))}; leave it to a program that has it in {table}"
+                )
             steps = cls.__workflow__.steps
             name, arguments = found.progress.get(number, (steps[0], msgspec.json.decode(work.arguments)))
             if name is None:

@@ -191,7 +191,8 @@ async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], d
         decision: What the decision row says.
 
     Raises:
-        NotSupported: This program does not know a kind, a version, or a form of entries: leave it to others.
+        NotSupported: This program does not know a kind, or has it in another table, or does not know a version or a
+            form of entries: leave it to others.
         TableOrmError: A row cannot be made right, or the store did not answer.
     """
 
@@ -201,6 +202,11 @@ async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], d
             raise NotSupported(
                 f"the decision row {decision.token} of table {table} is about entities of kind {work.kind}, which this "
                 "program does not know; leave it to a program that does"
+            )
+        if schema.table_name() != table:
+            raise NotSupported(
+                f"the decision row {decision.token} of table {table} is about entities of kind {work.kind}, which are "
+                f"in table {schema.table_name()} by this program; leave it to a program that has them in {table}"
             )
         await _carry_out_work(db, table, decision, work, schema)
 
@@ -212,12 +218,15 @@ async def _carry_out_work(
 ) -> None:
     source = RowKeys(table, decision.partition_key, work.row_key)
 
-    async def reconcile(item: tuple[str, tuple[ManifestEntry, ...]]) -> None:
-        name, entries = item
+    async def reconcile(item: tuple[str, type[ManifestEntry]]) -> None:
+        name, form = item
+        entries = [entry for entry in work.entries[name] if type(entry) is form]
         each = None if schema is None else schema.derived.get(name)
-        if isinstance(each, Maintainer) and each.deferred and all(type(e) is each.entry_type for e in entries):
+        if isinstance(each, Maintainer) and each.deferred and each.entry_type is form:
             await each.reconcile(db, source, entries, inserted)
         else:
             await deferred_rules(name, entries[0]).remove(db, source, name, entries)
 
-    await map_together(reconcile, list(work.entries.items()))
+    # A declaration may have become one of another form.
+    forms = {(name, type(entry)): None for name, entries in work.entries.items() for entry in entries}
+    await map_together(reconcile, list(forms))

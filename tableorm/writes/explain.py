@@ -231,6 +231,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
     batch = WriteStep("POST", _BATCH, None, None)
     before = [
+        *([here] if boundary.narrows else ()),
         *saved.before,
         *([batch] if saved.transaction else saved.steps),
         *saved.after,

@@ -13,7 +13,10 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..errors import NotSupported, TableOrmError, shown
+from ..models.entity import Entity
+from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry
+from ..models.property_bag import PropertyBag
 from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..models.write_tokens import tokens_of, with_token
@@ -29,6 +32,7 @@ __all__ = [
     "deferred_rules",
     "entry_rules",
     "is_proven",
+    "load_known",
     "rules_of",
     "touch_operation",
     "undo_entry",
@@ -317,6 +321,31 @@ def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:
         )
     except TableOrmError:
         return False
+
+
+def load_known(kinds: KindSet, row: Row, label: str) -> Entity | PropertyBag | None:
+    """
+    Return the entity of a row, of which a deferred declaration makes other rows right; None if it is of no such kind.
+
+    Args:
+        kinds: The kind of the model.
+        row: The row of the entity.
+        label: The declaration, for messages.
+
+    Raises:
+        NotSupported: A newer program has written the entity: leave it to one.
+        DecodeError: The entity does not fit the model.
+    """
+    resolved = kinds.resolve(row)
+    if resolved is None:
+        return None
+    schema, version = resolved
+    if version > schema.version:
+        raise NotSupported(
+            f"{label}: the entity ({row['PartitionKey']!r}, {row['RowKey']!r}) has version {version}, and this program "
+            f"knows {schema.version}; leave it to a newer program, or update this one"
+        )
+    return kinds.load(row.copy())
 
 
 def touch_operation(stored: Row, token: str) -> Operation:

@@ -31,7 +31,7 @@ from ..models.write_tokens import new_token
 from ..outbox.bell import ring, silence
 from ..outbox.move_command import MoveCommand, move_of, read_place
 from ..outbox.worker import Handler, Outcome
-from .commit import RELOCATION, Loader, commit, load_existing, write_change
+from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
 from .move import (
     check_movable,
     command_to_move,
@@ -41,10 +41,11 @@ from .move import (
     move_changes,
 )
 from .relocation import clearing_write
-from .stages.change import delete_change, save_change
+from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
+from .stages.derive import derive
 from .stages.encode import encode, needs_row
-from .subject import adopt
+from .subject import adopt, check_change
 
 __all__ = ["archive_entity", "handle_moves", "move_entity"]
 
@@ -89,6 +90,8 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     source = entity.__schema__
     check_movable(source)
     check_movable(target)
+    if db.boundary.narrows:
+        await _check_steps(db, load, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))
     leaving = delete_change(entity, verb="move")
     row = await RELOCATION.read_current(db, leaving)
@@ -98,7 +101,6 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
     key = Key(target.model, *structs.astuple(command.target))
-    db.boundary.check(key)
     state = state_of(entity)
     subject = stored if state.etag != command.etag or state.partial or state.upgraded else entity
     await commit(db, (marking_write(subject, command, new_token()),))
@@ -118,6 +120,29 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     return await load_existing(db, load, key) if found is None else found
 
 
+async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> None:
+    """
+    Refuse a move to a key outside of the boundary, or which changes derived rows outside, before anything is sent.
+
+    Raises:
+        AccessDenied: A row is outside of the boundary.
+        TableOrmError: What the move raises before anything is sent.
+    """
+    leaving = delete_change(entity, verb="move")
+    row = await RELOCATION.read_current(db, leaving)
+    leaving = complete(leaving, row)
+    assert row is not None
+    stored = load(type(entity), leaving.table, row.copy())
+    unsaved = {n: entity.__dict__[n] for n in entity.__schema__.fields if n in entity.__dict__}
+    unsaved = {name: value for name, value in unsaved.items() if value != stored.__dict__[name]}
+    arriving = insert_change(entity_at_target(stored.evolve(**unsaved), target, fields), verb="move")
+    check_change(db.boundary, arriving)
+    for change in (leaving, arriving):
+        write = encode(change, 0)
+        assert write is not None
+        check_effects(db.boundary, derive((write,)))
+
+
 async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity, error: TableOrmError) -> None:
     """
     Remove the mark from the source of a move that has failed: then a worker cannot carry it out.
@@ -128,7 +153,7 @@ async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity,
     try:
         await commit(db, (clearing_write(entity),))
     except (EntityNotFound, PreconditionFailed):
-        if not is_forward(await read_place(db, command.source), command.move):
+        if not is_forward(await read_place(db, command.source), command.move, command.target):
             return  # somebody else has changed it
     except (OutcomeUnknown, Unavailable):
         pass

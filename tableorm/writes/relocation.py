@@ -8,6 +8,9 @@ Moves to another partition or table: several requests, of which one replaces the
 
 Anybody can do each step, at any time and again: the writer, a worker, and who meets the rows later. A confirmed row is
 never written as long as its forward is there: otherwise a late tentative row could bring back what was deleted.
+
+Whoever may write a row may give it any mark. So a mark alone is followed to no other row: that has to have a mark of
+the same move, which names the first one. What a mark names is read wherever it is, also outside of a boundary.
 """
 
 import asyncio
@@ -41,7 +44,7 @@ from ..models.marker_rows import (
     row_of_tentative,
 )
 from ..models.property_bag import bag_of_row
-from ..models.reserved import MOVE
+from ..models.reserved import MANIFEST, MOVE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand, read_live, read_place
@@ -54,7 +57,7 @@ from .stages.change import delete_change, guard_change, insert_change, rebuild_c
 from .stages.derive import derive
 from .stages.encode import encode
 
-__all__ = ["Commit", "Relocation"]
+__all__ = ["Commit", "Relocation", "clearing_write"]
 
 _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
@@ -101,13 +104,12 @@ class Relocation:
             OutcomeUnknown: A reply was lost, and nothing proves what became of the move.
             TableOrmError: What an insert at the new key and a delete at the old one raise.
         """
-        db = db.within(Boundary())  # a row of a move may point out of a scope, and only its keys are compared
         doubt: OutcomeUnknown | None = None
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
             here = await read_place(db, command.source)
-            if is_forward(here, command.move):
+            if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or not _is_leaving(here, command):
                 return await self._give_up(db, command, target, doubt)
@@ -172,7 +174,7 @@ class Relocation:
     async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
         """
         Complete a move: confirm the target, delete the forward, and clear the mark. If the source is no forward any
-        more, a tentative row is of somebody who came late, and deleted.
+        more, a tentative row is of somebody who came late, and deleted as `resolve` does.
 
         Args:
             db: Where the rows are.
@@ -187,20 +189,20 @@ class Relocation:
         Raises:
             TableOrmError: What an insert at the new key raises; the move is committed all the same.
         """
-        db, doubtful = db.within(Boundary()), False
+        doubtful = False
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
             there = await read_place(db, target)
             here = await read_place(db, source)
-            committed = is_forward(here, move)
+            committed = is_forward(here, move, target)
             mark = mark_of(there)
             entity: Entity | None = None
             try:
-                if there is not None and mark is not None and mark.move == move:
+                if there is not None and mark is not None and mark.move == move and mark.names(source):
                     if mark.state is MoveState.TENTATIVE and not committed:
-                        await self._delete(db, target, there, mark)
-                        return None
+                        await self.resolve(db, target, schema)
+                        continue
                     tentative = mark.state is MoveState.TENTATIVE
                     entity = _entity_of(schema, row_of_tentative(schema, there) if tentative else there)
                     if tentative:
@@ -240,11 +242,15 @@ class Relocation:
         )
 
     async def _delete(self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None) -> None:
-        """Delete a row of a move as it was read, with the tentative entries of one that has this mark."""
-        change = structs.replace(delete_change(bag_of_row(place.table, row.copy())), mark=mark)
+        """
+        Delete a row of a move as it was read: a tentative one, which has this mark, with its tentative entries; or a
+        forward, from which nothing is derived. It may be outside of the boundary.
+        """
+        members = {name: value for name, value in row.items() if mark is not None or name != MANIFEST}
+        change = structs.replace(delete_change(bag_of_row(place.table, members)), mark=mark)
         write = encode(change, 0)
         assert write is not None
-        await self._commit(db, (write,))
+        await self._commit(db.within(Boundary()), (write,))
 
     # What others do that meet its rows
 
@@ -281,14 +287,15 @@ class Relocation:
             stored = write.origin.stored
             mark = None if stored is None or write.change.mark is not None else mark_of(stored.row)
             if mark is not None and mark.state is MoveState.CONFIRMED:
-                await self._drop_forward(db.within(Boundary()), mark)
+                change = write.change
+                await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
 
-    async def _drop_forward(self, db: Connection, mark: MoveMark) -> None:
+    async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
             here = await read_place(db, mark.other)
-            if here is None or not is_forward(here, mark.move):
+            if here is None or not is_forward(here, mark.move, place):
                 return
             try:
                 await self._delete(db, mark.other, here)
@@ -302,16 +309,21 @@ class Relocation:
         schema = change.schema
         if change.mode is not Mode.INSERT or change.mark is not None or schema is None or not schema.tracked:
             return False
-        return await self.resolve(db, Place(change.table, change.partition_key, change.row_key))
+        return await self.resolve(db, Place(change.table, change.partition_key, change.row_key), schema)
 
-    async def resolve(self, db: Connection, place: Place) -> bool:
+    async def resolve(self, db: Connection, place: Place, schema: Schema) -> bool:
         """
         Delete a tentative row after its move was made impossible, if that was not committed.
 
+        Args:
+            db: Where the row is.
+            place: Where it is.
+            schema: The model of its entity.
+
         Returns:
-            Whether the row is gone, or somebody was first; otherwise it is the row of an entity, or no tentative row.
+            Whether the row is gone, or somebody was first; otherwise it is the row of an entity, or no tentative row,
+            or its move can be made impossible only by who may write outside of the boundary.
         """
-        db = db.within(Boundary())
         row = await read_place(db, place)
         mark = mark_of(row)
         if row is None:
@@ -319,13 +331,22 @@ class Relocation:
         if mark is None or mark.state is not MoveState.TENTATIVE:
             return False
         here = await read_place(db, mark.other)  # once: between two looks the move could be committed
-        if is_forward(here, mark.move):
+        if is_forward(here, mark.move, place):
             return False
         try:
-            if here is not None and here["odata.etag"] == mark.etag:
+            leaving = mark_of(here)
+            if (
+                here is not None
+                and here["odata.etag"] == mark.etag
+                and leaving is not None
+                and (leaving.state, leaving.move) == (MoveState.LEAVING, mark.move)
+                and leaving.names(place)
+            ):
+                if not db.boundary.holds_row(schema, *structs.astuple(mark.other)):
+                    return False
                 touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
                 assert touch is not None
-                await self._commit(db, (touch,))  # the same under a new ETag
+                await self._commit(db.within(Boundary()), (touch,))  # the same under a new ETag
             await self._delete(db, place, row, mark)
         except _LOST:
             pass  # somebody was first

@@ -55,18 +55,24 @@ DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
     "an entry has no entity": (
         "Cities",
         Verb.INSERT,
-        {**ORPHAN, "_of": '["red","person_009"]', "_v": "x"},
+        {**ORPHAN, "_of": '["People","red","person_009"]', "_v": "x"},
         Damage.ORPHAN,
     ),
     "an entry is in a wrong place": (
         "Cities",
         Verb.INSERT,
-        {**ORPHAN, "_of": '["red","person_001"]', "_v": "x"},
+        {**ORPHAN, "_of": '["People","red","person_001"]', "_v": "x"},
         Damage.ORPHAN,
     ),
     "an entity was changed by others": ("People", Verb.MERGE, {**ANN, "city": "Rome"}, Damage.MISSING),
     "an entity lost its manifest": ("People", Verb.MERGE, {**ANN, "_ix": "{}"}, Damage.MANIFEST),
     "an entity was deleted by others": ("People", Verb.DELETE, ANN, Damage.ORPHAN),
+    "an entry is that of another table": (
+        "Cities",
+        Verb.INSERT,
+        {**ORPHAN, "_of": '["Archive","red","person_009"]', "_v": "x"},
+        Damage.FOREIGN,
+    ),
     "an entry names nobody": ("Cities", Verb.INSERT, {**ORPHAN, "_of": "person_009"}, Damage.FOREIGN),
 }
 

@@ -79,7 +79,7 @@ def _wanted(person: Row) -> Mapping[tuple[str, str, str], Row]:
         found["Cities", f"city_{person['city']}", f"at_{keys}"] = {"EntityType": "Person#by_city", **content}
     if person["name"]:
         found["People", f"name_{person['name']}", f"of_{keys}"] = {"EntityType": "Person#by_name"}
-    owner = json.dumps([person["PartitionKey"], person["RowKey"]], separators=(",", ":"))
+    owner = json.dumps(["People", person["PartitionKey"], person["RowKey"]], separators=(",", ":"))
     return {place: {**row, "_of": owner} for place, row in found.items()}
 
 

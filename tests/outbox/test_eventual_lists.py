@@ -76,9 +76,10 @@ async def listed(store: TableStore) -> Counter[tuple[str, str, str]]:
     for row in await everything(store, "ListedCities"):
         assert not (is_divided(row) and keys_of(row))
         for text in keys_of(row):
-            team, row_key, _ = text.split("\t")
+            table, team, row_key, _ = text.split("\t")
+            assert table == "ListedPlayers"
             bits = row["RowKey"].removeprefix("players~")
-            assert bits_of(f"{team}\t{row_key}", len(bits)) == bits
+            assert bits_of(f"ListedPlayers\t{team}\t{row_key}", len(bits)) == bits
             found[row["PartitionKey"], team, row_key] += 1
     return found
 
@@ -178,7 +179,7 @@ async def test_what_a_list_names_besides_is_not_returned(db: Database) -> None:
         await db.insert(Player(team="red", id=number, city=city))
     robot = {"PartitionKey": "red", "RowKey": HEAD + "005", "EntityType": "Robot"}
     await db.store.write("ListedPlayers", Operation(Verb.INSERT, robot))
-    await list_row_of(db, [f"red\t{HEAD}{number:03d}\tTOKEN0000000" for number in (1, 2, 3, 4, 5)])
+    await list_row_of(db, [f"ListedPlayers\tred\t{HEAD}{number:03d}\tTOKEN0000000" for number in (1, 2, 3, 4, 5)])
     assert [each.id for each in await db.lookup(Player.in_city, city="Oslo")] == [1]
 
 
@@ -216,7 +217,7 @@ async def test_what_an_audit_finds_and_repairs(db: Database) -> None:
     for number, city in ((1, "Oslo"), (2, "Rome"), (3, "Oslo")):
         await db.insert(Player(team="red", id=number, city=city))
     assert (await db.audit(Player)).found == 0
-    await list_row_of(db, [f"red\t{HEAD}{number:03d}\tTOKEN0000000" for number in (1, 2, 9)])
+    await list_row_of(db, [f"ListedPlayers\tred\t{HEAD}{number:03d}\tTOKEN0000000" for number in (1, 2, 9)])
     report = await db.audit(Player)
     assert sorted((each.damage, each.row_key[-3:]) for each in report.findings) == [
         (Damage.MISSING, "003"),

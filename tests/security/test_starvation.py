@@ -448,6 +448,19 @@ async def test_handshakes_that_fail_keep_nothing(certificate: Path) -> None:
     assert kept == before
 
 
+async def test_handshakes_that_fail_give_back_their_places(session: aiohttp.ClientSession, certificate: Path) -> None:
+    """After many connections that do not speak TLS there is a place for one that does."""
+    async with serve(None, port=0, cert=certificate, limits=Limits(tls_connections=4)) as server:
+        for _ in range(6):
+            wire = await Wire.connect(server)
+            wire.writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await wire.everything()
+            await wire.close()
+        await settle()
+        async with session.get(f"https://127.0.0.1:{server.port}/healthz", ssl=False) as reply:
+            assert reply.status == 200
+
+
 async def test_a_connection_that_never_speaks_tls_is_closed(certificate: Path) -> None:
     """The time for the handshake is bounded, and a server that stops waits for none."""
     async with serve(None, port=0, cert=certificate, limits=Limits(handshake_seconds=0.05)) as server:

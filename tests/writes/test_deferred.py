@@ -81,7 +81,7 @@ async def test_an_insert_returns_after_four_requests(db: Database) -> None:
     assert db.stats.requests - before == 6
 
     entries = await rows_of(db.store, "Employee#by_city")
-    assert entries["city_Oslo/c_a_001"]["_of"] == '["a","emp_001"]'
+    assert entries["city_Oslo/c_a_001"]["_of"] == '["Staff","a","emp_001"]'
     assert await rows_of(db.store, "#_decision") == {}
 
 
@@ -168,7 +168,7 @@ DECISION = (
 )
 ENTRY = (
     '{"city":"Oslo","name":"Ann","PartitionKey":"city_Oslo","RowKey":"c_a_001","EntityType":"Employee#by_city",'
-    '"_of":"[\\"a\\",\\"emp_001\\"]","_v":"------------"}'
+    '"_of":"[\\"Staff\\",\\"a\\",\\"emp_001\\"]","_v":"------------"}'
 )
 
 
@@ -321,7 +321,7 @@ async def test_what_fails_after_the_commit_fails_no_write(db: Database, caplog: 
     await db.insert(Employee(team="a", id=1, city="Oslo"))
     await settled(db)
 
-    assert 'is left to workers: Employee.by_city: the entry of ["a","emp_001"] belongs at' in caplog.text
+    assert 'is left to workers: Employee.by_city: the entry of ["Staff","a","emp_001"] belongs at' in caplog.text
     (decision,) = (await rows_of(db.store, "#_decision")).values()
     assert decision["State"] == "committed"
     assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1
@@ -455,7 +455,7 @@ async def test_a_scope(db: Database) -> None:
         "PartitionKey": "topic_x",
         "RowKey": "other_001",
         "EntityType": "Note#by_topic",
-        "_of": '["other","note_001"]',
+        "_of": '["Notes","other","note_001"]',
     }
     await db.store.write("Topics", Operation(Verb.INSERT, others))
     forged = {"PartitionKey": "acme", "RowKey": "note_002", "EntityType": "Note", "topic": "x"}

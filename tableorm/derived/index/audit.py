@@ -179,15 +179,23 @@ class EventualIndexCheck(Check):
             # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
             repairs = [Operation(Verb.DELETE, {n: row[n] for n in ("PartitionKey", "RowKey")}, row["odata.etag"])]
             try:
-                owner = self._index.owner_keys(row)
+                table, *owner = self._index.owner_of(row)
             except DecodeError:
-                owner, repairs = ("", ""), list[Operation]()
-                text = f"the index entry at {shown(row_key)} names no entity, as each that tableorm writes does"
+                table, *owner = "", "", ""
+            if table != self.schema.table_name():
+                owner, repairs = ["", ""], list[Operation]()
+                text = (
+                    f"the index entry at {shown(row_key)} names no entity of table {self.schema.table_name()}, as each "
+                    "that tableorm writes does"
+                )
                 problem = Problem(Damage.FOREIGN, self.name, row_key, text)
+            elif not await self._is_orphan(row, *owner):
+                return
             else:
-                if not await self._is_orphan(row, *owner):
-                    return
-                text = f"the index entry at {shown(row_key)} belongs to no entity: {owner} is gone, or has it elsewhere"
+                text = (
+                    f"the index entry at {shown(row_key)} belongs to no entity: {tuple(owner)} is gone, or has it "
+                    "elsewhere"
+                )
                 problem = Problem(Damage.ORPHAN, self.name, row_key, text)
             if await context.settle(partition_key, row_key, row, repairs):
                 repaired = context.repair and bool(repairs)
@@ -215,8 +223,8 @@ class EventualIndexCheck(Check):
         return await read_row(self.context.db, place.table, place.partition_key, place.row_key, name=self._index.label)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
-        owner = owner_text(primary["PartitionKey"], primary["RowKey"])
-        return kind_of(row) == self._index.kind and row.get(COPY_OF) == owner
+        owner = RowKeys(self.schema.table_name(), primary["PartitionKey"], primary["RowKey"])
+        return kind_of(row) == self._index.kind and row.get(COPY_OF) == owner_text(owner)
 
 
 def _eventual_contents(entry: Row) -> bytes:

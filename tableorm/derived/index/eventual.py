@@ -28,7 +28,7 @@ from ...models.state import state_of
 from ...models.write_tokens import tokens_of
 from ...protocol.codes import LOST_RACE, Code, Fault
 from ...stores import Operation, Row, Verb
-from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules
+from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_known
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.races import ATTEMPTS, pause_of
 from .audit import EventualIndexCheck
@@ -131,16 +131,9 @@ class EventualIndexMaintainer(AuditedSchema):
             NotSupported: A newer program has written the entity: leave it to one.
             DecodeError: The entity does not fit the model, or its manifest is damaged.
         """
-        resolved = None if primary is None else self._kinds.resolve(primary)
-        if primary is None or resolved is None:
+        entity = None if primary is None else load_known(self._kinds, primary, self.label)
+        if primary is None or entity is None:
             return None
-        if resolved[1] > self.schema.version:
-            raise NotSupported(
-                f"{self.label}: the entity ({primary['PartitionKey']!r}, {primary['RowKey']!r}) has version "
-                f"{resolved[1]}, and this program knows {self.schema.version}; leave it to a newer program, or update "
-                "this one"
-            )
-        entity = self._kinds.load(primary.copy())
         place = self.rows.place(entity.__dict__)
         if place is None or manifest_of(primary).get(self.name) != place:
             return None
@@ -224,7 +217,7 @@ async def _reconcile(
     async def write(change: tuple[PlacedEntry, Operation]) -> bool:
         return await _write(db, *change, label)
 
-    owner = owner_text(source.partition_key, source.row_key)
+    owner = owner_text(source)
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))

@@ -1,9 +1,10 @@
 """
 The schema of the entries of an eventual index: rows in other partitions, which follow their entities some time later.
 
-An entry tells both keys of its primary, as JSON text, and the write token of the version that it copies. It may be old,
-or be left over: only the primary says whether it is right. So readers fetch the primary of each entry, and count an
-entry only if the primary's values yield its keys; without that they read the entries alone, as of an earlier moment.
+An entry tells the table and both keys of its primary, as JSON text, and the write token of the version that it copies.
+It may be old, or be left over: only the primary says whether it is right. So readers fetch the primary of each entry,
+and count an entry only if the primary's values yield its keys; without that they read the entries alone, as of an
+earlier moment.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from ...models.placement import refuse_own_keys
 from ...models.reserved import COPIED_VERSION, COPY_OF
 from ...models.schema import Schema
 from ...stores import Row
+from ...writes.maintainer import RowKeys
 from .schema import EntrySchema, Include
 
 __all__ = ["EventualIndexSchema", "owner_text"]
@@ -126,7 +128,7 @@ class EventualIndexSchema(EntrySchema):
             version: The newest write token of the entity.
         """
         entry = self._make_entry(values, row, place.partition_key, place.row_key)
-        entry[COPY_OF] = owner_text(row["PartitionKey"], row["RowKey"])
+        entry[COPY_OF] = owner_text(RowKeys(self.primary.table_name(), row["PartitionKey"], row["RowKey"]))
         entry[COPIED_VERSION] = version
         return entry
 
@@ -134,10 +136,14 @@ class EventualIndexSchema(EntrySchema):
 
     def owner_keys(self, entry: Row) -> tuple[str, str]:
         """Return the keys of the entity whose entry it is. Raises DecodeError if the entry names none."""
+        return self.owner_of(entry)[1:]
+
+    def owner_of(self, entry: Row) -> RowKeys:
+        """Return where the entity is whose entry it is. Raises DecodeError if the entry names none."""
         try:
-            return _decode(entry[COPY_OF])
+            return RowKeys(*_decode(entry[COPY_OF]))
         except (KeyError, TypeError, msgspec.DecodeError):
-            raise self._odd_owner(entry, "the JSON of the PartitionKey and RowKey") from None
+            raise self._odd_owner(entry, "the JSON of the table, PartitionKey and RowKey") from None
 
     @property
     def deciding_fields(self) -> frozenset[str] | None:
@@ -152,9 +158,9 @@ class EventualIndexSchema(EntrySchema):
         return False
 
 
-def owner_text(partition_key: str, row_key: str) -> str:
+def owner_text(primary: RowKeys) -> str:
     """Return how an entry tells its primary."""
-    return msgspec.json.encode((partition_key, row_key)).decode()
+    return msgspec.json.encode(primary).decode()
 
 
-_decode = msgspec.json.Decoder(tuple[str, str]).decode
+_decode = msgspec.json.Decoder(tuple[str, str, str]).decode

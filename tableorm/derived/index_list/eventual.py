@@ -5,18 +5,19 @@ A list may name entities that are in it no more; what the manifest of an entity 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
-from ...connection.rows import read_row
 from ...connection.tasks import map_together
 from ...errors import NotSupported, shown
+from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedListEntry, manifest_of
 from ...models.placement import refuse_own_keys
 from ...stores import Row
-from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules
+from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_known
 from ...writes.plan import Effect, PlannedWrite
 from .effect import MOST_BYTES
 from .eventual_audit import EventualListCheck
@@ -41,7 +42,7 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
 
     def members(self, row: Row) -> Iterable[tuple[str, str]]:
         """Return the keys of the entities that a row of a list names. Raises DecodeError."""
-        return keys_of_members(row)
+        return keys_of_members(row, self.schema.table_name())
 
     def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
         """Return whether the manifest of an entity says that it is in a list."""
@@ -78,7 +79,22 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
         """Put the entity into its list, and take it out of others. Takes and raises as `Maintainer.reconcile` does."""
         del inserted
         places = [entry for entry in entries if isinstance(entry, PlacedListEntry)]
-        await map_together(lambda place: correct_list(db, source, self.name, place, self._divide_at), places)
+
+        async def correct(place: PlacedListEntry) -> None:
+            await correct_list(db, source, self.name, place, self._divide_at, lambda row: self._is_due(place, row))
+
+        await map_together(correct, places)
+
+    def _is_due(self, place: PlacedListEntry, primary: Row) -> bool:
+        """Return whether the manifest of an entity and its values say that it is in a list."""
+        if manifest_of(primary).get(self.name) != place:
+            return False
+        entity = load_known(self._kinds, primary, self.label)
+        return entity is not None and self.entry(entity.__dict__, primary["PartitionKey"], primary["RowKey"]) == place
+
+    @cached_property
+    def _kinds(self) -> KindSet:
+        return KindSet.of([self.schema.model])  # which is not declared yet when this is made
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the lists."""
@@ -94,10 +110,13 @@ class _Rules(EntryRules[PlacedListEntry]):
 
     async def remove(self, db: Connection, source: RowKeys, name: str, entries: Sequence[PlacedListEntry]) -> None:
         """Take the entity out of lists that its manifest does not name. Takes and raises as `EntryRules.remove`."""
-        primary = await read_row(db, *source, name=name)
-        if manifest_of(primary).get(name) in entries:
-            raise NotSupported(
-                f"the entity {source} is in a list by {shown(name)}, which this program does not know; leave it to a "
-                "program that does, or update this one"
-            )
-        await map_together(lambda place: correct_list(db, source, name, place, MOST_BYTES), entries)
+
+        def is_due(primary: Row) -> bool:
+            if manifest_of(primary).get(name) in entries:
+                raise NotSupported(
+                    f"the entity {source} is in a list by {shown(name)}, which this program does not know; leave it to "
+                    "a program that does, or update this one"
+                )
+            return False
+
+        await map_together(lambda place: correct_list(db, source, name, place, MOST_BYTES, is_due), entries)

@@ -108,7 +108,7 @@ class EventualListCheck(Check):
         if row is None or kind_of(row) != self._kind:
             return
         try:
-            members = keys_of_members(row)
+            members = keys_of_members(row, self.schema.table_name())
         except DecodeError as error:
             members, address = [], None
             text = str(error)

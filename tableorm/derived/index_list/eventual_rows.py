@@ -1,20 +1,20 @@
 """
 The rows of an index list in another partition than its entities, and how they are made right.
 
-A row of such a list holds, for each of its entities, both keys and the write token of the version that was put into the
-list. Whoever makes a list right reads its row, then the entity, and writes the row under the ETag that it was read
-with. An entity that is put into the list again has another token, so that whoever acts for an older version of it fails
-at that ETag. Then the entity is read again, because it may have changed meanwhile.
+A row of such a list holds, for each of its entities, the table, both keys and the write token of the version that was
+put into the list. Whoever makes a list right reads its row, then the entity, and writes the row under the ETag that it
+was read with. An entity that is put into the list again has another token, so that whoever acts for an older version of
+it fails at that ETag. Then the entity is read again, because it may have changed meanwhile.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...connection.translate import translate
 from ...errors import Conflict, DecodeError, EntityExists, shown
-from ...models.manifest import PlacedListEntry, manifest_of
+from ...models.manifest import PlacedListEntry
 from ...models.marker_rows import is_marker
 from ...models.reserved import ENTITY_TYPE
 from ...models.write_tokens import tokens_of
@@ -22,33 +22,36 @@ from ...protocol.codes import LOST_RACE, Code, Fault
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS, pause_of
-from .rows import SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
+from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
 __all__ = ["correct_list", "is_member", "keys_of_members"]
 
-_BETWEEN = "\t"  # of the keys and the token of an entity; no key has a control character
+_BETWEEN = "\t"  # of the table, keys and token of an entity; no key has a control character
 
 
-def keys_of_members(row: Row) -> list[tuple[str, str]]:
-    """Return the PartitionKey and RowKey of each entity that a row of a list names. Raises DecodeError."""
-    keys = (member.partition(_BETWEEN) for member in _versions_in(row))
-    return [(partition_key, row_key) for partition_key, _, row_key in keys]
+def keys_of_members(row: Row, table: str) -> list[tuple[str, str]]:
+    """Return the PartitionKey and RowKey of each entity of a table that a row of a list names. Raises DecodeError."""
+    found = (RowKeys(*member.split(_BETWEEN)) for member in _versions_in(row))
+    return [(each.partition_key, each.row_key) for each in found if each.table == table]
 
 
 async def is_member(db: Connection, source: RowKeys, place: PlacedListEntry) -> bool:
     """Return whether a list names an entity. Raises DecodeError if the list cannot be read."""
-    member = _member_of(source)
+    member = _BETWEEN.join(source)
     _, stored = await _find_row(db, place, member)
     return stored is not None and stored.get(ENTITY_TYPE) == place.kind and member in _versions_in(stored)
 
 
-def _member_of(source: RowKeys) -> str:
-    return source.partition_key + _BETWEEN + source.row_key
-
-
-async def correct_list(db: Connection, source: RowKeys, name: str, place: PlacedListEntry, divide_at: int) -> None:
+async def correct_list(
+    db: Connection,
+    source: RowKeys,
+    name: str,
+    place: PlacedListEntry,
+    divide_at: int,
+    is_due: Callable[[Row], bool],
+) -> None:
     """
-    Make a list say of an entity what the entity says.
+    Make a list say of an entity what the entity says. Nothing happens if it is not a list of the declaration.
 
     Args:
         db: Where the rows are.
@@ -56,19 +59,23 @@ async def correct_list(db: Connection, source: RowKeys, name: str, place: Placed
         name: Name of the declaration.
         place: The list.
         divide_at: Bytes of keys at which a row of the list is divided.
+        is_due: Says whether the entity belongs into the list, from its row. Otherwise it is taken out, and no row that
+            does not name it is written: the place may be one that somebody has made up.
 
     Raises:
         Conflict: Others have written the entity or the list again and again.
-        TableOrmError: A row is damaged, or the store did not answer.
+        TableOrmError: A row is damaged, or the store did not answer, or `is_due` has raised it.
     """
-    member = _member_of(source)
+    if place.kind.partition("#")[2] != name:
+        return
+    member = _BETWEEN.join(source)
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
         # The list first: what the entity says is then newer than the list's ETag.
         row_key, stored = await _find_row(db, place, member)
         primary = await read_row(db, *source, name=place.kind)
-        listed = primary is not None and not is_marker(primary) and manifest_of(primary).get(name) == place
+        listed = primary is not None and not is_marker(primary) and is_due(primary)
         version = ",".join(tokens_of(primary)[:1]) if listed else None
         operations = _operations(place, row_key, stored, member, version, divide_at)
         if len(operations) > 1:
@@ -87,14 +94,18 @@ async def correct_list(db: Connection, source: RowKeys, name: str, place: Placed
 
 
 async def _find_row(db: Connection, place: PlacedListEntry, member: str) -> tuple[str, Row | None]:
-    """Return the RowKey of the row of a list that an entity belongs into, and the row if there is one."""
-    row_key, depth = place.list_key + SEPARATOR, 0
-    while True:
+    """Return the RowKey of the row of a list that an entity belongs into, and the row if any. Raises DecodeError."""
+    for depth in range(BITS):
+        row_key = place.list_key + SEPARATOR + bits_of(member, depth)
         stored = await read_row(db, place.table, place.partition_key, row_key, name=place.kind)
         if not is_divided(stored):
             return row_key, stored
-        depth += 1
-        row_key = place.list_key + SEPARATOR + bits_of(member, depth)
+    raise DecodeError(
+        f"is a list of keys that is divided {BITS} times, which no list can be; delete its rows, then run "
+        "db.build_index of the list",
+        place.kind,
+        (place.partition_key, place.row_key),
+    )
 
 
 def _operations(
@@ -116,6 +127,8 @@ def _operations(
         DecodeError: The row is damaged.
     """
     if stored is not None and stored.get(ENTITY_TYPE) != place.kind:
+        if version is None:
+            return []
         raise EntityExists(
             f"the index list {place.kind} needs the row ({place.partition_key!r}, {row_key!r}) of table {place.table}, "
             f"and a row of another kind ({shown(stored.get(ENTITY_TYPE))}) has that key; change the list's row_key, or "
@@ -168,7 +181,7 @@ def _versions_in(row: Row | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in keys_of(row):
         member, separator, version = text.rpartition(_BETWEEN)
-        if not separator or member.count(_BETWEEN) != 1:
+        if not separator or member.count(_BETWEEN) != 2:
             assert row is not None
             raise DecodeError(
                 f"is a list of keys, and {shown(text)} in it does not name an entity; delete the row, then run "

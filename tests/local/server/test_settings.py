@@ -11,10 +11,12 @@ from unittest.mock import Mock
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_KEY, Account, serve
 from tableorm_local.server.front import limits
 from tableorm_local.server.front.metrics import Metrics, drop_process, share_metrics
 from tableorm_local.server.front.prometheus import PrometheusMetrics
+from tableorm_local.server.operations.service_properties import read_cors_rules
 from tableorm_local.server.security.accounts import Accounts, is_loopback, network_of, read_keys
 from tableorm_local.server.security.browsers import check_browser, names_this_machine
 from tableorm_local.server.security.cors import CorsRule, answer_preflight, headers_of
@@ -254,6 +256,17 @@ def test_gauges_of_a_process_that_ended(tmp_path: Path, monkeypatch: pytest.Monk
     assert gauge.exists()
     drop_process(tmp_path, 5)
     assert (gauge.exists(), counter.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("stored", [b"{", b'{"cors": 1}', b'{"sections": {"\xff": {}}}'])
+async def test_properties_that_are_damaged(stored: bytes) -> None:
+    """Whoever needs them is told so, whatever is wrong with what the file holds."""
+    engine = Engine(None)
+    await engine.open()
+    await engine.settings.put("service", stored)
+    with pytest.raises(Fault, match="The stored properties of the service are damaged"):
+        await read_cors_rules(engine)
+    await engine.close()
 
 
 def test_what_is_counted() -> None:

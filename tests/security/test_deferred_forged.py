@@ -1,0 +1,236 @@
+"""
+Rows by which changes of several partitions keep their state, forged by a token that may write some rows.
+
+The forger has a token for one partition of one table, of a real server. The victim has all rights: a program that
+writes, a worker, an audit.
+"""
+
+import asyncio
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import Database, Entity, Index, IndexList, Mapped, PropertyBag, Workflow, connect, field, workflow
+from tableorm.audit import decisions
+from tableorm.connection.connection import connection_of
+from tableorm.derived.index_list.rows import bits_of
+from tableorm.outbox.overview import find_pending, ring_again
+from tableorm.protocol.sas import TableSas, sign_sas
+from tableorm.protocol.shared_key import decode_key
+from tableorm.stores import Operation, Row, TableStore, Verb
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
+from tests.security.world import serve_file
+
+
+class Employee(Entity, table="Current", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="?")
+    city: Mapped[str | None] = field(default=None)
+
+    by_city = Index(
+        table="Cities", partition_key="city_{city}", row_key="in_{department}_{id:06d}", consistency="eventual"
+    )
+    in_city = IndexList(table="Lists", partition_key="{city}", row_key="people", consistency="eventual")
+
+
+class Former(Entity, table="Archive", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="?")
+
+
+class Right(Entity, table="Rights", partition_key="{user}", row_key="{right}"):
+    user: Mapped[str]
+    right: Mapped[str]
+    by: Mapped[str | None] = field(default=None)
+
+
+RUN: list[tuple[str, Any]] = []
+
+
+@workflow("deferred-ship")
+class Ship(Workflow[Employee]):
+    async def check(self, db: Database) -> None:
+        RUN.append((self.key.row_key, self.arguments))
+
+
+class World:
+    """The owner's database, and what others may do."""
+
+    def __init__(self, url: str, owner: Database) -> None:
+        self.url, self.owner = url, owner
+        self._opened: list[Database] = []
+
+    async def of_partition(self, table: str, partition: str) -> TableStore:
+        """Return what a token for one partition of a table opens."""
+        sas = TableSas(sv="2019-02-02", tn=table, se="2099-01-01", sp="raud", spk=partition, epk=partition)
+        token = sign_sas(sas, DEVELOPMENT_ACCOUNT, decode_key(DEVELOPMENT_KEY))
+        db = await connect(self.url, sas=token).open()
+        self._opened.append(db)
+        return db.store
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        for each in self._opened:
+            await each.close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with serve_file(tmp_path / "world.tables") as (_, api):
+        url = f"{api.root}/{DEVELOPMENT_ACCOUNT}"
+        async with connect(url, key=DEVELOPMENT_KEY) as owner:
+            await owner.create_tables(Employee, Former, Right)
+            await owner.insert(Employee(department="Sales", id=10, name="Ann", city="Rome"))
+            world = World(url, owner)
+            yield world
+            await world.close()
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let three hours pass."""
+
+    class Later:
+        @staticmethod
+        def now() -> dt.datetime:
+            return dt.datetime.now(dt.UTC) + dt.timedelta(hours=3)
+
+    monkeypatch.setattr(decisions, "CLOCK", Later)
+
+
+def entity(partition: str, row_key: str, kind: str = "Employee", **members: Any) -> Operation:
+    """Return the write of an entity as the forger wants it."""
+    return Operation(
+        Verb.INSERT_OR_REPLACE, {"PartitionKey": partition, "RowKey": row_key, "EntityType": kind, **members}
+    )
+
+
+def decision(partition: str, works: list[dict[str, Any]], row_key: str = "~o_aaaaaaaaaaaa") -> Operation:
+    """Return the write of a decision row as the forger wants it."""
+    work = json.dumps({"format": 1, "works": works})
+    return entity(partition, row_key, "#_decision", State="committed", Work=work)
+
+
+async def ring_for(db: Database, table: str) -> None:
+    """Tell workers of all decision rows of a table."""
+    async for pending in find_pending(connection_of(db), table):
+        await ring_again(connection_of(db), pending)
+
+
+async def rows_of(db: Database, *tables: str) -> list[dict[str, Any]]:
+    """Return all rows of some tables, without their write tokens."""
+    return [
+        {n: v for n, v in row.row.items() if n not in ("_w", "_v", "odata.etag", "Timestamp")}
+        for table in tables
+        for row in await db.select_raw(table).allow_scan().all()
+    ]
+
+
+OF_ANN = {
+    "by_city": {"at": ["city_Rome", "in_Sales_000010", "Cities"]},
+    "in_city": {"in": ["Rome", "people", "Lists", "Employee#in_city"]},
+}
+
+
+async def save(db: Database) -> None:
+    """Save the row of the other table."""
+    former = await db.get(Former, department="Sales", id=10)
+    former.name = "changed"
+    await db.save(former)
+
+
+async def delete(db: Database) -> None:
+    """Delete it."""
+    await db.delete(await db.get(Former, department="Sales", id=10))
+
+
+async def delete_bag(db: Database) -> None:
+    """Delete it by a program that does not know its model."""
+    await db.delete(await db.get(PropertyBag.key("Archive", "Sales", "empid_000010")))
+
+
+@pytest.mark.parametrize("write", [save, delete, delete_bag], ids=lambda each: each.__name__)
+async def test_a_manifest_reaches_no_entries_of_another_table(world: World, write: Callable[[Database], Any]) -> None:
+    """A row of one table with the keys of an entity in another one does not get the entries of that deleted."""
+    forger = await world.of_partition("Archive", "Sales")
+    await forger.write("Archive", entity("Sales", "empid_000010", "Former", name="x", _ix=json.dumps(OF_ANN)))
+    before = await rows_of(world.owner, "Cities", "Lists")
+    await write(world.owner)
+    assert await rows_of(world.owner, "Cities", "Lists") == before
+
+
+async def test_a_decision_row_is_about_entities_of_its_table(world: World) -> None:
+    """A worker that is told again of a decision row of one table does not replace the entries of another one's."""
+    forger = await world.of_partition("Archive", "Sales")
+    fake = entity("Sales", "empid_000010", "Employee", name="Mallory", city="Rome", _ix=json.dumps(OF_ANN))
+    await forger.write("Archive", fake)
+    work = {"kind": "Employee", "row": "empid_000010", "entries": {n: [e] for n, e in OF_ANN.items()}}
+    await forger.write("Archive", decision("Sales", [work]))
+    before = await rows_of(world.owner, "Cities", "Lists")
+    await ring_for(world.owner, "Archive")
+    async with world.owner.worker(Employee) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+    assert await rows_of(world.owner, "Cities", "Lists") == before
+
+
+@pytest.mark.parametrize("existed", [False, True], ids=["inserted", "overwritten"])
+async def test_a_decision_row_adds_to_lists_of_its_model_alone(world: World, later: None, existed: bool) -> None:
+    """An audit that carries out a decision row inserts and replaces no rows that are no lists of the model."""
+    if existed:
+        await world.owner.insert(Right(user="mallory", right="admin~", by="the owner"))
+    forger = await world.of_partition("Current", "Evil")
+    place = {"in": ["mallory", "admin", "Rights", "Right"]}
+    await forger.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
+    work = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
+    await forger.write("Current", decision("Evil", [work]))
+    before = await rows_of(world.owner, "Rights")
+    await world.owner.audit(Employee, repair=True)
+    assert await rows_of(world.owner, "Rights") == before
+
+
+@pytest.mark.parametrize(
+    "entries", [[], [{"at": ["a", "b", "Cities"]}, "x"], [{"at": ["a", "b", "Cities"]}, OF_ANN["in_city"], {"x": 1}]]
+)
+async def test_an_odd_decision_row_ends_no_audit(world: World, later: None, entries: list[Any]) -> None:
+    """An audit reports a decision row whose work nobody can do, and goes on."""
+    forger = await world.of_partition("Current", "Evil")
+    await forger.write("Current", decision("Evil", [{"kind": "Employee", "row": "x", "entries": {"nope": entries}}]))
+    report = await world.owner.audit(Employee, repair=True)
+    assert not report.clean
+
+
+async def test_a_list_that_is_divided_for_ever_is_refused(world: World) -> None:
+    """A write that follows a list through rows which are all divided ends after as many reads as a list can need."""
+    forger = await world.of_partition("Current", "Evil")
+    place = {"in": ["Evil", "x", "Current", "Employee#in_city"]}
+    member = "Current\tEvil\tempid_000001"
+    rows: list[Row] = [
+        {"PartitionKey": "Evil", "RowKey": "x~" + bits_of(member, n), "EntityType": "Employee#in_city", "Divided": True}
+        for n in range(100)
+    ]
+    for start in range(0, len(rows), 100):
+        await forger.transact("Current", [Operation(Verb.INSERT, row) for row in rows[start : start + 100]])
+    await forger.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
+    employee = await world.owner.get(Employee, department="Evil", id=1)
+    employee.name = "changed"
+    before = world.owner.stats.requests
+    await asyncio.wait_for(world.owner.save(employee), 20)
+    assert world.owner.stats.requests - before < 100
+
+
+async def test_a_decision_row_starts_workflows_of_its_table_alone(world: World) -> None:
+    """A worker that is told of a decision row of one table runs no workflow about entities of another one."""
+    RUN.clear()
+    forger = await world.of_partition("Archive", "Evil")
+    work: dict[str, Any] = {"kind": "workflow deferred-ship:1", "row": "empid_000001", "entries": {}, "arguments": "{}"}
+    await forger.write("Archive", decision("Evil", [work]))
+    await ring_for(world.owner, "Archive")
+    async with world.owner.worker(Employee, Ship) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+    assert RUN == []

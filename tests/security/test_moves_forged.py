@@ -1,0 +1,270 @@
+"""
+Rows of moves, forged by who may write some rows: others end moves that they meet, and write no further row for it.
+
+The forger writes the partition `evil` of a table, and reads all. The victim has all rights: a program that reads and
+writes, a worker, an audit.
+"""
+
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tableorm import Count, Database, Entity, Index, Mapped, OutcomeUnknown, TableOrmError, connect, field
+from tableorm.connection.connection import connection_of
+from tableorm.models.marker_rows import MoveState, Place, mark_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.move_command import MoveCommand
+from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
+from tableorm.testing import MemoryStore
+from tableorm.writes.move_entity import handle_moves
+from tests.faults import QUICK, Fate, FaultyStore
+from tests.torture import every
+
+HOUR = dt.timedelta(hours=1)
+MARK, TENTATIVE, FORWARD, CONFIRMED = 1, 2, 3, 4  # what the writes of a move to tables make
+REAL = [["Secrets", "ann", "secret"], ["Marked", "a", "marked_001"]]  # rows of others
+PLACES = [*REAL, ["Nowhere", "a", "b"], ["no table!", "", "/"]]
+NESTED = '{"x":' + "[" * 20_000
+
+
+class Team(Entity, table="Marked", partition_key="{dep}", row_key="team"):
+    dep: Mapped[str]
+    size: Mapped[int] = field(default=0, maintained=True)
+
+
+class Marked(Entity, table="Marked", partition_key="{dep}", row_key="marked_{id:03d}"):
+    dep: Mapped[str]
+    id: Mapped[int] = field(default=1)
+    name: Mapped[str] = field(default="")
+
+    by_name = Index(row_key="name_{name}", unique=True)
+    counted = Count(lambda: Team.size, dep="{dep}")
+
+
+class Secret(Entity, table="Secrets", partition_key="{owner}", row_key="secret"):
+    owner: Mapped[str]
+    text: Mapped[str]
+
+
+@pytest.fixture(autouse=True)
+def _stopped_clock() -> Iterator[None]:
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+@pytest.fixture
+def network() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def db(network: FaultyStore) -> AsyncIterator[Database]:
+    """Ann is in a, and so is a secret of hers."""
+
+    def beneath(store: TableStore) -> FaultyStore:
+        network.store = store
+        return network
+
+    async with connect("local::memory:", retry=QUICK) as db:
+        connection_of(db).wrap_store(beneath)
+        await db.create_tables(Marked, Secret)
+        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+        for dep in ("a", "b", "evil"):
+            await db.insert(Team(dep=dep))
+        await db.insert(Marked(dep="a", name="ann"))
+        await db.insert(Secret(owner="ann", text="..."))
+        yield db
+
+
+async def plant(db: Database, kind: str, mark: str | dict[str, Any], **more: Any) -> None:
+    """Write (evil, marked_001), as the forger does."""
+    text = mark if isinstance(mark, str) else json.dumps(mark)
+    row = {"PartitionKey": "evil", "RowKey": "marked_001", "EntityType": kind, "_mv": text, **more}
+    await db.store.write("Marked", Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+async def move_half(db: Database, network: FaultyStore, writes: int) -> str:
+    """Move ann to b; only so many writes arrive. Return the id of the move."""
+    ann = await db.get(Marked, dep="a", id=1)
+    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 999)
+    with pytest.raises(OutcomeUnknown):
+        await db.move(ann, dep="b")
+    network.plan()
+    marks = [mark_of(row) for row in await others(db)]
+    return next(mark.move for mark in marks if mark is not None)
+
+
+async def work(db: Database) -> None:
+    """Carry out the messages, as a worker does."""
+    CLOCK.advance(HOUR)
+    handler = handle_moves(connection_of(db), {"Marked": Marked.__schema__})
+    for message in await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60):
+        await handler.work(message.body)
+
+
+async def act_on_forged(db: Database, way: str) -> None:
+    """Do what meets the forged row."""
+    with suppress(TableOrmError):
+        match way:
+            case "get":
+                await db.get(Marked, dep="evil", id=1)
+            case "insert":
+                await db.insert(Marked(dep="evil", id=1))
+            case "upsert":
+                await db.upsert(Marked(dep="evil", id=1, name="x"))
+            case "save":
+                found = await db.get(Marked, dep="evil", id=1)
+                found.name = "changed"
+                await db.save(found)
+            case "delete":
+                await db.delete(Marked, dep="evil", id=1)
+            case _:
+                CLOCK.advance(2 * HOUR)
+                await db.audit(Marked, repair=True)
+
+
+KINDS = {
+    MoveState.LEAVING: "Marked",
+    MoveState.TENTATIVE: "Marked#_tentative",
+    MoveState.CONFIRMED: "Marked",
+    MoveState.FORWARD: "Marked#_forward",
+}
+WAYS = ["get", "insert", "upsert", "save", "delete", "audit"]
+
+
+async def others(db: Database) -> list[Row]:
+    """All rows outside of the forger's partition, with their ETags."""
+    rows = [row.row for name in ("Marked", "Secrets") for row in await db.select_raw(name).allow_scan().all()]
+    return [row for row in rows if row["PartitionKey"] != "evil"]
+
+
+async def check_ann(db: Database, home: str) -> None:
+    """Check that ann is in a or b, and is counted there."""
+    for dep in ("a", "b"):
+        found = await db.get_or_none(Marked, dep=dep, id=1)
+        assert (None if found is None else found.name) == ("ann" if dep == home else None)
+        assert (await db.get(Team, dep=dep)).size == int(dep == home)
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("kind", ["Marked#_tentative", "Marked#_forward"])
+async def test_a_nested_mark_ends_no_audit(db: Database, kind: str, repair: bool) -> None:
+    """An audit reports a row whose mark cannot be read, however deeply that nests."""
+    await plant(db, kind, NESTED)
+    CLOCK.advance(2 * HOUR)
+    assert not (await db.audit(Marked, repair=repair)).clean
+
+
+@pytest.mark.parametrize("verb", ["get", "upsert"])
+async def test_a_nested_mark_is_told_of(db: Database, verb: str) -> None:
+    """A read and a write of such a row raise an error of this package."""
+    await plant(db, "Marked#_tentative", NESTED)
+    with pytest.raises(TableOrmError):
+        await (db.get(Marked, dep="evil", id=1) if verb == "get" else db.upsert(Marked(dep="evil", id=1)))
+
+
+@pytest.mark.parametrize(("other", "state", "way"), every(7, product(PLACES, MoveState, WAYS)))
+async def test_a_mark_touches_no_row_of_others(db: Database, other: list[str], state: MoveState, way: str) -> None:
+    """
+    Whatever a forged row says, and whatever ETag it names: who ends its move writes no row that says nothing of it.
+    """
+    etag = (await db.store.get(other[0], other[1], other[2]))["odata.etag"] if other in REAL else "x"
+    before = await others(db)
+    await plant(db, KINDS[state], {"state": state, "move": "m", "other": other, "etag": etag})
+    await act_on_forged(db, way)
+    assert await others(db) == before
+
+
+@pytest.mark.parametrize(
+    ("writes", "state", "way"), every(5, product((MARK, TENTATIVE, FORWARD, CONFIRMED), MoveState, WAYS))
+)
+async def test_a_mark_takes_part_in_no_move_of_others(
+    db: Database, network: FaultyStore, writes: int, state: MoveState, way: str
+) -> None:
+    """
+    A forged row that names the id and a row of the move of somebody else changes nothing of it: not the forward, by
+    which alone the tentative row is an entity, nor the tentative row, nor an entity that is about to be moved.
+    """
+    move = await move_half(db, network, writes)
+    etag = (await db.store.get("Marked", "a", "marked_001"))["odata.etag"]
+    before = await others(db)
+    for place in ("a", "b"):
+        mark = {"state": state, "move": move, "other": ["Marked", place, "marked_001"], "etag": etag}
+        await plant(db, KINDS[state], mark, name="forged")
+        await act_on_forged(db, way)
+        if way != "audit":  # which ends the move of the victim, too
+            assert await others(db) == before
+    await work(db)
+    await check_ann(db, "a" if (writes, way) == (TENTATIVE, "audit") else "b")  # the audit has ended that move
+
+
+@pytest.mark.parametrize("source", ["a", "evil"])
+async def test_a_forged_command_does_not_delete_a_tentative_row(
+    db: Database, network: FaultyStore, source: str
+) -> None:
+    """
+    A worker that gets a forged command with the id of a move leaves its tentative row alone as long as the move can be
+    committed: or the entity would be gone with it.
+    """
+    handler = handle_moves(connection_of(db), {"Marked": Marked.__schema__})
+
+    async def forge() -> None:
+        mark = mark_of(await db.store.get("Marked", "a", "marked_001"))
+        assert mark is not None
+        command = MoveCommand(
+            move=mark.move,
+            kind="Marked",
+            source=Place("Marked", source, "marked_001"),
+            etag="x",
+            to_kind="Marked",
+            target=Place("Marked", "b", "marked_001"),
+            fields={},
+        )
+        assert mark_of(await db.store.get("Marked", "b", "marked_001")) is not None
+        with suppress(TableOrmError):
+            await handler.work(command.to_message())
+        forged.append(command)
+
+    async def forge_after_the_next_write() -> None:
+        network.meanwhile = forge
+
+    forged = list[MoveCommand]()
+    ann = await db.get(Marked, dep="a", id=1)
+    network.meanwhile = forge_after_the_next_write
+    with suppress(TableOrmError):
+        await db.move(ann, dep="b")
+    assert forged
+    await work(db)
+    await check_ann(db, "a" if source == "a" else "b")
+
+
+@pytest.mark.parametrize(("state", "way"), every(5, product(MoveState, WAYS)))
+async def test_the_manifest_of_a_marker_row_is_not_believed(db: Database, state: MoveState, way: str) -> None:
+    """
+    Who may write but one row of a partition cannot have index entries and counts of others there deleted or changed by
+    the manifest of a marker row.
+    """
+    await db.insert(Marked(dep="evil", id=2, name="bo"))
+    manifest = json.dumps({"by_name": "name_bo", "counted": {"add": ["team", {"size": 1}]}})
+    mark = {"state": state, "move": "m", "other": ["Marked", "evil", "marked_009"], "etag": "x"}
+    if state is MoveState.FORWARD:  # and the row that makes others delete it
+        confirmed = {"state": "confirmed", "move": "m", "other": ["Marked", "evil", "marked_001"]}
+        row = {"PartitionKey": "evil", "RowKey": "marked_009", "EntityType": "Marked", "_mv": json.dumps(confirmed)}
+        await db.store.write("Marked", Operation(Verb.INSERT, row))
+    await plant(db, KINDS[state], mark, _ix=manifest)
+    entry = await db.store.get("Marked", "evil", "name_bo")
+    if state is MoveState.FORWARD and way == "save":
+        found = await db.get(Marked, dep="evil", id=9)
+        found.name = "changed"
+        with suppress(TableOrmError):
+            await db.save(found)
+    else:
+        await act_on_forged(db, way)
+    assert await db.store.get("Marked", "evil", "name_bo") == entry
+    assert (await db.get(Team, dep="evil")).size >= 1
