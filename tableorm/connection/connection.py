@@ -196,7 +196,8 @@ class Connection:
         if asyncio.get_running_loop() is not self._opened.loop and self._opened.store is not None:
             raise NotSupported(
                 "the database was opened in another event loop, which may have ended; open one in each loop that uses "
-                "it: one `async with connect(url)` within each asyncio.run()"
+                "it: one `async with connect(url)` within each asyncio.run(); a test of a web service calls it with "
+                "httpx.ASGITransport, and not with a TestClient, which has a loop of its own"
             )
         return self.store
 

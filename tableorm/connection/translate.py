@@ -47,9 +47,10 @@ _ERRORS: dict[str, type[TableOrmError]] = {
 }
 
 
-_CREATED_BY: dict[str, str] = {
-    Code.QUEUE_NOT_FOUND: "db.queues.create_queue()",
-    Code.CONTAINER_NOT_FOUND: "db.blobs.create_container()",
+# What there is none of, without its name in the store, which may have a prefix.
+_MISSING: dict[str, str] = {
+    Code.QUEUE_NOT_FOUND: "queue; create it with db.queues.create_queue()",
+    Code.CONTAINER_NOT_FOUND: "container; create it with db.blobs.create_container()",
 }
 
 
@@ -77,8 +78,8 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return EntityNotFound(f"{what}: table {table} has no such row", code, key)
     if code == Code.TABLE_NOT_FOUND:
         return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
-    if code in _CREATED_BY:
-        return TableOrmError(f"{what}: {fault.message.rstrip('.')}; create it with {_CREATED_BY[code]}", code)
+    if code in _MISSING:
+        return TableOrmError(f"{what}: there is no such {_MISSING[code]}", code)
     if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):
         return Conflict(f"{what}: {fault.message}", code, entity)
     denied = code.startswith("Authorization")

@@ -20,15 +20,12 @@ import attrs
 import msgspec
 
 from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
-from .property_types import FieldInfo, annotation_name, split_optional
+from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
 __all__ = ["Form", "make_entity", "members_of", "new_entity", "read_fields", "set_fields", "settable_fields", "to_json"]
 
 Path = tuple[str | int, ...]
-
-# What converters and validators raise; the last one where the decimal NaN is compared.
-_REFUSALS = (ValueError, TypeError, ArithmeticError)
 
 
 class Form(enum.Enum):
@@ -92,7 +89,7 @@ def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
     model: Any = schema.model
     try:
         return model(**values)
-    except _REFUSALS:
+    except REFUSALS:
         known = {name: value for name, value in values.items() if name in schema.fields}
         if faults := _set_all(object.__new__(model), known, complete=False):
             raise InvalidInput(schema.name, faults) from None
@@ -114,8 +111,10 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
             the fields at once.
     """
     if not isinstance(cast("object", data), Mapping):
-        names = ", ".join(schema.fields)
+        names = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
         problem = f"is a {type(data).__name__}; give an object whose members are fields of the model: {names}"
+        if isinstance(data, bytes):  # web frameworks do not read a body of another type
+            problem += "; a request says by the header Content-Type: application/json that its body is one"
         raise InvalidInput(schema.name, [InputFault((), problem, data)])
     given: Mapping[str, Any] = data
     faults: list[InputFault] = []
@@ -188,7 +187,7 @@ def _set_all(probe: Any, values: Mapping[str, Any], *, complete: bool) -> list[I
         except NotLoaded:
             if complete:
                 raise
-        except _REFUSALS as error:
+        except REFUSALS as error:
             faults.append(_refusal((name,), error, value))
     return faults
 
@@ -203,7 +202,7 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
     if value is None:
         if info.optional or info.is_filled():
             return [], None
-        return [InputFault(here, f"is refused: the field is {kind.name}, not {kind.name} | None", None)], None
+        return [InputFault(here, f"is refused: the field is {kind.name}, and never null", None)], None
     value = _from_json(info, value)
     # A value that can be stored as it is needs no conversion. In a list[date], for example, dates can still be text.
     problem = _misfit(info, value)
@@ -217,7 +216,7 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
             problem = _misfit(info, converted)
             if problem is None:
                 return [], converted
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
+    except (msgspec.ValidationError, *REFUSALS) as error:
         return [_with_type(_fault(here, value, error), info)], None
     except RecursionError:
         problem, value = "is nested too deeply", shown(value)
@@ -284,7 +283,7 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
     else:
         try:
             found = msgspec.convert(value, annotation, str_keys=True)
-        except (msgspec.ValidationError, TypeError, ValueError) as error:
+        except (msgspec.ValidationError, *REFUSALS) as error:
             yield _fault(path, value, error)
         else:
             if (isinstance(found, float) and not math.isfinite(found)) or (
@@ -305,7 +304,7 @@ def _ask_validator(attribute: Any, kind: type[Any], hint: Any, value: Any, path:
     """Yield what the validator of a member refuses; one that looks at other members is asked when all of them fit."""
     try:
         attribute.validator(object.__new__(kind), attribute, msgspec.convert(value, hint, str_keys=True))
-    except _REFUSALS as error:
+    except REFUSALS as error:
         yield _refusal(path, error, value)
     except AttributeError:
         pass
@@ -314,6 +313,8 @@ def _ask_validator(attribute: Any, kind: type[Any], hint: Any, value: Any, path:
 def _refusal(path: Path, error: Exception, value: Any) -> InputFault:
     if isinstance(error, ArithmeticError):
         return InputFault(path, "is refused: it cannot be compared or computed with", value)
+    if isinstance(error, KeyError):
+        return InputFault(path, f"is refused: {error} is not known", value)
     said = error.args[0] if error.args else repr(error)  # attrs puts the message before what it is about
     return InputFault(path, f"is refused: {said}", value)
 
@@ -331,7 +332,13 @@ def members_of(kind: object) -> dict[str, tuple[Any, bool]] | None:
 
 
 def _fault(path: Path, value: Any, error: Exception) -> InputFault:
-    """Return the fault that msgspec reports: its message ends with the place, such as ``- at `$[2].price` ``."""
+    """
+    Return the fault that msgspec reports, or a validator that it calls.
+
+    The message of msgspec ends with the place, such as ``- at `$[2].price` ``.
+    """
+    if isinstance(error, (ArithmeticError, LookupError)):
+        return _refusal(path, error, value)
     text, _, place = str(error).partition(" - at `")
     for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", place if place.startswith("$") else ""):
         path = (*path, name or int(number))

@@ -34,7 +34,10 @@ from ..protocol.edm import (
     text_from_datetime,
 )
 
-__all__ = ["FieldInfo", "PropertyType", "annotation_name", "property_type", "split_optional"]
+__all__ = ["REFUSALS", "FieldInfo", "PropertyType", "annotation_name", "property_type", "split_optional"]
+
+# What converters and validators raise: the third where decimal NaN is compared, the last where a value is looked up.
+REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
 @attrs.frozen(kw_only=True)
@@ -371,7 +374,7 @@ def _json_type(annotation: Any) -> PropertyType | str:
             back = reader.decode(text)
             # JSON turns NaN into null, a tuple into a list, an int key into text. Such values are refused.
             same = _are_equal(back, value) if _has_equality(base) else msgspec.json.encode(back) == text
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        except (*REFUSALS, RecursionError) as error:
             raise ValueError(f"has no exact JSON form: {error}") from None
         if not same:
             raise ValueError(
@@ -384,7 +387,7 @@ def _json_type(annotation: Any) -> PropertyType | str:
         text = _decode_str(value, stored)
         try:
             return reader.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        except (msgspec.DecodeError, *REFUSALS, RecursionError) as error:
             raise ValueError(f"holds JSON text that is not a {base.__name__}: {error}") from None
 
     return PropertyType(annotation=annotation, edm=Edm.STRING, encode=encode, decode=decode, json_text=True)

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import pytest
 
+from ..database.connect import connect
 from ..database.database import Database
+from ..errors import Unavailable
 from ..models.entity import Entity
 from ..stores import CLOCK, Clock
 from .databases import MEMORY, temporary_database
@@ -62,12 +64,39 @@ def _open_in_loop(scope: Literal["function", "class", "module", "package", "sess
 
     @pytest_asyncio.fixture(loop_scope=scope, name=f"_tableorm_db_in_{scope}_loop")
     async def open_database(
-        tableorm_url: str, tableorm_models: Sequence[type[Entity]], tableorm_options: dict[str, Any]
+        pytestconfig: pytest.Config,
+        tableorm_url: str,
+        tableorm_models: Sequence[type[Entity]],
+        tableorm_options: dict[str, Any],
     ) -> AsyncIterator[Database]:
+        await _check_answer(pytestconfig.stash.setdefault(_ANSWERS, {}), tableorm_url, tableorm_options)
         async with temporary_database(tableorm_url, *tableorm_models, **tableorm_options) as db:
             yield db
 
     return open_database
+
+
+_ANSWERS = pytest.StashKey[dict[str, str | None]]()
+
+
+async def _check_answer(answers: dict[str, str | None], url: str, options: dict[str, Any]) -> None:
+    """
+    Refuse a database where nobody answers, which is asked once for all tests, since each attempt takes its time.
+
+    Args:
+        answers: What was found out: by URL None, or why no test can open it.
+        url: What is opened.
+        options: Other arguments of `connect`.
+    """
+    if url not in answers:
+        answers[url] = None
+        try:
+            async with connect(url, **options) as db:
+                await db.ping()
+        except Unavailable as error:
+            answers[url] = str(error)
+    if (problem := answers[url]) is not None:
+        raise Unavailable(problem)
 
 
 _HAS_ASYNCIO = find_spec("pytest_asyncio") is not None

@@ -220,7 +220,8 @@ async def _carry_out_work(
 
     async def reconcile(item: tuple[str, type[ManifestEntry]]) -> None:
         name, form = item
-        entries = [entry for entry in work.entries[name] if type(entry) is form]
+        found = [entry for entry in work.entries[name] if type(entry) is form]
+        entries = list(dict.fromkeys(found)) if form.deferred else found
         each = None if schema is None else schema.derived.get(name)
         if isinstance(each, Maintainer) and each.deferred and each.entry_type is form:
             await each.reconcile(db, source, entries, inserted)

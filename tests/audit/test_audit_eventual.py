@@ -55,18 +55,18 @@ DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
     "an entry has no entity": (
         "Cities",
         Verb.INSERT,
-        {**ORPHAN, "_of": '["People","red","person_009"]', "_v": "x"},
+        {**ORPHAN, "_of": '["Crew","red","person_009"]', "_v": "x"},
         Damage.ORPHAN,
     ),
     "an entry is in a wrong place": (
         "Cities",
         Verb.INSERT,
-        {**ORPHAN, "_of": '["People","red","person_001"]', "_v": "x"},
+        {**ORPHAN, "_of": '["Crew","red","person_001"]', "_v": "x"},
         Damage.ORPHAN,
     ),
-    "an entity was changed by others": ("People", Verb.MERGE, {**ANN, "city": "Rome"}, Damage.MISSING),
-    "an entity lost its manifest": ("People", Verb.MERGE, {**ANN, "_ix": "{}"}, Damage.MANIFEST),
-    "an entity was deleted by others": ("People", Verb.DELETE, ANN, Damage.ORPHAN),
+    "an entity was changed by others": ("Crew", Verb.MERGE, {**ANN, "city": "Rome"}, Damage.MISSING),
+    "an entity lost its manifest": ("Crew", Verb.MERGE, {**ANN, "_ix": "{}"}, Damage.MANIFEST),
+    "an entity was deleted by others": ("Crew", Verb.DELETE, ANN, Damage.ORPHAN),
     "an entry is that of another table": (
         "Cities",
         Verb.INSERT,
@@ -151,10 +151,10 @@ async def test_unfinished_work_that_fails(db: Database, monkeypatch: pytest.Monk
 
 async def test_void_decision_rows_go_after_a_day(db: Database) -> None:
     """Then no late request of their change can arrive any more."""
-    await settle_decision(connection_of(db), "People", "red", "token_of_nobody")
+    await settle_decision(connection_of(db), "Crew", "red", "token_of_nobody")
 
     async def voids() -> int:
-        return len([row for row in await everything(db.store, "People") if row.get("State") == "void"])
+        return len([row for row in await everything(db.store, "Crew") if row.get("State") == "void"])
 
     CLOCK.advance(23 * HOUR)
     assert (await db.audit(Person, repair=True)).found == 0
@@ -176,7 +176,7 @@ async def test_an_index_that_is_built(db: Database) -> None:
             "name": "",
             "city": "Bonn",
         }
-        await send(db, "People", Verb.INSERT, row)
+        await send(db, "Crew", Verb.INSERT, row)
     report = await db.build_index(Person.by_city)
 
     assert report.complete and report.built == 130
@@ -185,7 +185,7 @@ async def test_an_index_that_is_built(db: Database) -> None:
     assert await committed_decisions(db.store) == []
 
 
-class Older(Entity, table="People", partition_key="{team}", row_key="person_{id:03d}", kind="Person", tracked=True):
+class Older(Entity, table="Crew", partition_key="{team}", row_key="person_{id:03d}", kind="Person", tracked=True):
     team: Mapped[str]
     id: Mapped[int]
 

@@ -95,6 +95,21 @@ async def test_where_there_are_none() -> None:
             _ = db.blobs
 
 
+async def test_one_that_does_not_exist() -> None:
+    """The message has the name that was given, without the prefix that it has in the account."""
+    async with connect("local::memory:", prefix="dev") as db:
+        with pytest.raises(
+            TableOrmError, match=r"^queues.put\('nix'.*\): there is no such queue; create it with db.q"
+        ) as caught:
+            await db.queues.put("nix", b"x")
+        with pytest.raises(
+            TableOrmError, match=r"^blobs.put\('nix'.*\): there is no such container; create it"
+        ) as blob:
+            await db.blobs.put("nix", "x", b"x")
+
+    assert "dev" not in f"{caught.value} {blob.value}"
+
+
 async def test_a_backend_without_may_be_given_them() -> None:
     """Queues of another backend go with tables that have none."""
     async with Database(TablesAlone(), queues=LocalBackend(None)) as db:

@@ -152,7 +152,7 @@ def test_missing_fields() -> None:
     assert make({"owner": "x", "n": 1}) == Thing(owner="x", n=1)
     with pytest.raises(InvalidInput, match=r"^Thing.owner: is missing; the field is str$"):
         make({"n": 1})
-    with pytest.raises(InvalidInput, match=r"^Thing.n: None is refused: the field is int, not int | None$"):
+    with pytest.raises(InvalidInput, match=r"^Thing.n: None is refused: the field is int, and never null$"):
         make({"owner": "x", "n": None})
 
 
@@ -348,6 +348,52 @@ def test_validators_of_nested_classes_that_look_at_other_members() -> None:
     assert from_dict(Drawing, {"id": "a", "lines": [{"start": 1, "end": 2}]}).lines == [Line(start=1, end=2)]
 
 
+UNITS = {"g": 1, "kg": 1000}
+
+
+def known_unit(load: object, attribute: object, unit: str) -> None:
+    assert UNITS[unit]
+
+
+@attrs.define
+class Load:
+    unit: str = attrs.field(validator=known_unit)
+    limit: str = "kg"
+
+    def __attrs_post_init__(self) -> None:
+        assert UNITS[self.limit]
+
+
+class Truck(Entity, table="Trucks", partition_key="p", row_key="{id}"):
+    id: Mapped[str]
+    unit: Mapped[str] = field(default="kg", validator=known_unit)
+    loads: Mapped[list[Load]] = field(factory=list)
+
+
+def test_validators_that_look_something_up() -> None:
+    """A KeyError of a validator is a fault of its field, also in a nested class and in what completes one."""
+    data = {"id": "a", "unit": "t", "loads": [{"unit": "g"}, {"unit": "lb"}]}
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Truck, data)
+    with pytest.raises(InvalidInput) as nested:
+        from_dict(Truck, {"id": "a", "loads": [{"unit": "g", "limit": "lb"}]})
+
+    assert [(fault.path, fault.problem) for fault in caught.value.faults] == [
+        (("loads", 1, "unit"), "is refused: 'lb' is not known"),
+        (("unit",), "is refused: 't' is not known"),
+    ]
+    assert [(fault.path, fault.problem) for fault in nested.value.faults] == [
+        (("loads",), "is refused: 'lb' is not known; the field is list[Load]"),
+    ]
+
+
+def test_stored_text_that_a_validator_refuses() -> None:
+    """What a validator of a nested class cannot look up makes a row unreadable, and the error names the field."""
+    encoded = '[{"unit": "lb", "limit": "kg"}]'
+    with pytest.raises(ValueError, match="holds JSON text that is not a list: 'lb'"):
+        Truck.__schema__.fields["loads"].type.decode(encoded, None)
+
+
 MANY: list[dict[str, Any]] = [{"homes": [{}] * 1000}, {f"x{n}": 1 for n in range(1000)}]
 
 
@@ -366,6 +412,14 @@ def test_what_is_no_object() -> None:
     """Data that is no mapping is refused by what it is."""
     with pytest.raises(InvalidInput, match=r"^Part: \[\] is a list; give an object whose members are fields"):
         from_dict(Part, cast(Any, []))
+
+
+def test_the_body_of_a_request_that_was_not_read() -> None:
+    """Bytes are what a web framework hands over if the request does not say that its body is JSON."""
+    with pytest.raises(
+        InvalidInput, match=r"^Part: b'\{x' is a bytes; .*; a request says .* Content-Type: application/json"
+    ):
+        from_dict(Part, cast(Any, b"{x"))
 
 
 @attrs.define

@@ -117,6 +117,13 @@ def test_fields_that_a_write_fills(body: Callable[[type[Dated], dict[str, Any]],
     ]
 
 
+@pytest.mark.parametrize("body", [Partial, WithoutKey])
+def test_a_body_that_is_no_object(body: Callable[[type[Dated], Any], object]) -> None:
+    """The error lists the fields that a body takes, and no others."""
+    with pytest.raises(InvalidInput, match=r"members are fields of the model: total$"):
+        body(Dated, [])
+
+
 def test_programs_may_give_what_a_write_fills() -> None:
     """A program gives such a field by name: to `entity` beside the key, and in data that it has stored itself."""
     noon = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)

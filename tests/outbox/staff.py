@@ -17,7 +17,7 @@ from tableorm.writes.deferred import carry_out
 __all__ = ["Person", "committed_decisions", "entries_of", "extra_entries", "people_of", "recover", "wrong_entries"]
 
 
-class Person(Entity, table="People", partition_key="{team}", row_key="person_{id:03d}"):
+class Person(Entity, table="Crew", partition_key="{team}", row_key="person_{id:03d}"):
     team: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="")
@@ -58,18 +58,18 @@ async def entries_of(store: TableStore) -> Entries:
     """Return all entries by table and keys."""
     return {
         (table, row["PartitionKey"], row["RowKey"]): row
-        for table in ("People", "Cities")
+        for table in ("Crew", "Cities")
         for row in await everything(store, table)
         if "#by_" in row.get("EntityType", "")
     }
 
 
 async def people_of(store: TableStore) -> list[Row]:
-    return [row for row in await everything(store, "People") if row.get("EntityType") == "Person"]
+    return [row for row in await everything(store, "Crew") if row.get("EntityType") == "Person"]
 
 
 async def committed_decisions(store: TableStore) -> list[str]:
-    return [row["RowKey"] for row in await everything(store, "People") if row.get("State") == "committed"]
+    return [row["RowKey"] for row in await everything(store, "Crew") if row.get("State") == "committed"]
 
 
 def _wanted(person: Row) -> Mapping[tuple[str, str, str], Row]:
@@ -79,8 +79,8 @@ def _wanted(person: Row) -> Mapping[tuple[str, str, str], Row]:
         content = {"name": person["name"], "city": person["city"]}
         found["Cities", f"city_{person['city']}", f"at_{keys}"] = {"EntityType": "Person#by_city", **content}
     if person["name"]:
-        found["People", f"name_{person['name']}", f"of_{keys}"] = {"EntityType": "Person#by_name"}
-    owner = json.dumps(["People", person["PartitionKey"], person["RowKey"]], separators=(",", ":"))
+        found["Crew", f"name_{person['name']}", f"of_{keys}"] = {"EntityType": "Person#by_name"}
+    owner = json.dumps(["Crew", person["PartitionKey"], person["RowKey"]], separators=(",", ":"))
     return {place: {**row, "_of": owner} for place, row in found.items()}
 
 

@@ -76,7 +76,9 @@ def test_a_decision_row() -> None:
         row_key=st.text(max_size=10),
         entries=st.dictionaries(
             st.text(max_size=5),
-            st.lists(st.text(max_size=5).map(IndexEntry) | st.integers().map(UnknownEntry), min_size=1, max_size=3).map(tuple),
+            st.lists(st.text(max_size=5).map(IndexEntry) | st.integers().map(UnknownEntry), min_size=1, max_size=3).map(
+                tuple
+            ),
             max_size=3,
         ),
     )

@@ -49,7 +49,7 @@ def test_a_writer_killed_on_azurite(azurite: Azurite, seed: int, rounds: Rounds)
     async def drop() -> None:
         # The emulator outlives the test, and the next one begins with nothing.
         async with connect(azurite.connection_string) as db:
-            for table in ("People", "Cities"):
+            for table in ("Crew", "Cities"):
                 await db.drop_table(table)
             await db.queues.delete_queue("tableorm-outbox")
 

@@ -22,14 +22,17 @@ from tableorm import (
     EntityExists,
     IndexList,
     Mapped,
+    NotSupported,
     OutcomeUnknown,
     TableOrmError,
     connect,
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of
+from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of, list_row
+from tableorm.models.manifest import PlacedListEntry, manifest_text
 from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.settle import handle_doorbells
 from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
@@ -199,6 +202,25 @@ async def test_a_row_of_another_kind_at_the_key_of_a_list(db: Database) -> None:
     await db.insert(Player(team="red", id=1, city="Oslo"))
     assert [each["EntityType"] for each in await everything(db.store, "ListedCities")] == ["Robot"]
     assert await db.lookup(Player.in_city, city="Oslo") == []
+
+
+async def test_a_list_that_this_program_does_not_declare(db: Database) -> None:
+    """An entity is taken out of it if its manifest names it no more; otherwise the work is left to another program."""
+    await db.create_tables("Towns")
+    place = PlacedListEntry("Oslo", "players", "Towns", "Player#in_town")
+    work = Work(kind="Player", row_key=HEAD + "001", entries={"in_town": (place,)})
+    decision = Decision(partition_key="red", token="TOKEN0000000", works=(work,))
+    keys = {"PartitionKey": "red", "RowKey": HEAD + "001"}
+    manifest = manifest_text({"in_town": place})
+    await db.store.write("ListedPlayers", Operation(Verb.INSERT, {**keys, "EntityType": "Player", "_ix": manifest}))
+    member = f"ListedPlayers\tred\t{HEAD}001\tTOKEN0000000"
+    await db.store.write("Towns", Operation(Verb.INSERT, list_row("Oslo", "players~", place.kind, [member])))
+    schemas = {"Player": Player.__schema__}
+    with pytest.raises(NotSupported, match="is in a list by 'in_town', which this program does not know"):
+        await carry_out(connection_of(db), "ListedPlayers", schemas, decision)
+    await db.store.write("ListedPlayers", Operation(Verb.DELETE, keys, "*"))
+    await carry_out(connection_of(db), "ListedPlayers", schemas, decision)
+    assert [list(keys_of(row)) for row in await everything(db.store, "Towns")] == [[]]
 
 
 async def test_a_list_is_built_for_entities_that_were_there(db: Database) -> None:

@@ -179,13 +179,16 @@ async def test_a_decision_row_is_about_entities_of_its_table(world: World) -> No
     assert await rows_of(world.owner, "Cities", "Lists") == before
 
 
+@pytest.mark.parametrize("kind", ["Right", "Employee#in_city"])
 @pytest.mark.parametrize("existed", [False, True], ids=["inserted", "overwritten"])
-async def test_a_decision_row_adds_to_lists_of_its_model_alone(world: World, later: None, existed: bool) -> None:
+async def test_a_decision_row_adds_to_lists_of_its_model_alone(
+    world: World, later: None, existed: bool, kind: str
+) -> None:
     """An audit that carries out a decision row inserts and replaces no rows that are no lists of the model."""
     if existed:
         await world.owner.insert(Right(user="mallory", right="admin~", by="the owner"))
     forger = await world.of_partition("Current", "Evil")
-    place = {"in": ["mallory", "admin", "Rights", "Right"]}
+    place = {"in": ["mallory", "admin", "Rights", kind]}
     await forger.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({"in_city": place})))
     work = {"kind": "Employee", "row": "empid_000001", "entries": {"in_city": [place]}}
     await forger.write("Current", decision("Evil", [work]))
@@ -277,3 +280,31 @@ async def test_a_decision_row_starts_workflows_of_its_table_alone(world: World) 
     async with world.owner.worker(Employee, Ship) as worker:
         await asyncio.wait_for(worker.drain(), 20)
     assert RUN == []
+
+
+@pytest.mark.parametrize("entry", [{"add": ["a", {"b": 1}]}, {"to": ["a", {"b": "c"}]}, {"zz": []}, 5])
+@pytest.mark.parametrize("name", ["in_city", "by_city", "nope"])
+async def test_an_entry_of_another_form_ends_no_audit(name: str, entry: object) -> None:
+    """An audit reports a manifest that has an entry of another form under the name of a declaration, and goes on."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Employee)
+        for repair in (False, True):
+            await db.store.write("Current", entity("Evil", "empid_000001", _ix=json.dumps({name: entry})))
+            report = await db.audit(Employee, repair=repair)
+            assert report.findings or name == "nope"
+
+
+@pytest.mark.parametrize("name", ["in_city", "nope"])
+async def test_the_same_entry_many_times_is_one(later: None, name: str) -> None:
+    """A decision row that names an entry again and again costs no more than one that names it once."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Employee)
+        spent: list[int] = []
+        for times in (1, 100):
+            place = {"in": ["Rome", "people", "Lists", f"Employee#{name}"]}
+            work = {"kind": "Employee", "row": "empid_000001", "entries": {name: [place] * times}}
+            await db.store.write("Current", decision("Evil", [work]))
+            before = db.stats.requests
+            await db.audit(Employee, repair=True)
+            spent.append(db.stats.requests - before)
+    assert spent[0] == spent[1]

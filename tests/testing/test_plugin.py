@@ -145,6 +145,38 @@ async def test_any(tableorm_db):
     result.stdout.fnmatch_lines(["*Unavailable*missing.tables*"])
 
 
+def test_a_server_that_does_not_answer(pytester: pytest.Pytester, unused_tcp_port: int) -> None:
+    """It is asked once for all tests, and a test that uses no table does not pass either."""
+    tests = """
+from tableorm import RetryPolicy
+
+SENT = []
+
+@pytest.fixture(scope="session")
+def tableorm_models():
+    return []
+
+@pytest.fixture(scope="session")
+def tableorm_options():
+    return {"retry": RetryPolicy(attempts=2, base=0), "raw_request_hook": SENT.append}
+
+@pytest.mark.asyncio
+async def test_first(tableorm_db):
+    pass
+
+@pytest.mark.asyncio
+async def test_second(tableorm_db):
+    pass
+
+def test_requests():
+    assert len(SENT) == 2
+"""
+    url = f"http://127.0.0.1:{unused_tcp_port}/devstoreaccount1"
+    result = run(pytester, tests, f"--tableorm-url={url}", passed=1, errors=2)
+
+    result.stdout.fnmatch_lines(["*Unavailable*Nothing answers*"] * 2)
+
+
 def test_the_clock_is_set_right_again(pytester: pytest.Pytester) -> None:
     """A test freezes the clock that `utc_now` and timestamps show; the next test sees the system's time."""
     tests = """

@@ -136,7 +136,10 @@ class EventualIndexSchema(EntrySchema):
 
     def owner_keys(self, entry: Row) -> tuple[str, str]:
         """Return the keys of the entity whose entry it is. Raises DecodeError if the entry names none."""
-        return self.owner_of(entry)[1:]
+        table, *keys = self.owner_of(entry)
+        if table != self.primary.table_name():
+            raise self._odd_owner(entry, f"the JSON of the table {self.primary.table_name()!r} and the keys")
+        return keys[0], keys[1]
 
     def owner_of(self, entry: Row) -> RowKeys:
         """Return where the entity is whose entry it is. Raises DecodeError if the entry names none."""

@@ -236,7 +236,9 @@ class EntrySchema(Schema):
         drop, kind = primary.pop, self._primary_kind
         for name in self._dropped:
             drop(name, None)
-        primary["PartitionKey"], primary["RowKey"] = self.owner_keys(row)
+        keys = primary["PartitionKey"], primary["RowKey"] = self.owner_keys(row)
+        if not self._is_of(entity.__dict__, keys):
+            raise self._odd_owner(row, f"the keys of what it holds, and not {shown(keys)},")
         if kind is None:
             del primary[ENTITY_TYPE]
             primary |= self.primary.kind_properties
@@ -251,6 +253,14 @@ class EntrySchema(Schema):
             ),
         )
         return entity
+
+    def _is_of(self, values: Mapping[str, Any], keys: tuple[str, str]) -> bool:
+        """Return whether fields from an entry, all or some, are those of an entity with these keys."""
+        primary = self.primary
+        if all(name in values for name in primary.key_fields):
+            return primary.make_keys(values) == keys
+        found = primary.parse_keys(*keys)
+        return all(values[name] == value for name, value in found.items() if name in values)
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
         """Return the entity that has some stored fields alone; the entry itself if its primary is fetched."""

@@ -83,9 +83,7 @@ class EventualListCheck(Check):
 
     async def _compare(self, source: RowKeys, noted: ManifestEntry | None, due: ManifestEntry | None) -> list[Problem]:
         problems: list[Problem] = []
-        for entry in dict.fromkeys((due, noted)):
-            if not isinstance(entry, PlacedListEntry):
-                continue
+        for entry in dict.fromkeys(each for each in (due, noted) if isinstance(each, PlacedListEntry)):
             where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of table {entry.table}"
             try:
                 listed = await is_member(self.context.db, source, entry)

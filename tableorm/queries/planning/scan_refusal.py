@@ -43,7 +43,7 @@ def scan_error(target: QueryTarget, terms: Sequence[Expression]) -> ScanRefused:
         template = schema.partition
         missing = [field for field in template.fields if field not in given] if template is not None else []
         if template is not None and missing:
-            wanted = ", ".join(f"{schema.name}.{field} == ..." for field in missing)
+            wanted = ", ".join(f"{(schema.primary or schema).name}.{field} == ..." for field in missing)
             return ScanRefused(
                 f"{names}: the query visits every partition of table {target.table}, because it has no equality on "
                 f"{' and '.join(missing)}, of which partition_key {template.text!r} is made; add .where({wanted})"

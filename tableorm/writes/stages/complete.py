@@ -123,6 +123,13 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     """What was read from a copy is written only over the row that it is a copy of."""
     before, schema = {} if change.before is None else change.before.row, change.schema
     assert schema is not None
+    if KindSet.of([schema.model]).resolve(row) is None:
+        raise WrongKind(
+            f"{change}: it was read from an index entry, and the row with its key has {describe_kind(row)}; delete the "
+            "entry, and run `tableorm audit --repair`",
+            (change.partition_key, change.row_key),
+            row.get("EntityType"),
+        )
     mine, now = content(before), content(row)
     unseen = _unseen(change, row)
     for members in (mine, now):
