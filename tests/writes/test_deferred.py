@@ -434,7 +434,7 @@ async def test_a_bag_that_is_deleted(db: Database) -> None:
 # Those who may not
 
 
-class Note(Entity, table="Notes", partition_key="{tenant}", row_key="note_{id:03d}"):
+class Note(Entity, table="TenantNotes", partition_key="{tenant}", row_key="note_{id:03d}"):
     tenant: Mapped[str]
     id: Mapped[int]
     topic: Mapped[str]
@@ -455,12 +455,12 @@ async def test_a_scope(db: Database) -> None:
         "PartitionKey": "topic_x",
         "RowKey": "other_001",
         "EntityType": "Note#by_topic",
-        "_of": '["Notes","other","note_001"]',
+        "_of": '["TenantNotes","other","note_001"]',
     }
     await db.store.write("Topics", Operation(Verb.INSERT, others))
     forged = {"PartitionKey": "acme", "RowKey": "note_002", "EntityType": "Note", "topic": "x"}
     manifest = '{"by_topic":{"at":["topic_x","other_001","Topics"]}}'
-    await db.store.write("Notes", Operation(Verb.INSERT, {**forged, "_ix": manifest}))
+    await db.store.write("TenantNotes", Operation(Verb.INSERT, {**forged, "_ix": manifest}))
     before = db.stats.requests
     with pytest.raises(AccessDenied, match=r"Note\.by_topic\.tenant is 'other', and this scope is of tenant='acme'"):
         await mine.delete(Note, tenant="acme", id=2, if_match="*")
