@@ -99,10 +99,7 @@ class Service:
         self._file_tokens = file_tokens
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
-        self._slots: dict[Operation, FairSlots] = {
-            query_entities: FairSlots(pages),
-            run_transaction: FairSlots(_TRANSACTIONS),
-        }
+        self._pages, self._transactions = FairSlots(pages), FairSlots(_TRANSACTIONS)
         # Of what costs time by its bytes. Queries take turns apart from that, so that a small row waits for none.
         self.turns = FairTurns()
 
@@ -171,11 +168,17 @@ class Service:
         if route.writes and request.verb != "DELETE":
             request = attrs.evolve(request, body=await incoming.read_body())
         caller = CALLER.get()
-        await self.turns.work(caller, REQUEST_BYTES + len(request.body))
-        slots = self._slots.get(route.run)
-        if slots is not None:
-            async with slots.hold(caller):
+        if route.run is run_transaction:
+            async with self._transactions.hold(caller):
+                return await self._run_in_turn(route, request, caller)
+        if route.run is query_entities:
+            await self.turns.work(caller, REQUEST_BYTES)
+            async with self._pages.hold(caller):
                 return await route.run(request)
+        return await self._run_in_turn(route, request, caller)
+
+    async def _run_in_turn(self, route: _Route, request: Request, caller: str) -> Answer:
+        await self.turns.work(caller, REQUEST_BYTES + len(request.body))
         answer = await route.run(request)
         self.turns.count(caller, len(answer.body))
         return answer
