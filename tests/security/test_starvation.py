@@ -427,6 +427,8 @@ async def test_connections_that_speak_tls_are_bounded(session: aiohttp.ClientSes
             await settle()
         async with session.get(f"https://127.0.0.1:{server.port}/healthz", ssl=False) as reply:
             assert reply.status == 200
+        async with session.get(f"https://127.0.0.1:{server.port}/metrics", ssl=False) as reply:
+            assert 'tableorm_refused_total{what="connection"} 32' in await reply.text()
 
 
 async def test_handshakes_that_fail_keep_nothing(certificate: Path) -> None:

@@ -8,7 +8,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import product
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pytest
 
@@ -36,6 +36,7 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import is_marker
+from tableorm.models.property_bag import bag_of_row
 from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import CLOCK, Operation, Row, RowPage, RowQuery, TableStore, Verb
@@ -249,6 +250,7 @@ Call = Callable[[Database, Person], Coroutine[Any, Any, object]]
 
 REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda db, p: db.archive(p, to=Lossy), ModelError, "Lossy, which has no field 'text'"),
+    (lambda db, p: db.archive(cast("Any", bag_of_row("Moving", {})), to=Lossy), ModelError, "a bag has no model"),
     (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
     (lambda db, p: db.archive(p, to=Holder), NotSupported, "Holder.beside would be wrong meanwhile"),
     (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
