@@ -45,13 +45,13 @@ from tests.torture import every, seeds
 HOUR = dt.timedelta(hours=1)
 
 
-class Order(Entity, table="Shop", partition_key="{customer}", row_key="order_{id:03d}"):
+class Order(Entity, table="FlowShop", partition_key="{customer}", row_key="order_{id:03d}"):
     customer: Mapped[str]
     id: Mapped[int]
     state: Mapped[str] = field(default="new")
 
 
-class Parcel(Entity, table="Shop", partition_key="{customer}", row_key="parcel_{token}"):
+class Parcel(Entity, table="FlowShop", partition_key="{customer}", row_key="parcel_{token}"):
     customer: Mapped[str]
     token: Mapped[str]
 
@@ -108,7 +108,7 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
-async def pending(db: Database, table: str = "Shop") -> list[Pending]:
+async def pending(db: Database, table: str = "FlowShop") -> list[Pending]:
     return [each async for each in find_pending(connection_of(db), table)]
 
 
@@ -196,7 +196,7 @@ async def test_a_step_that_is_unknown(db: Database) -> None:
         tx.start(Ship, order, {})
     (left,) = await pending(db)
     row = {**left.decision.progress_row(), "Progress": '[{"work":0,"step":"weigh","arguments":1}]'}
-    await db.store.write("Shop", Operation(Verb.MERGE, row, "*"))
+    await db.store.write("FlowShop", Operation(Verb.MERGE, row, "*"))
     async with db.worker(Ship) as worker:
         await worker.drain()
 
@@ -214,7 +214,7 @@ async def test_a_step_that_fails(db: Database) -> None:
 
     (left,) = await pending(db)
     assert left.decision.error == (
-        "StepFailed: the step 'work' of the workflow 'fail', version 1, for Order ('ann', 'order_007') in table Shop: "
+        "StepFailed: the step 'work' of the workflow 'fail', version 1, for Order ('ann', 'order_007') in table FlowShop: "
         "NotSupported: not on this machine"
     )
     assert worker.counts == Counter({Outcome.FAILED: 1, Outcome.DROPPED: 1})
@@ -342,7 +342,7 @@ class Network:
 
     async def check(self) -> None:
         """Every order that is there was sent, and has one parcel, no other has one, and nothing is left to do."""
-        rows = await everything(self.tables, "Shop")
+        rows = await everything(self.tables, "FlowShop")
         orders = [row for row in rows if row["RowKey"].startswith("order_")]
         assert {row["state"] for row in orders} <= {"sent"}
         assert len([row for row in rows if row["RowKey"].startswith("parcel_")]) == len(orders)
@@ -417,7 +417,7 @@ async def test_what_a_workflow_costs(db: Database) -> None:
         async with db.worker(Ship) as worker:
             await worker.drain()
 
-    sent = [each.operation for each in seen.requests if each.table in ("Shop", OUTBOX)]
+    sent = [each.operation for each in seen.requests if each.table in ("FlowShop", OUTBOX)]
     decisions = [each for each in seen.requests if (each.row_key or "").startswith("~o_")]
     assert [each.operation for each in decisions] == ["get", "merge", "delete"]
     assert [each for each in sent if each.endswith("-message")] == ["put-message", "renew-message", "delete-message"]
@@ -432,7 +432,7 @@ async def test_a_token_that_reaches_one_table(tmp_path: Path) -> None:
         token = str(await db.grant(Order, "raud", HOUR))
     order = Order(customer="ann", id=7)
     async with connect(url, sas=token) as limited:
-        with pytest.raises(TransactionFailed, match=r"workflow ship:2.* is for table Shop alone"):
+        with pytest.raises(TransactionFailed, match=r"workflow ship:2.* is for table FlowShop alone"):
             async with limited.transaction() as tx:
                 tx.insert(order)
                 tx.start(Ship, order)

@@ -30,8 +30,9 @@ _logger = logging.getLogger("tableorm.server")
 # A connection is not read further while twice as many bytes of a body have arrived that nobody has read. They count
 # nowhere, as nobody has asked for them: so they are few.
 _READ_AHEAD = 4 * 1024
-# Bytes that are received at once, before somebody reads a body, and meanwhile. The former is more than most heads have.
-_FEW_BYTES, _MANY_BYTES = 16 * 1024, 256 * 1024
+# Bytes that are received at once, before somebody reads a body, and meanwhile. The former is a whole head: where
+# something is left in the socket as it is closed, the client does not get the answer.
+_FEW_BYTES, _MANY_BYTES = 64 * 1024, 256 * 1024
 # Bytes that are parsed at once of a body in chunks, each of which may be a chunk or two.
 _PIECE_BYTES = 16 * 1024
 # What may stand between the bytes of such a body: so many bytes, and some for each byte of the body. Chunks of three
