@@ -214,8 +214,8 @@ async def test_a_step_that_fails(db: Database) -> None:
 
     (left,) = await pending(db)
     assert left.decision.error == (
-        "StepFailed: the step 'work' of the workflow 'fail', version 1, for Order ('ann', 'order_007') in table FlowShop: "
-        "NotSupported: not on this machine"
+        "StepFailed: the step 'work' of the workflow 'fail', version 1, for Order ('ann', 'order_007') in table "
+        "FlowShop: NotSupported: not on this machine"
     )
     assert worker.counts == Counter({Outcome.FAILED: 1, Outcome.DROPPED: 1})
 
