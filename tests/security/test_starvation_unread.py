@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 
 async def test_bodies_that_nobody_reads_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queries that wait, each with a body of 400 KB that no query has, hold less than 80 KiB each."""
+    """Queries that wait, each with a body of 400 KB that no query has, hold less than 128 KiB each."""
     going_on = asyncio.Event()
 
     async def wait(*_: object) -> RowPage:
@@ -63,4 +63,4 @@ async def test_bodies_that_nobody_reads_are_bounded(tmp_path: Path, monkeypatch:
         going_on.set()
         for made in connections:
             made.close()
-    assert held < 60 * 80 * 1024
+    assert held < 60 * 128 * 1024
