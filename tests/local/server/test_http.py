@@ -21,6 +21,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.base_protocol import BaseProtocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -652,7 +653,7 @@ async def test_any_property(api: Api, value: object, kind: str, name: str) -> No
 @pytest.mark.parametrize("open_still", [False, True])
 async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
     """What aiohttp raises then is that the client has gone; of an open connection it is a fault of the server."""
-    content = aiohttp.StreamReader(aiohttp.base_protocol.BaseProtocol(asyncio.get_running_loop()), 1024)
+    content = aiohttp.StreamReader(BaseProtocol(asyncio.get_running_loop()), 1024)
     transport = asyncio.Transport() if open_still else None
     request: Any = SimpleNamespace(headers={}, content_length=5, content=content, transport=transport)
     body = RequestBody(request, Limits(), Budget(1024, "too much"), "", FairTurns())
