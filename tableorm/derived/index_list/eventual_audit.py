@@ -81,12 +81,16 @@ class EventualListCheck(Check):
                 self.context.record(self.schema, source.partition_key, source.row_key, each, repaired=True)
         return left
 
+    async def _names(self, source: RowKeys, place: PlacedListEntry) -> bool:
+        """Return whether a list names an entity. Raises DecodeError if the list cannot be read."""
+        return await is_member(self.context.db, source, place)
+
     async def _compare(self, source: RowKeys, noted: ManifestEntry | None, due: ManifestEntry | None) -> list[Problem]:
         problems: list[Problem] = []
         for entry in dict.fromkeys(each for each in (due, noted) if isinstance(each, PlacedListEntry)):
-            where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of table {entry.table}"
+            where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of {entry.location}"
             try:
-                listed = await is_member(self.context.db, source, entry)
+                listed = await self._names(source, entry)
             except DecodeError as error:
                 problems.append(Problem(Damage.FOREIGN, self.name, entry.list_key, str(error), rebuilt=False))
                 continue
