@@ -219,9 +219,9 @@ class BlobListEntry(PlacedListEntry, frozen=True, gc=False):
     def blob_name(self) -> str:
         """
         Name of the blob: no two lists have the same. Its parts are of letters, digits, `-`, `_`, `~`, and `=XX` for
-        each other byte of their UTF-8; an empty one is "=".
+        each other byte of their UTF-8; an empty one is "=". Names of tables differ in more than the case of letters.
         """
-        return "/".join(map(_blob_name_part, (self.table, self.kind, self.partition_key, self.list_key)))
+        return "/".join(map(_blob_name_part, (self.table.lower(), self.kind, self.partition_key, self.list_key)))
 
 
 def folder_of_lists(table: str, kind: str) -> str:

@@ -64,7 +64,7 @@ async def ids(db: Database, tag: str = "new") -> list[int]:
 
 
 async def contents(db: Database, tag: str = "new") -> str:
-    return (await db.blobs.read(BLOB_LISTS, f"BlobBooks/Book=23tagged/tags/tag_{tag}")).decode()
+    return (await db.blobs.read(BLOB_LISTS, f"blobbooks/Book=23tagged/tags/tag_{tag}")).decode()
 
 
 async def test_what_a_blob_holds(db: Database) -> None:
@@ -98,7 +98,7 @@ async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
         ("get", "BlobBooks"),
     ]
     plan = db.explain_write("insert", book(3))
-    path = "/tableorm-lists/BlobBooks/Book=23tagged/tags/tag_new"
+    path = "/tableorm-lists/blobbooks/Book=23tagged/tags/tag_new"
     entity = "/BlobBooks(PartitionKey='a',RowKey='book_003')"
     assert [(each.method, each.path) for each in plan.before] == [("HEAD", path), ("POST", "/tableorm-outbox/messages")]
     assert [(each.method, each.path) for each in plan.after][:4] == [
@@ -133,7 +133,7 @@ async def test_each_value_has_a_blob_of_its_own(db: Database) -> None:
 
 def test_an_empty_key_has_a_name() -> None:
     """No part of a blob's name is empty."""
-    assert BlobListEntry("", "", "T", "K#a/b").blob_name == "T/K=23a=2Fb/=/="
+    assert BlobListEntry("", "", "T", "K#a/b").blob_name == "t/K=23a=2Fb/=/="
 
 
 async def test_a_name_that_is_too_long(db: Database) -> None:
@@ -278,7 +278,7 @@ async def test_blobs_elsewhere(tmp_path: Path) -> None:
 async def test_a_blob_that_is_no_list(db: Database, text: str, error: type[Exception], message: str) -> None:
     """The lookup says so; it is never overwritten, and a write that has committed is left to workers."""
     await db.blobs.create_container(BLOB_LISTS)
-    await db.blobs.put(BLOB_LISTS, "BlobBooks/Book=23tagged/tags/tag_new", text.encode())
+    await db.blobs.put(BLOB_LISTS, "blobbooks/Book=23tagged/tags/tag_new", text.encode())
     with pytest.raises(error, match=message):
         await ids(db)
     await db.insert(book(1))
@@ -286,10 +286,19 @@ async def test_a_blob_that_is_no_list(db: Database, text: str, error: type[Excep
     assert (await contents(db)).startswith(text.rstrip("\n"))
 
 
+async def test_an_audit_reads_a_list_once(db: Database) -> None:
+    """It keeps what it has read of a list for further entities, and once more looks at what the list holds."""
+    for number in range(5):
+        await db.insert(book(number))
+    with db.observe() as seen:
+        assert (await db.audit(Book, parallel=1)).found == 0
+    assert [each.operation for each in seen.requests].count("get-blob") == 2
+
+
 async def test_an_audit_of_a_damaged_list(db: Database) -> None:
     """It is named, and left to people; who deletes the blob gets the list back by `build_index`."""
     await db.insert(book(1))
-    name = "BlobBooks/Book=23tagged/tags/tag_new"
+    name = "blobbooks/Book=23tagged/tags/tag_new"
     await db.blobs.put(BLOB_LISTS, name, b"mine")
     report = await db.audit(Book, repair=True)
     assert {each.damage for each in report.findings} == {Damage.FOREIGN}
@@ -303,7 +312,7 @@ async def test_an_audit_of_a_damaged_list(db: Database) -> None:
 async def test_what_lies_beside_lists_is_left_alone(db: Database) -> None:
     """Blobs with names that no list has are no lists."""
     await db.insert(book(1))
-    for name in ("BlobBooks/Book=23tagged/tags", "BlobBooks/Book=23tagged/a=2e/b", "BlobBooks/Book=23tagged/a/b/c"):
+    for name in ("blobbooks/Book=23tagged/tags", "blobbooks/Book=23tagged/a=2e/b", "blobbooks/Book=23tagged/a/b/c"):
         await db.blobs.put(BLOB_LISTS, name, b"mine")
     report = await db.audit(Book, repair=True)
     assert (report.found, report.derived_rows) == (0, 1)

@@ -114,7 +114,7 @@ async def listed_in_blobs(store: BlobStore | RowBlobs) -> Places:
             page = await store.list_blobs(BLOB_LISTS, "", continuation)
             for each in page.blobs:
                 *folder, city, people = each.name.split("/")
-                assert (*folder, people) == ("ListedFans", "Fan=23in_city", "fans")
+                assert (*folder, people) == ("listedfans", "Fan=23in_city", "fans")
                 async with store.get(BLOB_LISTS, each.name) as stream:
                     text = b"".join([chunk async for chunk in stream.chunks]).decode()
                 head, *lines, end = text.split("\n")
@@ -234,7 +234,7 @@ async def name_in_list(db: Database, model: Model, *numbers: int) -> None:
 
 
 async def put_list(db: Database, text: str) -> None:
-    await db.blobs.put(BLOB_LISTS, "ListedFans/Fan=23in_city/Oslo/fans", text.encode())
+    await db.blobs.put(BLOB_LISTS, "listedfans/Fan=23in_city/Oslo/fans", text.encode())
 
 
 async def list_row_of(db: Database, members: Sequence[str]) -> None:

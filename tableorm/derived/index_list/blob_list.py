@@ -14,12 +14,13 @@ from ...connection.tasks import map_together
 from ...errors import DecodeError, TemplateError
 from ...keys.template import Template
 from ...models.manifest import BlobListEntry, ManifestEntry, PlacedListEntry
+from ...models.schema import Schema
 from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import Row
 from ...writes.maintainer import RowKeys, entry_rules
 from .blobs import blobs_of, check_room, correct_blob, lists_of, members_of
 from .eventual import EventualListMaintainer, PlacedListRules
-from .eventual_audit import EventualListCheck
+from .eventual_audit import EventualListCheck, Reconcile
 
 __all__ = ["BlobListMaintainer"]
 
@@ -75,17 +76,42 @@ class BlobListMaintainer(EventualListMaintainer):
             await check.verify_lists()
 
 
+_MOST_KEPT = 100_000
+"""Members of lists that a check keeps, unless one list has more."""
+
+
 class BlobListCheck(EventualListCheck):
-    """The check of an index list in blobs: of each entity as of rows, and of each blob once all entities are right."""
+    """
+    The check of an index list in blobs: of each entity as of rows, and of each blob once all entities are right.
+
+    It keeps lists that it has read, which may be large, and believes them if they say what is due.
+
+    Args:
+        context: The rows of the table.
+        schema: The model.
+        name: Name of the declaration.
+        kind: The kind of the lists.
+        reconcile: Makes lists right for an entity.
+    """
+
+    def __init__(self, context: AuditContext, schema: Schema, name: str, kind: str, reconcile: Reconcile) -> None:
+        super().__init__(context, schema, name, kind, reconcile)
+        self._kept: dict[PlacedListEntry, set[tuple[str, str]]] = {}
 
     def owns(self, kind: str) -> bool:
         """Return False: such lists have no rows."""
         del kind
         return False
 
-    async def _names(self, source: RowKeys, place: PlacedListEntry) -> bool:
-        keys = source.partition_key, source.row_key
-        return keys in await members_of(self.context.db, cast("BlobListEntry", place))
+    async def _names(self, source: RowKeys, place: PlacedListEntry, *, due: bool) -> bool:
+        keys, kept = (source.partition_key, source.row_key), self._kept
+        if place not in kept or (keys in kept[place]) is not due:
+            members = set(await members_of(self.context.db, cast("BlobListEntry", place)))
+            kept.pop(place, None)
+            while kept and sum(map(len, kept.values())) + len(members) > _MOST_KEPT:
+                del kept[next(iter(kept))]
+            kept[place] = members
+        return keys in kept[place]
 
     async def verify_lists(self) -> None:
         """Verify that the entities that each list names are in it; otherwise take them out, if that is repaired."""

@@ -259,7 +259,7 @@ async def correct_blob(
         Conflict: Others have written the entities or the list again and again.
         TableOrmError: The list is damaged, or the store did not answer, or `is_due` has raised it.
     """
-    if place.kind.partition("#")[2] != name or any(source.table != place.table for source in sources):
+    if place.kind.partition("#")[2] != name or any(source.table.lower() != place.table.lower() for source in sources):
         return
 
     async def read(source: RowKeys) -> Row | None:
