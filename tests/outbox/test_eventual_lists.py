@@ -33,6 +33,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of, list_row
 from tableorm.models.manifest import PlacedListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
+from tableorm.outbox import shared_bell
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.settle import handle_doorbells
@@ -40,7 +41,9 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK, BlobStore, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore, assert_requests
 from tableorm.testing.contract.base import everything
+from tableorm.writes import deferred
 from tableorm.writes.deferred import carry_out
+from tableorm.writes.maintainer import Maintainer, RowKeys
 from tests.faults import Fate, FaultyStore, RowBlobs
 from tests.outbox.test_eventual_recovery import Jittery, Mortal, connected
 from tests.torture import every, seeds
@@ -383,6 +386,59 @@ async def test_a_scope_looks_up_what_is_of_it() -> None:
         assert [note.tenant for note in await acme.lookup(Note.shared, tag="x")] == ["acme"]
         with pytest.raises(AccessDenied):
             await acme.lookup(Note.tagged, tag="x", tenant="other")
+
+
+async def test_writers_of_one_list_share_its_requests(db: Database) -> None:
+    """Entities that come into one list at the same time are put there by few writes, none of which loses a race."""
+    await db.insert(Player(team="red", id=1, city="Oslo"))
+    with db.observe() as seen:
+        await asyncio.gather(*(db.insert(Player(team=f"team{number}", id=1, city="Rome")) for number in range(40)))
+    replaced = [each for each in seen.requests if each.model == "Player#in_city" and each.operation != "get"]
+    assert len(replaced) < 20
+    assert {each.outcome for each in replaced} == {"ok"}
+    assert len(await db.lookup(Player.in_city, city="Rome")) == 40
+
+
+async def test_a_worker_writes_a_list_once_for_many_messages(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What writers have left for one list is read and written together."""
+
+    async def die(self: deferred.Deferral) -> None:
+        del self
+
+    with monkeypatch.context() as dying:
+        dying.setattr(deferred.Deferral, "finish", die)
+        dying.setattr(shared_bell, "HIDDEN_SECONDS", 0)
+        for number in range(5):
+            await db.insert(Player(team=f"team{number}", id=1, city="Oslo"))
+    assert await listed(db.store) == Counter()
+    with db.observe() as seen:
+        async with db.worker(Player) as worker:
+            await worker.drain()
+    sent = Counter(each.operation for each in seen.requests if each.table == "ListedCities")
+    assert sent == {"get": 1, "insert": 1}
+    assert set(await listed(db.store)) == await living(db.store)
+
+
+async def test_one_entity_of_a_batch_that_cannot_be_listed(db: Database) -> None:
+    """An entity of a newer version is left to others; those that come into the list with it are listed."""
+    await db.create_tables("ListedCities")
+    places = [PlacedListEntry("Oslo", "players", "ListedCities", "Player#in_city")]
+    manifest = manifest_text({"in_city": places[0]})
+    for number, kind in ((1, "Player"), (2, "Player:9"), (3, "Player")):
+        keys = {"PartitionKey": "red", "RowKey": f"{HEAD}{number:03d}"}
+        row = {**keys, "EntityType": kind, "_ix": manifest, "city": "Oslo", "name": ""}
+        await db.store.write("ListedPlayers", Operation(Verb.INSERT, row))
+    declared = Player.__schema__.derived["in_city"]
+    assert isinstance(declared, Maintainer)
+    outcomes = await asyncio.gather(
+        *(
+            declared.reconcile(connection_of(db), RowKeys("ListedPlayers", "red", f"{HEAD}{number:03d}"), places)
+            for number in (1, 2, 3)
+        ),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in outcomes] == [type(None), NotSupported, type(None)]
+    assert {row_key[-3:] for _, _, row_key in await listed(db.store)} == {"001", "003"}
 
 
 # A network that fails
