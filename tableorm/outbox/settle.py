@@ -10,6 +10,7 @@ from ..errors import NotSupported
 from .bell import ring
 from .decision import Decision, delete_decision, note_failure, settle_decision
 from .doorbell import Begun, Doorbell, doorbell_of
+from .reservations import abandon
 from .worker import Handler, Outcome
 
 __all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
@@ -64,6 +65,7 @@ def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carr
             raise NotSupported(f"this worker knows no table {change.table} with entities of kind {', '.join(kinds)}")
         decision = await settle_decision(db, change.table, change.partition_key, change.token)
         if not decision.committed:
+            await abandon(db, change)
             return Outcome.VOID
         written = await carry_out(change.table, decision)
         await delete_decision(db, change.table, written or decision)
