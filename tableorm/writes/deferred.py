@@ -18,7 +18,7 @@ from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmError
-from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry
+from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
 from ..models.marker_rows import Place
 from ..models.schema import Schema
 from ..outbox.bell import show
@@ -32,7 +32,16 @@ from .maintainer import Maintainer, RowKeys, deferred_rules
 from .plan import Mode, PlannedWrite, WritePlan, in_transaction
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of, refused_before_sending
 
-__all__ = ["Deferral", "announce", "carry_out", "check_places", "doorbell_for", "schemas_by_kind"]
+__all__ = [
+    "Deferral",
+    "announce",
+    "carry_out",
+    "check_places",
+    "check_room",
+    "coming_entries",
+    "doorbell_for",
+    "schemas_by_kind",
+]
 
 _LOG = getLogger("tableorm.outbox")
 
@@ -154,6 +163,7 @@ async def announce(
 
     Raises:
         AccessDenied: A token does not reach what has to be written afterwards.
+        LimitExceeded: An index list has no room for an entity.
         TransactionFailed: That error, in a transaction.
         TableOrmError: The message could not be put, so nothing was written.
     """
@@ -161,6 +171,8 @@ async def announce(
     if decision is None:
         return None
     await _check_token(db, derived)
+    if _is_asked(derived):
+        await check_room(db, derived)
     rung = await _ring(db, _begun(plan, decision), decision.kinds, None if decision.has_workflows else bell)
     return Deferral(
         db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred, transaction=derived.transaction
@@ -191,6 +203,63 @@ async def _check_token(db: Connection, derived: Derived) -> None:
         raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
 
 
+def coming_entries(
+    derived: Derived, leaving: Iterable[ManifestEntry] = ()
+) -> dict[tuple[Maintainer, ManifestEntry | None], DeferredWork]:
+    """
+    Return of each declaration that is asked before a write the entries that entities get by it, and None if some have
+    work for it and get none; with the first work of each.
+
+    Args:
+        derived: The writes.
+        leaving: Entries that entities lose besides, so that there is room.
+    """
+    found: dict[tuple[Maintainer, ManifestEntry | None], DeferredWork] = {}
+    lost = set(leaving)
+    for each in derived.deferred:
+        change = each.origin.change
+        for name, entries in each.work.entries.items():
+            maintainer = None if change.schema is None else change.schema.derived.get(name)
+            if isinstance(maintainer, Maintainer) and maintainer.limited:
+                noted = manifest_of(each.origin.after).get(name)
+                lost.update(entry for entry in entries if entry != noted)
+                found.setdefault((maintainer, noted if noted in entries else None), each)
+    return {(one, None if entry in lost else entry): each for (one, entry), each in found.items()}
+
+
+async def check_room(db: Connection, derived: Derived, leaving: Iterable[ManifestEntry] = ()) -> None:
+    """
+    Refuse writes, before anything of them is sent, of entities for which there is no room where they have to be named.
+
+    Args:
+        db: Where they are sent.
+        derived: The writes.
+        leaving: As of `coming_entries`.
+
+    Raises:
+        LimitExceeded: There is no room.
+        TransactionFailed: That error, in a transaction.
+        TableOrmError: The place is out of reach, or the store did not answer.
+    """
+
+    async def check(item: tuple[tuple[Maintainer, ManifestEntry | None], DeferredWork]) -> None:
+        (maintainer, entry), each = item
+        try:
+            await maintainer.check_room(db, entry)
+        except TableOrmError as error:
+            raise refused_before_sending(each.origin, error, transaction=derived.transaction) from error
+
+    coming = coming_entries(derived, leaving)
+    if coming:
+        await map_together(check, list(coming.items()))
+
+
+def _is_asked(derived: Derived) -> bool:
+    """Return whether there must be room for what is written: a move was asked for it before it was committed."""
+    change = derived.deferred[0].origin.change
+    return not (change.verb == "move" and change.mode is Mode.REPLACE)
+
+
 def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     """
     Refuse rows in other partitions that are outside of a boundary, or whose keys do not tell.
@@ -203,11 +272,11 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     for name, entries in deferred.work.entries.items():
         for place in entries:
             if isinstance(place, (PlacedEntry, PlacedListEntry)) and not boundary.check_derived_row(
-                schema, place.table, place.partition_key, place.row_key
+                schema, place.location, place.partition_key, place.row_key
             ):
                 raise ModelError(
-                    f"{deferred.origin.origin}: the row ({place.partition_key!r}, {place.row_key!r}) of table "
-                    f"{place.table}, which {name} has elsewhere, cannot be told to be of the scope by its key; put the "
+                    f"{deferred.origin.origin}: what {name} has elsewhere, ({place.partition_key!r}, "
+                    f"{place.row_key!r}) of {place.location}, cannot be told to be of the scope by its key; put the "
                     "fields of the scope into the keys of the index, or write through the database itself"
                 )
 

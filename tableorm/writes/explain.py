@@ -14,12 +14,20 @@ from ..connection.requests import row_path
 from ..errors import ModelError, shown
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
+from ..models.manifest import (
+    BlobListEntry,
+    ManifestEntry,
+    PlacedEntry,
+    PlacedListEntry,
+    ReservedEntry,
+    manifest_of,
+)
+from ..models.reserved import BLOB_LISTS
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..stores import METHODS, Operation, Row, Verb
 from .commit import check_effects, derived_plan
-from .deferred import doorbell_for
+from .deferred import coming_entries, doorbell_for
 from .move import (
     check_movable,
     command_to_move,
@@ -49,7 +57,7 @@ class WriteStep:
     One request.
 
     Args:
-        method: GET, POST (insert), PATCH (merge), PUT (replace) or DELETE.
+        method: GET, POST (insert), PATCH (merge), PUT (replace), DELETE, or HEAD of a blob.
         path: Table and keys.
         if_match: The ETag in `If-Match`, "*", or None if there is no such header: PATCH and PUT are then upserts.
         body: The row as JSON; None if it depends on what is read before. A write token in it stands as `------------`.
@@ -199,7 +207,8 @@ def _explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> Write
     message = doorbell_for(plan, plan.decision).to_message()
     reserved = [step for each in derived.deferred for step in _reserving_steps(each)]
     after = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
-    before = (WriteStep("POST", _MESSAGES, None, message), *reserved)
+    asked = [WriteStep("HEAD", _list_path(e)) for _, e in coming_entries(derived) if isinstance(e, BlobListEntry)]
+    before = (*asked, WriteStep("POST", _MESSAGES, None, message), *reserved)
     return attrs.evolve(found, before=before, after=(*after, *_last(path)))
 
 
@@ -230,6 +239,8 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     tentative = derive((tentative_write(insert, command, _TOKEN),)).effects
     confirmed = explain(boundary, (insert,))
     reads = [step for step in confirmed.steps if step.method == "GET"]
+    asked = [step for step in confirmed.before if step.method == "HEAD"]
+    confirmed = attrs.evolve(confirmed, before=confirmed.before[len(asked) :])
     here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
     batch = WriteStep("POST", _BATCH, None, None)
     before = [
@@ -238,6 +249,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         *([batch] if saved.transaction else saved.steps),
         *saved.after,
         here,
+        *asked,
         *mark,
         WriteStep("POST", _MESSAGES, None, command.to_message()),
         here,
@@ -275,6 +287,13 @@ def _is_handed_over(entries: Sequence[ManifestEntry], claim: ReservedEntry) -> b
     return any(isinstance(each, ReservedEntry) and each.place == claim.place and each != claim for each in entries)
 
 
+def _list_path(place: PlacedListEntry) -> str:
+    """Return the path of a list: of its blob, or of its first row."""
+    if isinstance(place, BlobListEntry):
+        return f"/{BLOB_LISTS}/{place.blob_name}"
+    return _path(place.table, place.partition_key, place.row_key)
+
+
 def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that make rows in other partitions right after the write of an entity."""
     write, work = deferred.origin, deferred.work
@@ -283,7 +302,7 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
     for name, entries in work.entries.items():
         for each in entries:
             if isinstance(each, PlacedListEntry):
-                path = _path(each.table, each.partition_key, each.row_key)
+                path = _list_path(each)
                 yield from (WriteStep("GET", path), look, WriteStep("PUT", path, _AS_READ, None), look)
         for each in entries:
             if isinstance(each, ReservedEntry) and each.token != _TOKEN:

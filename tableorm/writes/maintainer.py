@@ -102,7 +102,14 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
 
 class Maintainer(DerivedSchema):
-    """A declaration, bound to its model, that the writes of the entities keep right."""
+    """
+    A declaration, bound to its model, that the writes of the entities keep right.
+
+    Attributes:
+        limited: Whether what it keeps elsewhere can be full, so that it is asked by `check_room` before a write.
+    """
+
+    limited = False
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """
@@ -193,6 +200,20 @@ class Maintainer(DerivedSchema):
         """
         del source
         return before is not None or after is not None
+
+    async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
+        """
+        Refuse a write before anything of it is sent, because what it leaves to do could not be done.
+
+        Args:
+            db: Where the write is sent.
+            entry: What the manifest of the entity says after the write, and did not say before; None if nothing.
+
+        Raises:
+            LimitExceeded: There is no room for the entity.
+            TableOrmError: The place is out of reach, or the store did not answer.
+        """
+        raise NotImplementedError
 
     async def reconcile(
         self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None

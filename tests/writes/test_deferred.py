@@ -466,6 +466,13 @@ async def test_a_scope(db: Database) -> None:
         await mine.delete(Note, tenant="acme", id=2, if_match="*")
     assert db.stats.requests == before + 1  # the entity was read
 
+    with pytest.raises(TransactionFailed, match=r"operation 1: .*nothing was sent") as failed:
+        async with mine.transaction() as tx:
+            tx.insert(Note(tenant="acme", id=3, topic="y"))
+            tx.delete(await tx.get(Note, tenant="acme", id=2))
+    assert failed.value.index == 1
+    assert isinstance(failed.value.__cause__, AccessDenied)
+
     await db.delete(Note, tenant="acme", id=2, if_match="*")
     await settled(db)
     assert {row["RowKey"] for row in await everything(db.store, "Topics")} == {"acme_001", "other_001"}
