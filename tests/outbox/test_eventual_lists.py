@@ -410,13 +410,13 @@ async def test_a_worker_writes_a_list_once_for_many_messages(db: Database, monke
         dying.setattr(shared_bell, "HIDDEN_SECONDS", 0)
         for number in range(5):
             await db.insert(Player(team=f"team{number}", id=1, city="Oslo"))
-    assert await listed(db.store) == Counter()
+    assert await listed(db, Player) == Counter()
     with db.observe() as seen:
         async with db.worker(Player) as worker:
             await worker.drain()
     sent = Counter(each.operation for each in seen.requests if each.table == "ListedCities")
     assert sent == {"get": 1, "insert": 1}
-    assert set(await listed(db.store)) == await living(db.store)
+    assert set(await listed(db, Player)) == await living(db, Player)
 
 
 async def test_one_entity_of_a_batch_that_cannot_be_listed(db: Database) -> None:
@@ -438,7 +438,7 @@ async def test_one_entity_of_a_batch_that_cannot_be_listed(db: Database) -> None
         return_exceptions=True,
     )
     assert [type(each) for each in outcomes] == [type(None), NotSupported, type(None)]
-    assert {row_key[-3:] for _, _, row_key in await listed(db.store)} == {"001", "003"}
+    assert {row_key[-3:] for _, _, row_key in await listed(db, Player)} == {"001", "003"}
 
 
 # A network that fails
