@@ -9,6 +9,7 @@ It is an object. The names in it are those of declarations, its values are the e
 
     "email_x"                               IndexEntry: RowKey of the entity's row in an index
     {"at": ["name_x", "byname_x", table]}   PlacedEntry: PartitionKey, RowKey and table of its row in an eventual index
+    {"un": ["email_x", "taken", table, token]} ReservedEntry: the same of a unique value, and the token of its claim
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows
     {"in": ["city_x", "people", table, kind]} PlacedListEntry: the same of an index list of another partition
     {"blob": ["city_x", "people", table, kind]} BlobListEntry: the same of an index list in a blob
@@ -42,6 +43,7 @@ __all__ = [
     "ManifestEntry",
     "PlacedEntry",
     "PlacedListEntry",
+    "ReservedEntry",
     "SourceEntry",
     "UnknownEntry",
     "folder_of_lists",
@@ -142,6 +144,26 @@ class PlacedEntry(ManifestEntry, frozen=True, gc=False):
     def address(self) -> None:
         """None: the row is not in the entity's partition."""
         return None
+
+
+@manifest_form("un")
+class ReservedEntry(PlacedEntry, frozen=True, gc=False):
+    """
+    The entity has a unique value, which a row of another partition reserves for it.
+
+    Args:
+        partition_key: PartitionKey of that row.
+        row_key: RowKey of that row.
+        table: Name of its table.
+        token: The token of the change that claimed the value, which the row has too.
+    """
+
+    token: str
+
+    @property
+    def place(self) -> PlacedEntry:
+        """Where the row is."""
+        return PlacedEntry(self.partition_key, self.row_key, self.table)
 
 
 @manifest_form("list")

@@ -37,7 +37,10 @@ COPY_OF = "_of"
 """The property of an index entry that tells its primary: its RowKey, or JSON text with both keys if it is elsewhere."""
 
 COPIED_VERSION = "_v"
-"""The property of an index entry of another partition that holds the newest write token of the row that it copies."""
+"""
+The property of an index entry of another partition that holds the newest write token of the row that it copies; of one
+that reserves a unique value, the token of the change that claimed it.
+"""
 
 BLOB_LISTS = "tableorm-lists"
 """The container of the index lists that lie in blobs, to whose name a database adds its prefix."""

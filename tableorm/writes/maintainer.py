@@ -15,11 +15,12 @@ from ..connection.connection import Connection
 from ..errors import NotSupported, TableOrmError, shown
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.manifest import ManifestEntry
+from ..models.manifest import ManifestEntry, ReservedEntry
 from ..models.property_bag import PropertyBag
 from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..models.write_tokens import tokens_of, with_token
+from ..outbox.reservations import Held
 from ..stores import Operation, Row, Verb
 from .plan import Change, Effect, PlannedWrite
 
@@ -86,6 +87,7 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         changed: Names of the properties that change; empty for an entity that was not there.
         upgraded: Whether the stored row is of an older version.
         fills: Gets the parts of the row that have to be made from other rows.
+        claim: The token by which the write claims unique values.
     """
 
     write: PlannedWrite
@@ -96,6 +98,7 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     changed: set[str]
     upgraded: bool
     fills: list[Fill]
+    claim: str
 
 
 class Maintainer(DerivedSchema):
@@ -150,6 +153,37 @@ class Maintainer(DerivedSchema):
 
         Raises:
             TableOrmError: A value does not fit.
+        """
+        raise NotImplementedError
+
+    # What a deferred declaration does before the write is sent
+
+    def refuse_claim(self, claim: ReservedEntry, write: PlannedWrite, held: Held | None) -> TableOrmError:
+        """
+        Return the error of a write that claims a value which is not free.
+
+        Args:
+            claim: What the manifest would say.
+            write: The write.
+            held: Who holds the value; None for another entity of the same transaction.
+        """
+        raise NotImplementedError
+
+    async def reserve(
+        self, db: Connection, claim: ReservedEntry, entries: Sequence[ManifestEntry], write: PlannedWrite
+    ) -> None:
+        """
+        Reserve a value before the write is sent that claims it. If the write never commits, it is released again.
+
+        Args:
+            db: Where the rows are.
+            claim: What the manifest will say.
+            entries: All that the write gives up, and the claim.
+            write: The write.
+
+        Raises:
+            UniqueViolation: Another entity holds the value.
+            TableOrmError: It cannot be reserved, or the store did not answer.
         """
         raise NotImplementedError
 

@@ -74,6 +74,14 @@ class Eventual(Entity, table="Staff", partition_key="{firm}", row_key="eventual_
     by_city = Index(partition_key="city_{city}", row_key="at_{firm}_{id}", consistency="eventual")
 
 
+class Unique(Entity, table="Staff", partition_key="{firm}", row_key="unique_{id}"):
+    firm: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+    by_city = Index(partition_key="only_{city}", row_key="one", unique=True, consistency="eventual")
+
+
 class ListedElsewhere(Entity, table="Staff", partition_key="{firm}", row_key="elsewhere_{id}"):
     firm: Mapped[str]
     id: Mapped[int]
@@ -105,6 +113,7 @@ MODELS: dict[str, type[Any]] = {
     "`Count`, `Sum`": Counted,
     "`Embedded`": Holder,
     '`Index(partition_key=, consistency="eventual")`': Eventual,
+    '`Index(partition_key=, unique=True, consistency="eventual")`': Unique,
     '`IndexList(partition_key=, consistency="eventual")`': ListedElsewhere,
     '`IndexList(blob=True, consistency="eventual")`': ListedInBlobs,
 }

@@ -437,8 +437,8 @@ ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ),
     ({"partition_key": 5, "consistency": "eventual"}, r"Index\(partition_key=5\) is refused: give a template, as in"),
     (
-        {"table": "ByNumber", "consistency": "eventual", "unique": True},
-        r"Index\(unique=True, consistency='eventual'\) is refused: values are kept unique within a partition; leave",
+        {"table": "ByNumber", "consistency": "eventual", "unique": True, "include": "all"},
+        r"Index\(include='all', unique=True, consistency='eventual'\) is refused: its entries reserve values and hold",
     ),
     (
         {"partition_key": "n_{nmae}", "consistency": "eventual"},
