@@ -97,6 +97,11 @@ async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
         ("put-blob", BLOB_LISTS),
         ("get", "BlobBooks"),
     ]
+    assert [each.line for each in seen.requests if each.table == BLOB_LISTS] == [
+        "HEAD tableorm-lists/BLOB",
+        "GET tableorm-lists/BLOB",
+        "PUT tableorm-lists/BLOB",
+    ]
     plan = db.explain_write("insert", book(3))
     path = "/tableorm-lists/blobbooks/Book=23tagged/tags/tag_new"
     entity = "/BlobBooks(PartitionKey='a',RowKey='book_003')"
@@ -175,6 +180,18 @@ async def test_a_list_that_is_full_takes_no_more(full: Database) -> None:
     assert await ids(full) == [1, 2]
     assert await ids(full, "old") == [5]
     assert not [row for row in await everything(full.store, "BlobBooks") if row.get("State") == "committed"]
+
+
+async def test_a_full_list_is_not_built(full: Database) -> None:
+    """`build_index` goes on with other lists, and reports the entities for which there is no room."""
+    for number, tag in ((3, "new"), (4, "old")):
+        old = {"PartitionKey": "a", "RowKey": f"book_{number:03d}", "EntityType": "Book", "title": "", "tag": tag}
+        await full.store.write("BlobBooks", Operation(Verb.INSERT, old))
+    report = await full.build_index(Book.tagged)
+    assert not report.complete and report.audit is not None
+    assert [(each.row_key, each.damage) for each in report.audit.findings] == [("book_003", Damage.MISSING)]
+    assert "is full" in str(report.audit.findings[0].refused)
+    assert await ids(full, "old") == [4]
 
 
 async def test_what_is_in_a_full_list_can_be_written(full: Database) -> None:
