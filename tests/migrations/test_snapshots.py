@@ -207,3 +207,14 @@ def test_modules_without_models(tmp_path: Path, module: str, problem: str) -> No
     status, said = migrate(tmp_path, module)
     assert status == 1
     assert problem in said
+
+
+def test_the_table_of_the_documentation() -> None:
+    """It is made of the rules."""
+    text = (Path(__file__).parents[2] / "docs" / "evolution.md").read_text(encoding="utf-8")
+    head = "| change | what it needs | why | what to do |\n|---|---|---|---|\n"
+    table = "".join(
+        f"| {rule.change[0].upper()}{rule.change[1:]} | {rule.verdict} | {rule.reason} | {rule.remedy or '-'} |\n"
+        for rule in RULES.values()
+    )
+    assert head + table.replace("| None", r"\| None") + "\n" in text

@@ -84,6 +84,7 @@ class ListSchema(Maintainer):
             "row_key": self.row.text,
             "where": self._where is not None,
             "consistency": "eventual" if self.deferred else None,
+            "blob": self.in_blobs,
         }
 
     def _refuse_own_keys(self) -> None:
