@@ -48,6 +48,17 @@ class Book(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id
     tagged = IndexList(partition_key="tags", row_key="tag_{tag}", consistency="eventual", blob=True)
 
 
+class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    tag: Mapped[str | None] = field(default=None)
+    word: Mapped[str | None] = field(default=None)
+
+    tagged = IndexList(row_key="tag_{tag}", consistency="eventual", blob=True)
+    beside = IndexList(partition_key="all", row_key="{tenant}_{tag}", consistency="eventual", blob=True)
+    shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
+
+
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with connect("local::memory:") as opened:
@@ -227,6 +238,20 @@ async def test_an_archive_into_a_full_list(full: Database) -> None:
     assert (await full.get(Draft, shelf="a", id=3)).etag == draft.etag
 
 
+@pytest.mark.parametrize(("entity", "asked"), [(book(1), 0), (Note(tenant="a", id="1", tag="x"), 2)])
+async def test_what_a_move_asks(db: Database, entity: Book | Note, asked: int) -> None:
+    """A move to another partition asks for room in each list that the entity is not in yet, as `explain_write` says."""
+    await db.create_tables(Note)
+    await db.insert(entity)
+    fields = {"shelf": "b"} if isinstance(entity, Book) else {"tenant": "b"}
+    plan = db.explain_write("move", entity, **fields)
+    assert [step.method for step in (*plan.before, *plan.steps, *plan.after)].count("HEAD") == asked
+    with db.observe() as seen:
+        await db.move(entity, **fields)
+    assert [each.operation for each in seen.requests].count("blob-info") == asked
+    assert (await db.audit(Book, Note)).found == 0
+
+
 # Where there are no blobs
 
 
@@ -359,17 +384,6 @@ async def test_a_list_that_was_in_rows_comes_into_blobs(db: Database) -> None:
     assert await ids(db) == [1, 2, 3]
     assert await db.lookup(Shelved.tagged, tag="new") == []
     assert (await db.audit(Book)).found == 0
-
-
-class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{id}"):
-    tenant: Mapped[str]
-    id: Mapped[str]
-    tag: Mapped[str | None] = field(default=None)
-    word: Mapped[str | None] = field(default=None)
-
-    tagged = IndexList(row_key="tag_{tag}", consistency="eventual", blob=True)
-    beside = IndexList(partition_key="all", row_key="{tenant}_{tag}", consistency="eventual", blob=True)
-    shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
 
 
 async def test_a_scope_and_lists_in_blobs() -> None:
