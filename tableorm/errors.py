@@ -401,7 +401,10 @@ class OutcomeUnknown(TableOrmError):
 
 
 class LimitExceeded(TableOrmError, ValueError):
-    """A limit of the service would be exceeded, so nothing was sent. The message gives the limit and the size."""
+    """
+    A limit of the service, or of an index list in a blob, would be exceeded, so nothing was sent. The message gives the
+    limit and the size.
+    """
 
 
 class ScanRefused(TableOrmError):

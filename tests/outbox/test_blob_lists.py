@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tableorm import (
     AccessDenied,
@@ -128,6 +130,22 @@ async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
         await db.save(two)
     with assert_requests(db, 3):
         assert await ids(db) == [1, 2]
+
+
+KEYS = st.text("ab\u00fc|", max_size=3)
+
+
+@given(st.lists(st.tuples(KEYS, KEYS, st.none() | st.text("vw", min_size=1, max_size=2)), max_size=12))
+def test_contents_are_those_of_a_dictionary(changes: list[tuple[str, str, str | None]]) -> None:
+    """Whatever comes, changes and goes, each entity has one line, and no other line changes."""
+    data, wanted = b"tableorm index list 1\n", dict[tuple[str, str], str | None]()
+    for partition_key, row_key, version in changes:
+        data = blobs._with_member(data, RowKeys("T", partition_key, row_key), version)  # pyright: ignore[reportPrivateUsage]
+        wanted[partition_key, row_key] = version
+    lines = data.decode().split("\n")
+    found = [line.split("\t") for line in lines[1:-1]]
+    assert (lines[0], lines[-1]) == ("tableorm index list 1", "")
+    assert sorted(found) == sorted([*keys, version] for keys, version in wanted.items() if version is not None)
 
 
 VALUES = [".", "..", "a.", "=", "=2E", "%2E", " ", "\u00fc", "\U0001f600", "a|b", "a b", "A", "\ufffe", "x" * 400]
