@@ -43,7 +43,7 @@ def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carr
         doorbell = doorbell_of(body)
         unknown = {*doorbell.kinds} - tables.keys()
         if unknown:
-            raise NotSupported(f"this worker knows none of the kinds {sorted(unknown)}")
+            raise NotSupported(f"this worker does not know the kinds {sorted(unknown)}")
         outcomes = [Outcome.VOID]
         for change in doorbell.changes:
             try:
