@@ -183,7 +183,14 @@ async def release(db: Connection, table: str, partition_key: str, entry: Reserve
 
 
 async def settle_reservations(
-    db: Connection, source: Place, kind: str, name: str, entries: Sequence[ReservedEntry], token: str
+    db: Connection,
+    source: Place,
+    kind: str,
+    name: str,
+    entries: Sequence[ReservedEntry],
+    token: str,
+    *,
+    label: str,
 ) -> None:
     """
     Do what a change has left to do with reservations: those of values that the entity gave up are deleted, those of
@@ -196,6 +203,7 @@ async def settle_reservations(
         name: Name of the index.
         entries: What the change gave up, and what it claimed.
         token: The token of the change.
+        label: The index, for messages and counters.
 
     Raises:
         TableOrmError: The store refused it, or did not answer.
@@ -204,21 +212,23 @@ async def settle_reservations(
     for each in entries:
         if claim is not None and each.place == claim.place and each != claim:
             head, colon, version = kind.partition(":")
-            await _hand_over(db, source, f"{head}#{name}{colon}{version}", each, claim)
+            await _hand_over(db, source, f"{head}#{name}{colon}{version}", each, claim, label)
         elif each != claim:
-            await release(db, source.table, source.partition_key, each, name)
+            await release(db, source.table, source.partition_key, each, label)
 
 
-async def _hand_over(db: Connection, source: Place, kind: str, old: ReservedEntry, claim: ReservedEntry) -> None:
+async def _hand_over(
+    db: Connection, source: Place, kind: str, old: ReservedEntry, claim: ReservedEntry, label: str
+) -> None:
     """Give the reservation of a claim that was given up to the one that took its place; delete it if that is over."""
     async for _ in _attempts(db, claim):
-        stored = await _read(db, claim, kind)
+        stored = await _read(db, claim, label)
         if stored is None or not _is_of(stored, source.table, source.partition_key, old.token):
             return
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
         stored[ENTITY_TYPE] = kind
         operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
-        if not await _write(db, claim, operation, kind):
+        if not await _write(db, claim, operation, label):
             continue
         if holds and await find_holder(db, claim.place, [source]) is None:
             await _vacate(db, claim, source, claim.token)  # it was given up meanwhile

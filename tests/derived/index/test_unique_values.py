@@ -164,8 +164,20 @@ async def test_twice_in_a_transaction(db: Database) -> None:
     assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
 
 
+async def test_several_in_a_transaction(db: Database) -> None:
+    """The error is that of the first, and has those of the others too."""
+    await db.insert(User(tenant="c", id=1, email="cid@x"))
+    with pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            for number, email in enumerate(["new@x", "ann@x", "cid@x"]):
+                tx.insert(User(tenant="b", id=number, email=email))
+
+    assert caught.value.index == 1
+    assert [(n, type(error)) for n, error in caught.value.others.items()] == [(2, UniqueViolation)]
+
+
 async def test_in_a_bulk(db: Database) -> None:
-    """Writes that claim a value in vain fail alone."""
+    """Writes that claim a value in vain fail alone, and the others are sent once more, however many fail."""
     async with db.bulk() as bulk:
         for number in range(30):
             email = "ann@x" if number == 7 else f"{number % 29}@x"
@@ -174,6 +186,17 @@ async def test_in_a_bulk(db: Database) -> None:
     failed = [type(each.error) for each in bulk.report.failed]
     assert failed == [UniqueViolation, UniqueViolation]  # the value of Ann, and one of the two that want 0@x
     assert len(await reserved(db)) == 29
+
+    await reserved(db)
+    with db.observe() as seen:
+        async with db.bulk() as bulk:
+            for number in range(60):
+                await bulk.insert(User(tenant="z", id=number, email=f"{number}@x"))
+        await reserved(db)
+
+    assert (bulk.report.written, bulk.report.failures) == (32, 28)
+    # For each that is free: reserved, released (2), reserved again; for each that is not: refused, and three reads.
+    assert seen.cost <= 4 * 32 + 4 * 28 + 10
 
 
 async def test_values_are_free_again(db: Database) -> None:
