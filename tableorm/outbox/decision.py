@@ -10,7 +10,7 @@ The row is in the partition of the entities. Its RowKey is `~o_` and the token o
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import attrs
@@ -18,8 +18,9 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row
+from ..connection.tasks import map_together
 from ..connection.translate import translate
-from ..errors import DecodeError, LimitExceeded, ModelError, NotSupported, shown
+from ..errors import DecodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
 from ..models.manifest import ManifestEntry, parse_entry
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
@@ -35,6 +36,7 @@ __all__ = [
     "decision_key",
     "decision_of",
     "delete_decision",
+    "delete_decisions",
     "is_token",
     "note_failure",
     "read_decision",
@@ -327,8 +329,33 @@ async def delete_decision(db: Connection, table: str, decision: Decision) -> Non
     Raises:
         TableOrmError: The store refused it, or did not answer: the decision row may still be there.
     """
+    await _write(db, table, _deletion(decision))
+
+
+async def delete_decisions(db: Connection, table: str, decisions: Sequence[Decision]) -> list[TableOrmError | None]:
+    """Delete what `delete_decision` deletes, of one partition, and return what went wrong with each."""
+    if len(decisions) > 1:
+        store, _ = db.sending("transaction", DECISION_KIND)
+        try:
+            await store.transact(table, list(map(_deletion, decisions)))
+        except Fault:
+            pass  # one of them may be gone: each by itself tells
+        else:
+            return [None] * len(decisions)
+
+    async def delete(decision: Decision) -> TableOrmError | None:
+        try:
+            await delete_decision(db, table, decision)
+        except TableOrmError as error:
+            return error
+        return None
+
+    return await map_together(delete, decisions)
+
+
+def _deletion(decision: Decision) -> Operation:
     keys = {"PartitionKey": decision.partition_key, "RowKey": DECISION_HEAD + decision.token}
-    await _write(db, table, Operation(Verb.DELETE, keys, decision.etag or "*"))
+    return Operation(Verb.DELETE, keys, decision.etag or "*")
 
 
 async def _write(db: Connection, table: str, operation: Operation) -> None:

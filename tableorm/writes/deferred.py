@@ -189,8 +189,8 @@ async def announce(
 async def _ring(db: Connection, begun: Begun, kinds: Sequence[str], bell: SharedBell | None) -> SharedMessage:
     if bell is not None:
         return await bell.ring(begun, kinds)
-    rung = SharedMessage(db)
-    rung.add(begun, kinds)
+    rung = SharedMessage(db, kinds)
+    rung.add(begun)
     await rung.put()
     return rung
 

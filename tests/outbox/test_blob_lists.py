@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tableorm import (
     AccessDenied,
@@ -46,6 +48,17 @@ class Book(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id
     title: Mapped[str] = field(default="")
 
     tagged = IndexList(partition_key="tags", row_key="tag_{tag}", consistency="eventual", blob=True)
+
+
+class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    tag: Mapped[str | None] = field(default=None)
+    word: Mapped[str | None] = field(default=None)
+
+    tagged = IndexList(row_key="tag_{tag}", consistency="eventual", blob=True)
+    beside = IndexList(partition_key="all", row_key="{tenant}_{tag}", consistency="eventual", blob=True)
+    shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
 
 
 @pytest.fixture
@@ -97,6 +110,11 @@ async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
         ("put-blob", BLOB_LISTS),
         ("get", "BlobBooks"),
     ]
+    assert [each.line for each in seen.requests if each.table == BLOB_LISTS] == [
+        "HEAD tableorm-lists/BLOB",
+        "GET tableorm-lists/BLOB",
+        "PUT tableorm-lists/BLOB",
+    ]
     plan = db.explain_write("insert", book(3))
     path = "/tableorm-lists/blobbooks/Book=23tagged/tags/tag_new"
     entity = "/BlobBooks(PartitionKey='a',RowKey='book_003')"
@@ -112,6 +130,22 @@ async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
         await db.save(two)
     with assert_requests(db, 3):
         assert await ids(db) == [1, 2]
+
+
+KEYS = st.text("ab\u00fc|", max_size=3)
+
+
+@given(st.lists(st.tuples(KEYS, KEYS, st.none() | st.text("vw", min_size=1, max_size=2)), max_size=12))
+def test_contents_are_those_of_a_dictionary(changes: list[tuple[str, str, str | None]]) -> None:
+    """Whatever comes, changes and goes, each entity has one line, and no other line changes."""
+    data, wanted = b"tableorm index list 1\n", dict[tuple[str, str], str | None]()
+    for partition_key, row_key, version in changes:
+        data = blobs._with_member(data, RowKeys("T", partition_key, row_key), version)  # pyright: ignore[reportPrivateUsage]
+        wanted[partition_key, row_key] = version
+    lines = data.decode().split("\n")
+    found = [line.split("\t") for line in lines[1:-1]]
+    assert (lines[0], lines[-1]) == ("tableorm index list 1", "")
+    assert sorted(found) == sorted([*keys, version] for keys, version in wanted.items() if version is not None)
 
 
 VALUES = [".", "..", "a.", "=", "=2E", "%2E", " ", "\u00fc", "\U0001f600", "a|b", "a b", "A", "\ufffe", "x" * 400]
@@ -177,6 +211,18 @@ async def test_a_list_that_is_full_takes_no_more(full: Database) -> None:
     assert not [row for row in await everything(full.store, "BlobBooks") if row.get("State") == "committed"]
 
 
+async def test_a_full_list_is_not_built(full: Database) -> None:
+    """`build_index` goes on with other lists, and reports the entities for which there is no room."""
+    for number, tag in ((3, "new"), (4, "old")):
+        old = {"PartitionKey": "a", "RowKey": f"book_{number:03d}", "EntityType": "Book", "title": "", "tag": tag}
+        await full.store.write("BlobBooks", Operation(Verb.INSERT, old))
+    report = await full.build_index(Book.tagged)
+    assert not report.complete and report.audit is not None
+    assert [(each.row_key, each.damage) for each in report.audit.findings] == [("book_003", Damage.MISSING)]
+    assert "is full" in str(report.audit.findings[0].refused)
+    assert await ids(full, "old") == [4]
+
+
 async def test_what_is_in_a_full_list_can_be_written(full: Database) -> None:
     """Entities change and leave it; once it is shorter, others come in."""
     one = await full.get(Book, shelf="a", id=1)
@@ -208,6 +254,20 @@ async def test_an_archive_into_a_full_list(full: Database) -> None:
     with pytest.raises(LimitExceeded, match="is full"):
         await full.archive(draft, to=Book)
     assert (await full.get(Draft, shelf="a", id=3)).etag == draft.etag
+
+
+@pytest.mark.parametrize(("entity", "asked"), [(book(1), 0), (Note(tenant="a", id="1", tag="x"), 2)])
+async def test_what_a_move_asks(db: Database, entity: Book | Note, asked: int) -> None:
+    """A move to another partition asks for room in each list that the entity is not in yet, as `explain_write` says."""
+    await db.create_tables(Note)
+    await db.insert(entity)
+    fields = {"shelf": "b"} if isinstance(entity, Book) else {"tenant": "b"}
+    plan = db.explain_write("move", entity, **fields)
+    assert [step.method for step in (*plan.before, *plan.steps, *plan.after)].count("HEAD") == asked
+    with db.observe() as seen:
+        await db.move(entity, **fields)
+    assert [each.operation for each in seen.requests].count("blob-info") == asked
+    assert (await db.audit(Book, Note)).found == 0
 
 
 # Where there are no blobs
@@ -342,17 +402,6 @@ async def test_a_list_that_was_in_rows_comes_into_blobs(db: Database) -> None:
     assert await ids(db) == [1, 2, 3]
     assert await db.lookup(Shelved.tagged, tag="new") == []
     assert (await db.audit(Book)).found == 0
-
-
-class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{id}"):
-    tenant: Mapped[str]
-    id: Mapped[str]
-    tag: Mapped[str | None] = field(default=None)
-    word: Mapped[str | None] = field(default=None)
-
-    tagged = IndexList(row_key="tag_{tag}", consistency="eventual", blob=True)
-    beside = IndexList(partition_key="all", row_key="{tenant}_{tag}", consistency="eventual", blob=True)
-    shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
 
 
 async def test_a_scope_and_lists_in_blobs() -> None:

@@ -30,9 +30,11 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.derived.index_list.eventual import EventualListMaintainer
 from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of, list_row
 from tableorm.models.manifest import PlacedListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
+from tableorm.outbox import shared_bell
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.settle import handle_doorbells
@@ -40,7 +42,9 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK, BlobStore, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore, assert_requests
 from tableorm.testing.contract.base import everything
+from tableorm.writes import deferred
 from tableorm.writes.deferred import carry_out
+from tableorm.writes.maintainer import RowKeys
 from tests.faults import Fate, FaultyStore, RowBlobs
 from tests.outbox.test_eventual_recovery import Jittery, Mortal, connected
 from tests.torture import every, seeds
@@ -383,6 +387,65 @@ async def test_a_scope_looks_up_what_is_of_it() -> None:
         assert [note.tenant for note in await acme.lookup(Note.shared, tag="x")] == ["acme"]
         with pytest.raises(AccessDenied):
             await acme.lookup(Note.tagged, tag="x", tenant="other")
+
+
+@both_forms
+async def test_writers_of_one_list_share_its_requests(db: Database, model: Model) -> None:
+    """Entities that come into one list at the same time are put there by few writes, none of which loses a race."""
+    await db.insert(model(team="red", id=1, city="Oslo"))
+    with db.observe() as seen:
+        await asyncio.gather(*(db.insert(model(team=f"team{number}", id=1, city="Rome")) for number in range(40)))
+    replaced = [each for each in seen.requests if each.operation in ("insert", "replace", "put-blob")]
+    assert len(replaced) < 20
+    assert {each.outcome for each in replaced} == {"ok"}
+    assert len(await in_city(db, model, "Rome")) == 40
+
+
+@both_forms
+async def test_a_worker_writes_a_list_once_for_many_messages(
+    db: Database, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What writers have left for one list is read and written together."""
+
+    async def die(self: deferred.Deferral) -> None:
+        del self
+
+    await db.insert(model(team="red", id=1, city="Rome"))
+    with monkeypatch.context() as dying:
+        dying.setattr(deferred.Deferral, "finish", die)
+        dying.setattr(shared_bell, "HIDDEN_SECONDS", 0)
+        for number in range(5):
+            await db.insert(model(team=f"team{number}", id=1, city="Oslo"))
+    assert [city for city, *_ in await listed(db, model)] == ["Rome"]
+    with db.observe() as seen:
+        async with db.worker(model) as worker:
+            await worker.drain()
+    sent = Counter(each.operation for each in seen.requests if each.table in ("ListedCities", BLOB_LISTS))
+    assert sent == ({"get": 1, "insert": 1} if model is Player else {"get-blob": 1, "put-blob": 1})
+    assert set(await listed(db, model)) == await living(db.store, model)
+
+
+@both_forms
+async def test_one_entity_of_a_batch_that_cannot_be_listed(db: Database, model: Model) -> None:
+    """An entity of a newer version is left to others; those that come into the list with it are listed."""
+    declared = model.__schema__.derived["in_city"]
+    assert isinstance(declared, EventualListMaintainer)
+    kind, table = model.kind, model.__schema__.table_name()
+    place = declared.place("Oslo", declared.row.text)
+    manifest = manifest_text({"in_city": place})
+    for number, stored in ((1, kind), (2, f"{kind}:9"), (3, kind)):
+        keys = {"PartitionKey": "red", "RowKey": f"{HEAD}{number:03d}"}
+        row = {**keys, "EntityType": stored, "_ix": manifest, "city": "Oslo", "name": ""}
+        await db.store.write(table, Operation(Verb.INSERT, row))
+    outcomes = await asyncio.gather(
+        *(
+            declared.reconcile(connection_of(db), RowKeys(table, "red", f"{HEAD}{number:03d}"), [place])
+            for number in (1, 2, 3)
+        ),
+        return_exceptions=True,
+    )
+    assert [type(each) for each in outcomes] == [type(None), NotSupported, type(None)]
+    assert {row_key[-3:] for _, _, row_key in await listed(db, model)} == {"001", "003"}
 
 
 # A network that fails

@@ -2,10 +2,10 @@
 Index lists in blobs: one blob for each list, which follows its entities some time later, as rows elsewhere do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
@@ -16,11 +16,11 @@ from ...keys.template import Template
 from ...models.manifest import BlobListEntry, ManifestEntry, PlacedListEntry
 from ...models.schema import Schema
 from ...protocol.limits import MAX_BLOB_NAME
-from ...stores import Row
 from ...writes.maintainer import RowKeys, entry_rules
-from .blobs import blobs_of, check_room, correct_blob, lists_of, members_of
+from .blobs import BlobList, blobs_of, check_room, lists_of, members_of
 from .eventual import EventualListMaintainer, PlacedListRules
 from .eventual_audit import EventualListCheck, Reconcile
+from .following import FollowingList
 
 __all__ = ["BlobListMaintainer"]
 
@@ -63,8 +63,8 @@ class BlobListMaintainer(EventualListMaintainer):
         else:
             await check_room(db, cast("BlobListEntry", entry), self.label)
 
-    async def _correct(self, db: Connection, source: RowKeys, place: PlacedListEntry) -> None:
-        await correct_blob(db, [source], self.name, cast("BlobListEntry", place), lambda row: self._is_due(place, row))
+    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
+        return BlobList(db, cast("BlobListEntry", place))
 
     def checks(self, context: AuditContext) -> Sequence["BlobListCheck"]:
         """Return the check of the lists."""
@@ -134,7 +134,5 @@ class BlobListCheck(EventualListCheck):
 
 @entry_rules(BlobListEntry)
 class _Rules(PlacedListRules):
-    async def _correct(
-        self, db: Connection, source: RowKeys, name: str, place: PlacedListEntry, is_due: Callable[[Row], bool]
-    ) -> None:
-        await correct_blob(db, [source], name, cast("BlobListEntry", place), is_due)
+    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
+        return BlobList(db, cast("BlobListEntry", place))

@@ -2,31 +2,29 @@
 The blobs of index lists, one for each list, and how they are made right.
 
 The first line of a blob says what it is. Each further line is an entity: its PartitionKey, its RowKey, and the write
-token of the version that was put into the list. Whoever makes a list right reads its blob, then the entity, and writes
-the blob under the ETag that it was read with; then the entity is read again. A list that nobody is in stays as a blob
-without entities, so that no late request can make it anew.
+token of the version that was put into the list. A list that nobody is in stays as a blob without entities, so that no
+late request can make it anew.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
 from urllib.parse import unquote
 
+import attrs
+
 from ...connection.connection import Connection
-from ...connection.rows import read_row
-from ...connection.tasks import map_together
 from ...connection.translate import translate
 from ...errors import AccessDenied, Conflict, DecodeError, LimitExceeded, NotSupported
 from ...models.manifest import BlobListEntry
-from ...models.marker_rows import is_marker
 from ...models.reserved import BLOB_LISTS
-from ...models.write_tokens import tokens_of
 from ...protocol.codes import Code, Fault
 from ...stores import BlobPage, BlobStore, RetryBudget, Row
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS, pause_of
+from .following import FollowingList
 
-__all__ = ["MOST_BYTES", "blobs_of", "check_room", "correct_blob", "lists_of", "members_of"]
+__all__ = ["MOST_BYTES", "BlobList", "blobs_of", "check_room", "lists_of", "members_of"]
 
 T = TypeVar("T")
 
@@ -40,7 +38,8 @@ _ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 _LOST_RACE = (Code.BLOB_EXISTS, Code.BLOB_NOT_FOUND, Code.CONDITION_NOT_MET)
 
 
-class _Blob(NamedTuple):
+@attrs.frozen(eq=False)
+class _Blob:
     """A blob as it was read; without an ETag if there is none."""
 
     etag: str | None
@@ -241,50 +240,30 @@ def _with_member(data: bytes, source: RowKeys, version: str | None) -> bytes:
     return data if data[begin:end] == line else data[:begin] + line + data[end:]
 
 
-async def correct_blob(
-    db: Connection, sources: Sequence[RowKeys], name: str, place: BlobListEntry, is_due: Callable[[Row], bool]
-) -> None:
+@attrs.frozen
+class BlobList(FollowingList[_Blob]):
     """
-    Make a list say of some entities what these say. Nothing happens if it is not a list of the declaration, for
-    entities of their table.
+    A list in a blob.
 
     Args:
-        db: Where the rows and the blob are.
-        sources: The rows of the entities.
-        name: Name of the declaration.
+        db: The database.
         place: The list.
-        is_due: Says whether an entity belongs into the list, from its row. Otherwise it is taken out.
-
-    Raises:
-        Conflict: Others have written the entities or the list again and again.
-        TableOrmError: The list is damaged, or the store did not answer, or `is_due` has raised it.
     """
-    if place.kind.partition("#")[2] != name or any(source.table.lower() != place.table.lower() for source in sources):
-        return
 
-    async def read(source: RowKeys) -> Row | None:
-        return await read_row(db, *source, name=place.kind)
+    place: BlobListEntry
 
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
-        # The list first: what the entities say is then newer than the list's ETag.
-        blob = await _read(db, place)
-        primaries = await map_together(read, sources)
-        data = blob.data
-        for source, primary in zip(sources, primaries, strict=True):
-            listed = primary is not None and not is_marker(primary) and is_due(primary)
-            data = _with_member(data, source, ",".join(tokens_of(primary)[:1]) if listed else None)
-        if data != blob.data and not await _write(db, place, blob, data):
-            continue
-        if list(map(_etag_of, await map_together(read, sources))) == list(map(_etag_of, primaries)):
-            return
-    raise Conflict(
-        f"others wrote {_title(place)}, or the entity {sources[0]} of it, first, {ATTEMPTS} times in a row; try it "
-        "again",
-        Code.CONDITION_NOT_MET,
-    )
+    async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, _Blob]:
+        """Return the blob for each entity. Raises TableOrmError."""
+        return dict.fromkeys(sources, await _read(self.db, self.place))
 
+    async def correct_part(self, part: _Blob, wanted: Mapping[RowKeys, str | None]) -> bool:
+        """Write the blob, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
+        data = part.data
+        for source, version in wanted.items():
+            data = _with_member(data, source, version)
+        return data == part.data or await _write(self.db, self.place, part, data)
 
-def _etag_of(row: Row | None) -> str | None:
-    return None if row is None else row["odata.etag"]
+    async def correct(self, source: RowKeys, name: str, is_due: Callable[[Row], bool]) -> None:
+        """Make the list say of an entity of its table what the entity says, as `FollowingList.correct` does."""
+        if source.table.lower() == self.place.table.lower():  # the blob does not tell the table of each entity
+            await super().correct(source, name, is_due)

@@ -4,7 +4,7 @@ Index lists in other partitions than their entities, which follow these some tim
 A list may name entities that are in it no more; what the manifest of an entity says counts.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -21,7 +21,8 @@ from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_
 from ...writes.plan import Effect, PlannedWrite
 from .effect import MOST_BYTES
 from .eventual_audit import EventualListCheck
-from .eventual_rows import correct_list, keys_of_members
+from .eventual_rows import RowList, keys_of_members
+from .following import FollowingList
 from .schema import ListSchema
 
 __all__ = ["EventualListMaintainer", "PlacedListRules"]
@@ -82,10 +83,14 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
         """Put the entity into its list, and take it out of others. Takes and raises as `Maintainer.reconcile` does."""
         del inserted
         places = [entry for entry in entries if isinstance(entry, PlacedListEntry) and type(entry) is self.entry_type]
-        await map_together(lambda place: self._correct(db, source, place), places)
 
-    async def _correct(self, db: Connection, source: RowKeys, place: PlacedListEntry) -> None:
-        await correct_list(db, source, self.name, place, self._divide_at, lambda row: self._is_due(place, row))
+        async def correct(place: PlacedListEntry) -> None:
+            await self._list_at(db, place).correct(source, self.name, lambda row: self._is_due(place, row))
+
+        await map_together(correct, places)
+
+    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
+        return RowList(db, place, self._divide_at)
 
     def _is_due(self, place: PlacedListEntry, primary: Row) -> bool:
         """Return whether the manifest of an entity and its values say that it is in a list."""
@@ -123,9 +128,7 @@ class PlacedListRules(EntryRules[PlacedListEntry]):
                 )
             return False
 
-        await map_together(lambda place: self._correct(db, source, name, place, is_due), entries)
+        await map_together(lambda place: self._list_at(db, place).correct(source, name, is_due), entries)
 
-    async def _correct(
-        self, db: Connection, source: RowKeys, name: str, place: PlacedListEntry, is_due: Callable[[Row], bool]
-    ) -> None:
-        await correct_list(db, source, name, place, MOST_BYTES, is_due)
+    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
+        return RowList(db, place, MOST_BYTES)
