@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    BlobArchive,
     Database,
     Entity,
     EntityExists,
@@ -371,6 +372,20 @@ async def test_moves_to_other_partitions_are_refused(db: Database) -> None:
     await db.insert(ticket)
     with pytest.raises(NotSupported, match=r"Ticket cannot be moved to or from another partition: Ticket\.by_num"):
         await db.archive(ticket, to=OldTicket)
+
+
+OLD_USERS = BlobArchive("unique-old-users", User)
+
+
+async def test_an_archive_out_of_the_database(db: Database) -> None:
+    """It frees the value when the worker has deleted the entity."""
+    ann = await db.get(User, tenant="a", id=1)
+    await db.archive(ann, to=OLD_USERS)
+    async with db.worker(User, OLD_USERS) as worker:
+        await worker.drain()
+
+    assert await reserved(db) == {}
+    await db.insert(User(tenant="b", id=1, email="ann@x"))
 
 
 # Versions of programs
