@@ -115,7 +115,8 @@ class Deferral:
         async def give_back(claim: tuple[DeferredWork, str, ReservedEntry]) -> None:
             each, name, entry = claim
             label = maintainer_of(each.origin, name).label
-            await release(self.db, self.plan.table, self.plan.partition_key, entry, label)
+            owner = Place(self.plan.table, self.plan.partition_key, each.work.row_key)
+            await release(self.db, owner, entry, label)
 
         try:
             await map_together(give_back, self.claims)

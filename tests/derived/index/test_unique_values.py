@@ -307,6 +307,18 @@ async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
     assert row.items() <= (await db.store.get("UniqueEmails", "email_z", "taken")).items()
 
 
+@pytest.mark.parametrize(("tenant", "number"), [("a", 5), ("b", 5)])
+async def test_a_forged_claim(db: Database, tenant: str, number: int) -> None:
+    """Who writes the claim of another entity into the manifest of one frees nothing when that is deleted."""
+    ann = await db.store.get("UniqueUsers", "a", "user_001")
+    forged = {"PartitionKey": tenant, "RowKey": f"user_{number:03d}", "EntityType": "User", "email": "x", "name": ""}
+    await db.store.write("UniqueUsers", Operation(Verb.INSERT, {**forged, "_ix": ann["_ix"]}))
+
+    await db.delete(User.key(tenant=tenant, id=number), if_match="*")
+
+    assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
+
+
 # Several entities of one transaction
 
 
