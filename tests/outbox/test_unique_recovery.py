@@ -233,7 +233,8 @@ class WatchedJittery(Watched, Jittery):
 @pytest.mark.parametrize("faults", [[], [Fate.LOST_REQUEST, Fate.LOST_REPLY]], ids=["races", "faults"])
 @seeds(6, 600)
 async def test_writers_that_race(seed: int, faults: Sequence[Fate]) -> None:
-    """Whatever three writers and two workers do at the same time, no two entities have one value, at any time."""
+    """Whatever three writers, two workers and audits do together, no two entities have one value, at any time."""
+    CLOCK.freeze(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))  # when the store's time begins: nothing gets a day old
     chance = random.Random(seed)
     store = MemoryStore()
     async with connected(store) as db:
@@ -253,6 +254,7 @@ async def test_writers_that_race(seed: int, faults: Sequence[Fate]) -> None:
                 CLOCK.advance(HOUR)  # so that it takes messages of writers that still work
                 with suppress(TableOrmError, Fault):
                     await recover(db)
+                    await db.audit(Member, repair=chance.choice([True, False]))
 
     await asyncio.gather(*(write(5) for _ in range(3)), *(work() for _ in range(2)))
     await check_recovered(Watched(store))
