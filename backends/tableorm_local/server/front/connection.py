@@ -23,7 +23,7 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close", "receive_much"]
+__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close", "receive_much", "wait_for_all"]
 
 _logger = logging.getLogger("tableorm.server")
 
@@ -241,7 +241,7 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_places", "_server")
+    __slots__ = ("_bounds", "_link", "_pauses", "_places", "_server", "_untaken")
 
     def __init__(self, server: "ConnectionServer", places: Sequence[Budget]) -> None:
         limits = server.limits
@@ -262,6 +262,11 @@ class _Connection(web.RequestHandler):
         self._server, self._places = server, list(places)
         self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits, server.waiting)
         self._parser = cast("Any", self._bounds)
+        # aiohttp forgets its transport once that is to be closed, which is done when the client has taken everything.
+        self._link: asyncio.Transport | None = None
+        # With TLS there are two that wait for the client: the socket, and what encrypts.
+        self._pauses = 0
+        self._untaken: asyncio.TimerHandle | None = None
 
     def end_request(self) -> None:
         """Count the request no longer that was answered."""
@@ -278,6 +283,8 @@ class _Connection(web.RequestHandler):
         server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
         self._bounds.caller = caller
         receive_much(transport, much=False)
+        wait_for_all(transport)
+        self._link = transport
         try:
             server.places.take(1, caller)
             self._places.append(server.places)
@@ -286,7 +293,30 @@ class _Connection(web.RequestHandler):
             transport.write(_BUSY)
             self.force_close()
 
+    def pause_writing(self) -> None:
+        """Note that the client takes no more now: it has so long to take what waits for it."""
+        self._pauses += 1
+        if self._pauses > 1:
+            return
+        super().pause_writing()
+        assert self._link is not None
+        seconds = self._server.limits.write_seconds
+        self._untaken = asyncio.get_running_loop().call_later(seconds, self._link.abort)
+
+    def resume_writing(self) -> None:
+        """Note that the client has taken everything."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._stop_timer()
+            super().resume_writing()
+
+    def _stop_timer(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_timer()
         self._bounds.release()
         while self._places:
             self._places.pop().give_back(1, self._bounds.caller)
@@ -359,6 +389,12 @@ def receive_much(transport: asyncio.BaseTransport | None, *, much: bool) -> None
     loose: Any = transport
     with suppress(AttributeError):  # not every event loop has such transports
         loose.max_size = _MANY_BYTES if much else _FEW_BYTES
+
+
+def wait_for_all(transport: asyncio.WriteTransport) -> None:
+    """Let a writer wait until the system has taken all that it has written: until then an answer counts."""
+    # asyncio's transports for TLS take 0 to mean that nothing may be written.
+    transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1)
 
 
 def end_request(request: web.BaseRequest) -> None:
