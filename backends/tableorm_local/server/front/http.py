@@ -316,8 +316,10 @@ class Front:
         return not is_host_style(host) and (not self.service.accounts.any_public or names_this_machine(host))
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        caller = network_of(request.remote or "")
+        await self.service.turns.work(caller, REQUEST_BYTES)
         if not request.content.is_eof():
-            await RequestBody(request, self.limits, self._budget, "", self.service.turns).discard()
+            await RequestBody(request, self.limits, self._budget, caller, self.service.turns).discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         # A name that a web page lets stand for this machine is not one of this machine.

@@ -4,13 +4,10 @@ TLS: what connections may hold before they have agreed upon a key, when nobody k
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
 from ..security.accounts import network_of
 from .connection import ConnectionServer, wait_for_all
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 __all__ = ["Handshake"]
 
@@ -28,7 +25,7 @@ class _Between(asyncio.BufferedProtocol):
     def __init__(self, inner: asyncio.BufferedProtocol, connection: asyncio.Protocol) -> None:
         self._inner, self._connection = inner, connection
 
-    def get_buffer(self, sizehint: int) -> "WriteableBuffer":
+    def get_buffer(self, sizehint: int) -> Any:
         """Return where to put what arrives."""
         return self._inner.get_buffer(sizehint)
 
