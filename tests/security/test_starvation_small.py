@@ -90,7 +90,7 @@ ROW = f"GET /{DEVELOPMENT_ACCOUNT}/Tab(PartitionKey='a',RowKey='r')?{table_token
 
 
 async def test_pages_of_the_server_itself_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody asks for /healthz by 300 connections at once, then another one for a row, which does not wait for all."""
+    """Somebody asks for /healthz by 300 connections at once, then another one for a row, which waits for few."""
     done, events, make = asyncio.Event(), list[str](), web.Response
 
     def note(event: str) -> None:

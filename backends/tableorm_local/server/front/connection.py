@@ -18,6 +18,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from tableorm.protocol.codes import Fault
 
+from ...engine import FairSlots, FairTurns
 from ..security.accounts import network_of
 from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
@@ -38,6 +39,8 @@ _PIECE_BYTES = 16 * 1024
 # What may stand between the bytes of such a body: so many bytes, and some for each byte of the body. Chunks of three
 # bytes are good, as programs send that make a body piece by piece.
 _FRAMING_BYTES, _FRAMING_SHARE = 16 * 1024, 2
+# How many connections agree upon a key at once: all of them may send what costs most at the same moment.
+_HANDSHAKES = 64
 # The bytes of a head besides method, target and headers.
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _BUSY = (
@@ -353,22 +356,25 @@ class ConnectionServer(web.Server):
         refuse: Answers what is not HTTP, or a request that failed unexpectedly, given the status, error and message.
         limits: How much clients can make connections hold.
         metrics: Counts the refusals.
+        turns: The turns of callers at the event loop.
 
     Attributes:
         places: How many connections are open.
         encrypted: How many connections speak TLS, or do not yet.
         waiting: What all connections hold of requests.
         handshakes: How many connections do not speak TLS yet.
+        agreeing: Slots for those of them that agree upon a key now.
         shaking: The tasks of these.
     """
 
-    def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics, turns: FairTurns) -> None:
         # What nobody waits for any longer is not worked on.
         super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
-        self.refuse, self.limits, self.metrics = refuse, limits, metrics
+        self.refuse, self.limits, self.metrics, self.turns = refuse, limits, metrics, turns
         self.places = Budget(limits.connections, "too many connections are open")
         self.encrypted = Budget(limits.tls_connections, "too many connections are open")
         self.handshakes = Budget(limits.handshakes, "too many connections begin")
+        self.agreeing = FairSlots(_HANDSHAKES)
         self.shaking = set[asyncio.Task[None]]()
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 

@@ -101,7 +101,7 @@ class Front:
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self.server = ConnectionServer(self._handle, self._refuse, limits, metrics)
+        self.server = ConnectionServer(self._handle, self._refuse, limits, metrics, service.turns)
 
     async def drain(self) -> None:
         """Close the connections, those with a request under way once it is answered; wait at most `stop_seconds`."""

@@ -11,6 +11,9 @@ from .connection import ConnectionServer, wait_for_all
 
 __all__ = ["Handshake"]
 
+# What a handshake costs: to sign, on the event loop, takes longer than to copy so many bytes.
+_HANDSHAKE_BYTES = 256 * 1024
+
 
 class _Between(asyncio.BufferedProtocol):
     """
@@ -94,19 +97,22 @@ class Handshake(asyncio.Protocol):
         server = self._server
         encrypted: asyncio.Transport | None = None
         try:
-            encrypted = await asyncio.get_running_loop().start_tls(
-                transport,
-                self,
-                self._context,
-                server_side=True,
-                ssl_handshake_timeout=server.limits.handshake_seconds,
-            )
+            async with server.agreeing.hold(caller):
+                await server.turns.work(caller, _HANDSHAKE_BYTES)
+                encrypted = await asyncio.get_running_loop().start_tls(
+                    transport,
+                    self,
+                    self._context,
+                    server_side=True,
+                    ssl_handshake_timeout=server.limits.handshake_seconds,
+                )
         except OSError as error:
             # The client has gone, was too slow, or does not speak TLS. The error would keep the buffers, in a circle.
             error.__traceback__ = None
         finally:
             is_lost = encrypted is None or encrypted.is_closing()
             if is_lost:
+                transport.abort()
                 server.encrypted.give_back(1, caller)
         if is_lost or encrypted is None:
             return
