@@ -29,7 +29,7 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import new_token
-from ..outbox.bell import ring, silence
+from ..outbox.bell import check_reach, ring, silence
 from ..outbox.move_command import MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
@@ -46,7 +46,7 @@ from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
 from .stages.encode import encode, needs_row
-from .subject import adopt, check_change
+from .subject import adopt, check_change, key_of
 
 __all__ = ["archive_entity", "handle_moves", "move_entity"]
 
@@ -91,6 +91,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     source = entity.__schema__
     check_movable(source)
     check_movable(target)
+    await check_reach(db, f"move of {key_of(entity)}: workers have to be told of it")
     if db.boundary.narrows:
         await _check_steps(db, load, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))

@@ -4,6 +4,7 @@ Who meets the rows of a move that nobody has completed: other inserts, queries, 
 
 import datetime as dt
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -338,3 +339,24 @@ async def test_an_entity_goes_back(db: Database, network: FaultyStore, writes: i
     assert await kinds(db) == ["a Person", "a Person#by_text"]
     assert set(await work(db)) <= {Outcome.VOID, Outcome.DONE}
     assert await kinds(db) == ["a Person", "a Person#by_text"]
+
+
+async def test_a_token_for_one_table(tmp_path: Path) -> None:
+    """It reaches no queue, so a move to another partition or table is refused by name, before anything is sent."""
+    url = f"local:{tmp_path}/a.tables"
+    async with connect(url) as db:
+        await db.create_tables(Person)
+        await db.insert(Person(dep="a", text="t"))
+        token = str(await db.grant(Person, "raud", HOUR))
+    async with connect(url, sas=token) as db:
+        person = await db.get(Person, dep="a", id=1)
+        before = db.stats.requests
+        person.text = "unsaved"
+        with pytest.raises(
+            AccessDenied, match=r"move of Person .*: workers have to be told of it, and the token of this"
+        ):
+            await db.move(person, dep="b")
+        assert db.stats.requests == before
+        await db.move(person, id=2)
+    async with connect(url) as db:
+        assert (await db.get(Person, dep="a", id=2)).text == "unsaved"
