@@ -180,7 +180,7 @@ class Upkeep(Reader):
     def worker(
         self,
         *targets: type[Entity | Workflow[Any]] | Archive[Any],
-        concurrency: int = 8,
+        concurrency: int = 32,
         visibility: int = 60,
         tries: int = 10,
     ) -> Worker:
