@@ -18,7 +18,7 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision
 from tableorm.outbox.overview import find_pending
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
+from tableorm.stores import CLOCK, Capabilities, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.archive import carry_out_archives
@@ -113,6 +113,7 @@ class FaultyBlobs:
         self.containers: dict[str, dict[str, _Blob]] = {}
         self.fates: Iterator[Fate] = iter(fates)
         self.late: list[tuple[str, str, bytes | None, str | None]] = []
+        self.capabilities = Capabilities(durable=False)
         self._numbers = itertools.count(1)
 
     async def create_container(self, container: str) -> None:
