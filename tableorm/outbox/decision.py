@@ -25,28 +25,39 @@ from ..models.manifest import ManifestEntry, parse_entry
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
-from ..protocol.limits import MAX_VALUE_BYTES
-from ..stores import Operation, Row, Verb
+from ..protocol.limits import MAX_PAGE, MAX_VALUE_BYTES
+from ..stores import Bounds, Operation, Row, RowQuery, Verb
 from .doorbell import TOKEN, Begun
 
 __all__ = [
+    "DECISION_ROWS",
     "Decision",
     "Work",
     "decision_key",
     "decision_of",
     "delete_decision",
     "delete_decisions",
+    "is_token",
     "note_failure",
     "read_decision",
+    "read_decisions",
     "settle_decision",
 ]
+
+DECISION_ROWS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + "`")
+"""The RowKeys of decision rows."""
 
 _FORMAT = 1
 _STATE, _WORK, _PROGRESS, _ERROR, _TRIES = "State", "Work", "Progress", "Error", "Tries"
 _LONGEST_ERROR = 4000  # characters that are kept
 _COMMITTED, _VOID = "committed", "void"
 
-_is_token = re.compile(TOKEN).search
+_find_token = re.compile(TOKEN).search
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text can be the token of a change."""
+    return _find_token(text) is not None
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -211,7 +222,7 @@ def decision_key(token: str) -> str:
     Raises:
         ModelError: The token is not 12 to 64 letters, digits, `-` and `_`.
     """
-    if not _is_token(token):
+    if not is_token(token):
         raise ModelError(
             f"the token {shown(token)} is refused: a token has 12 to 64 characters, which are letters without accents, "
             "digits, '-' and '_'"
@@ -240,7 +251,7 @@ def decision_of(row: Row) -> Decision:
     if state == _VOID:
         return decision
     problem = f"is a decision row with {shown(state)} as {_STATE}"
-    if not _is_token(decision.token):
+    if not is_token(decision.token):
         problem = "is a decision row whose RowKey has no token"
     elif state == _COMMITTED and isinstance(text, str):
         try:
@@ -269,6 +280,22 @@ async def read_decision(db: Connection, table: str, partition_key: str, token: s
     """Read the decision of a change; None if there is none. Raises what `decision_of` raises."""
     row = await read_row(db, table, partition_key, decision_key(token), name=DECISION_KIND)
     return None if row is None else decision_of(row)
+
+
+async def read_decisions(db: Connection, table: str, partition_key: str) -> list[Decision]:
+    """Read the decisions on all changes of a partition of which something is left. Raises what `decision_of` raises."""
+    query = RowQuery(Bounds.only(partition_key), DECISION_ROWS)
+    found: list[Decision] = []
+    continuation: str | None = None
+    while True:
+        store, counts = db.sending("query", DECISION_KIND)
+        what = f"query of the decision rows of partition {partition_key!r}"
+        page = await db.call(what, table, store.query(table, query, MAX_PAGE, continuation))
+        counts.rows += len(page.rows)
+        found += map(decision_of, page.rows)
+        continuation = page.continuation
+        if continuation is None:
+            return [each for each in found if each.committed]
 
 
 async def settle_decision(db: Connection, table: str, partition_key: str, token: str) -> Decision:

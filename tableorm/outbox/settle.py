@@ -12,6 +12,7 @@ from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from .bell import ring
 from .decision import Decision, delete_decisions, note_failure, settle_decision
 from .doorbell import Begun, Doorbell, doorbell_of
+from .reservations import abandon
 from .worker import LEFT_TO_OTHERS, Handler, Outcome
 
 __all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
@@ -77,6 +78,7 @@ def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carr
             raise NotSupported(f"this worker knows no table {change.table} with entities of kind {', '.join(kinds)}")
         decision = await settle_decision(db, change.table, change.partition_key, change.token)
         if not decision.committed:
+            await abandon(db, change)
             return Outcome.VOID
         written = await carry_out(change.table, decision)
         await deletions.call((change.table, change.partition_key), written or decision)

@@ -44,12 +44,12 @@ class SharedMessage:
 
     def has_room(self, change: Begun) -> bool:
         """Return whether a change fits into the message."""
-        return len(self._changes) < _MOST_CHANGES and self._characters + len(change.partition_key) <= _MOST_CHARACTERS
+        return len(self._changes) < _MOST_CHANGES and self._characters + change.characters <= _MOST_CHARACTERS
 
     def add(self, change: Begun) -> None:
         """Add a change."""
         self._changes.append(change)
-        self._characters += len(change.partition_key)
+        self._characters += change.characters
 
     async def put(self) -> None:
         """Ring. Raises what `ring` raises."""
