@@ -188,8 +188,8 @@ def check_archivable(archive: Archive[E], entity: E, key: Key[E]) -> None:
     """
     if type(entity) is not archive.model:
         raise ModelError(
-            f"{key} cannot be archived to {archive.name!r}, which is for {archive.model.__name__}; declare an archive for "
-            f"{type(entity).__name__}"
+            f"{key} cannot be archived to {archive.name!r}, which is for {archive.model.__name__}; declare an archive "
+            f"for {type(entity).__name__}"
         )
     if isinstance(archive, BlobArchive):
         try:
