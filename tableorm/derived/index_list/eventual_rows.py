@@ -17,7 +17,7 @@ from ...errors import Conflict, DecodeError, EntityExists, shown
 from ...models.manifest import PlacedListEntry
 from ...models.marker_rows import is_marker
 from ...models.reserved import ENTITY_TYPE
-from ...models.write_tokens import tokens_of
+from ...models.write_tokens import newest_token
 from ...protocol.codes import LOST_RACE, Code, Fault
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
@@ -76,7 +76,7 @@ async def correct_list(
         row_key, stored = await _find_row(db, place, member)
         primary = await read_row(db, *source, name=place.kind)
         listed = primary is not None and not is_marker(primary) and is_due(primary)
-        version = ",".join(tokens_of(primary)[:1]) if listed else None
+        version = newest_token(primary) if listed else None
         operations = _operations(place, row_key, stored, member, version, divide_at)
         if len(operations) > 1:
             await _write(db, place, operations)
