@@ -67,7 +67,7 @@ class DecisionCheck(Check):
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that a decision row must be looked at, if it is so old that it should be gone."""
         old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_WRITE
-        return ((f"\n{row['RowKey']}", WRONG),) if old else ()
+        return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Work on a decision row that should be gone, if rows are repaired; remove a void one after a day."""

@@ -46,7 +46,7 @@ class MoveCheck(Check):
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that a row must be looked at, if it is so old that it should be gone."""
         old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_MOVE
-        return ((f"\n{row['RowKey']}", WRONG),) if old else ()
+        return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Complete the move of a row, or end it, if rows are repaired."""

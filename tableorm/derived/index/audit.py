@@ -112,7 +112,7 @@ class EventualIndexCheck(Check):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that the entry must be looked at."""
-        return ((f"\n\n{row['RowKey']}", WRONG),)
+        return ((f"\n\n{row['RowKey']}", -WRONG),)
 
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Compare an entity with its entry, and with one that its manifest names wrongly; repair what is repaired."""

@@ -58,7 +58,7 @@ class EventualListCheck(Check):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that the row must be looked at."""
-        return ((f"\n\n{row['RowKey']}", WRONG),)
+        return ((f"\n\n{row['RowKey']}", -WRONG),)
 
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Look for an entity in its list, and in one that its manifest names wrongly; repair what is repaired."""
