@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
 
-from ..errors import DecodeError, NotSupported, TableOrmError
+from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
@@ -18,7 +18,7 @@ from ..protocol.edm import datetime_from_text
 from ..stores import CLOCK, Bounds, Operation, Row, Verb
 from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
-from .context import AuditContext, Problem
+from .context import AuditContext, Problem, is_place
 from .report import Damage
 from .scan import pages
 
@@ -36,6 +36,8 @@ def has_decisions(kinds: KindSet) -> bool:
 
 async def is_under_way(context: AuditContext, partition_key: str, row_key: str) -> bool:
     """Return whether a committed decision row says that rows of an entity are still to be made right."""
+    if not is_place(context.kinds.table, partition_key, row_key):
+        return False
     region = KeyRegion(Bounds.only(partition_key), _DECISION_ROWS)
     async with aclosing(pages(context.db, context.kinds.table, None, [region], context.counts, "audit")) as found:
         async for rows in found:
@@ -102,7 +104,7 @@ class DecisionCheck(Check):
         try:
             await carry_out(context.db, context.kinds.table, self._schemas, decision)
             await delete_decision(context.db, context.kinds.table, decision)
-        except TableOrmError as error:
+        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
             return f"{type(error).__name__}: {error}"
         return None
 

@@ -8,7 +8,7 @@ got another ETag, so that no late request can commit the move.
 import datetime as dt
 from collections.abc import Iterable
 
-from ..errors import DecodeError, TableOrmError
+from ..errors import DecodeError
 from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, Place, mark_of
 from ..models.placement import declared_models
 from ..models.schema import Schema
@@ -80,6 +80,6 @@ class MoveCheck(Check):
             models = [each for each in declared_models(self.schema) if each.table == mark.other.table]
             schema = next((each for each in models if each.kind == kind), self.schema)
             await RELOCATION.finish(db, mark.move, place, mark.other, schema)
-        except TableOrmError as error:
+        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
             return f"{type(error).__name__}: {error}"
         return None
