@@ -12,7 +12,7 @@ import attrs
 from ..connection.connection import TURN, Connection
 from ..connection.rows import read_row
 from ..connection.translate import translate
-from ..errors import DecodeError, TableNotFound
+from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, manifest_of
@@ -26,7 +26,10 @@ from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
 from .scan import pages
 
-__all__ = ["AuditContext", "EntitySnapshot", "Problem", "is_place", "kind_of"]
+__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "is_place", "kind_of"]
+
+OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
+"""What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
