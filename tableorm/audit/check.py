@@ -8,6 +8,7 @@ not agree (`compare`, `verify_row`, `verify_totals`).
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from enum import IntEnum
+from typing import Any
 
 from ..models.schema import Schema
 from ..stores import Row
@@ -58,12 +59,28 @@ class AuditedSchema(Maintainer):
 
     buildable = True
 
+    def describe(self) -> Mapping[str, Any]:
+        """
+        Return what was declared, as JSON has it. Declarations that keep equal rows have equal descriptions, but for
+        `where=`, a function, of which only the presence is told.
+        """
+        raise NotImplementedError
+
     def checks(self, context: AuditContext) -> "Sequence[Check]":
         """
         Return its checks: of its own model, and of related ones.
 
         Args:
             context: The rows of the table; each check is of one of its models.
+        """
+        raise NotImplementedError
+
+    async def audit_blobs(self, context: AuditContext) -> None:
+        """
+        Check the blobs that it has, if it is `in_blobs`, once all entities were checked; repair them.
+
+        Args:
+            context: The rows of the table of the entities.
         """
         raise NotImplementedError
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
-from ..connection.rows import read_row
+from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
@@ -21,7 +21,6 @@ from ..models.marker_rows import is_marker, row_of_tentative
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
-from ..outbox.move_command import read_live
 from ..protocol.codes import Code
 from ..queries.projection import Projection
 from ..queries.query import Query, Select
@@ -116,7 +115,8 @@ class Reader(Stores):
 
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
-            DecodeError: A row does not fit its model.
+            DecodeError: A row does not fit its model, or the list is damaged.
+            NotSupported: The lists are in blobs, and the database has none.
         """
 
         def load(row: Row) -> E | None:

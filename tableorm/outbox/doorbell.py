@@ -6,14 +6,17 @@ that finds no decision row makes the change void before it drops the message, an
 leaves the message to others. Messages of other types are for other work, and have another word as their `type`.
 """
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from ..errors import NotSupported
+from ..models.manifest import PlacedEntry
 from ..protocol.limits import check_message
 
-__all__ = ["TOKEN", "Begun", "Doorbell", "doorbell_of"]
+__all__ = ["TOKEN", "Begun", "Claim", "Doorbell", "decode_message", "doorbell_of"]
+
+T = TypeVar("T")
 
 _FORMAT = 1
 
@@ -21,7 +24,20 @@ TOKEN = r"\A[A-Za-z0-9_-]{12,64}\Z"  # noqa: S105 - no secret
 """The pattern of the tokens of changes."""
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """
+    A unique value that a change claims for an entity.
+
+    Args:
+        row_key: RowKey of the entity.
+        place: Where the row is that reserves the value.
+    """
+
+    row_key: str
+    place: PlacedEntry
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """
     A change that was begun.
 
@@ -29,11 +45,19 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         table: Name of the table of the entities, as the program knows it.
         partition_key: PartitionKey of the entities.
         token: The token of the change.
+        claims: The unique values that it claims, which nobody gives back but a worker if its writer dies.
     """
 
     table: str
     partition_key: str
     token: Annotated[str, msgspec.Meta(pattern=TOKEN)]
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def characters(self) -> int:
+        """About how long it is in a message."""
+        claimed = ((each.row_key, each.place.partition_key, each.place.row_key) for each in self.claims)
+        return len(self.partition_key) + sum(len(key) for keys in claimed for key in keys)
 
 
 class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="doorbell"):
@@ -68,13 +92,30 @@ def doorbell_of(body: bytes) -> Doorbell:
         NotSupported: A newer program has put the message: leave it to one.
         ValueError: The message is not a doorbell.
     """
+    return decode_message(body, Doorbell, _FORMAT, "a doorbell")
+
+
+def decode_message(body: bytes, form: type[T], newest: int, what: str) -> T:
+    """
+    Return what a message says.
+
+    Args:
+        body: The body of the message.
+        form: The class of such messages.
+        newest: The newest format that this program knows.
+        what: What such a message is called.
+
+    Raises:
+        NotSupported: A newer program has put the message: leave it to one.
+        ValueError: The message is not such a one.
+    """
     try:
         found = msgspec.json.decode(body, type=_AnyFormat).format
-        if found > _FORMAT:
+        if found > newest:
             raise NotSupported(
-                f"the message has the format {found}, and this program knows {_FORMAT}; leave it to a newer program, "
+                f"the message has the format {found}, and this program knows {newest}; leave it to a newer program, "
                 "or update this one"
             )
-        return msgspec.json.decode(body, type=Doorbell)
+        return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"the message is not a doorbell: {error}") from None
+        raise ValueError(f"the message is not {what}: {error}") from None

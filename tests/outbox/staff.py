@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from tableorm import Database, Entity, Index, Mapped, field
 from tableorm.connection.connection import connection_of
+from tableorm.models.entity import schema_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.settle import handle_doorbells
 from tableorm.protocol.codes import Fault
@@ -33,11 +34,11 @@ class Person(Entity, table="Crew", partition_key="{team}", row_key="person_{id:0
     )
 
 
-async def recover(db: Database) -> None:
-    """Do what a worker does for all messages that it can see."""
-    connection = connection_of(db)
-    queues, schemas = outbox_queues(connection), {"Person": Person.__schema__}
-    tables = {"Person": (Person.__schema__.table_name(),)}
+async def recover(db: Database, model: type[Entity] = Person) -> None:
+    """Do what a worker does for all messages of a model that it can see."""
+    connection, schema = connection_of(db), schema_of(model)
+    queues, schemas = outbox_queues(connection), {str(schema.kind): schema}
+    tables = {str(schema.kind): (schema.table_name(),)}
     handler = handle_doorbells(connection, tables, lambda table, each: carry_out(connection, table, schemas, each))
     while True:
         try:
@@ -68,8 +69,8 @@ async def people_of(store: TableStore) -> list[Row]:
     return [row for row in await everything(store, "Crew") if row.get("EntityType") == "Person"]
 
 
-async def committed_decisions(store: TableStore) -> list[str]:
-    return [row["RowKey"] for row in await everything(store, "Crew") if row.get("State") == "committed"]
+async def committed_decisions(store: TableStore, table: str = "Crew") -> list[str]:
+    return [row["RowKey"] for row in await everything(store, table) if row.get("State") == "committed"]
 
 
 def _wanted(person: Row) -> Mapping[tuple[str, str, str], Row]:
