@@ -163,7 +163,9 @@ async def find_last_holder(
     return await find_holder(db, value, dict.fromkeys(heirs))
 
 
-async def release(db: Connection, table: str, partition_key: str, entry: ReservedEntry, label: str) -> None:
+async def release(
+    db: Connection, table: str, partition_key: str, entry: ReservedEntry, label: str, row_key: str | None = None
+) -> None:
     """
     Delete the reservation of a claim that was given up, or never committed. Raises TableOrmError.
 
@@ -173,10 +175,13 @@ async def release(db: Connection, table: str, partition_key: str, entry: Reserve
         partition_key: Its PartitionKey.
         entry: The claim.
         label: The index, for messages and counters.
+        row_key: Its RowKey, if a row says that it has claimed the value; None if the claim is of this program.
     """
     async for _ in _attempts(db, entry):
         stored = await _read(db, entry, label)
         if stored is None or not _is_of(stored, table, partition_key, entry.token):
+            return
+        if row_key is not None and await _is_of_another(db, stored, entry, row_key):
             return
         if await _write(db, entry, _delete(stored), label):
             return
@@ -206,7 +211,7 @@ async def settle_reservations(
             head, colon, version = kind.partition(":")
             await _hand_over(db, source, f"{head}#{name}{colon}{version}", each, claim)
         elif each != claim:
-            await release(db, source.table, source.partition_key, each, name)
+            await release(db, source.table, source.partition_key, each, name, source.row_key)
 
 
 async def _hand_over(db: Connection, source: Place, kind: str, old: ReservedEntry, claim: ReservedEntry) -> None:
@@ -214,6 +219,8 @@ async def _hand_over(db: Connection, source: Place, kind: str, old: ReservedEntr
     async for _ in _attempts(db, claim):
         stored = await _read(db, claim, kind)
         if stored is None or not _is_of(stored, source.table, source.partition_key, old.token):
+            return
+        if await _is_of_another(db, stored, claim, source.row_key):
             return
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
         stored[ENTITY_TYPE] = kind
@@ -284,6 +291,21 @@ def _is_of(stored: Row, table: str, partition_key: str, token: str) -> bool:
         return False
     owner = found[0]
     return (owner.table.lower(), owner.partition_key, found[1]) == (table.lower(), partition_key, token)
+
+
+async def _is_of_another(db: Connection, stored: Row, value: ReservedEntry, row_key: str) -> bool:
+    """
+    Return whether the row at the place of a value belongs to another entity of the partition, as the manifest of that
+    one says. A claim may be made up by who can write an entity: then it names a row of another one.
+    """
+    found = owner_and_token(stored)
+    assert found is not None
+    owner = found[0]
+    if owner.row_key == row_key:
+        return False
+    manifest = manifest_of(await read_row(db, owner.table, owner.partition_key, owner.row_key))
+    places = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
+    return any(PlacedEntry(each.partition_key, each.row_key, each.table) == value.place for each in places)
 
 
 def _replacement(stored: Row, owner: Place, token: str) -> Operation:
