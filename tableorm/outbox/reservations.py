@@ -249,7 +249,7 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) 
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
         found = None if stored is None else owner_and_token(stored)
-        if stored is None or found != (owner, token):
+        if stored is None or found != (owner, token) or await _has_entry(db, owner, value):
             return
         if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
             return
@@ -293,19 +293,21 @@ def _is_of(stored: Row, table: str, partition_key: str, token: str) -> bool:
     return (owner.table.lower(), owner.partition_key, found[1]) == (table.lower(), partition_key, token)
 
 
-async def _is_of_another(db: Connection, stored: Row, value: ReservedEntry, row_key: str) -> bool:
+async def _is_of_another(db: Connection, stored: Row, claim: ReservedEntry, row_key: str) -> bool:
     """
-    Return whether the row at the place of a value belongs to another entity of the partition, as the manifest of that
-    one says. A claim may be made up by who can write an entity: then it names a row of another one.
+    Return whether the row at the place of a value belongs to another entity of the partition, which says so. A claim
+    may be made up by who can write an entity: then it names a row of another one.
     """
     found = owner_and_token(stored)
     assert found is not None
-    owner = found[0]
-    if owner.row_key == row_key:
-        return False
+    return found[0].row_key != row_key and await _has_entry(db, found[0], claim.place)
+
+
+async def _has_entry(db: Connection, owner: Place, place: PlacedEntry) -> bool:
+    """Return whether an entity says that the row at a place is its own: it reserves a value, or is an index entry."""
     manifest = manifest_of(await read_row(db, owner.table, owner.partition_key, owner.row_key))
-    places = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
-    return any(PlacedEntry(each.partition_key, each.row_key, each.table) == value.place for each in places)
+    entries = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
+    return any(PlacedEntry(each.partition_key, each.row_key, each.table) == place for each in entries)
 
 
 def _replacement(stored: Row, owner: Place, token: str) -> Operation:
