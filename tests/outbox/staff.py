@@ -1,20 +1,50 @@
 """
-A model with eventual indexes in its own table and in another one, and what must be true of its rows in the end.
+People with rows in other partitions and tables, and what must be true of all rows in the end.
+
+They have eventual indexes and an eventual list, can be archived, and get a badge by a workflow.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
-from tableorm import Database, Entity, Index, Mapped, field
+from tableorm import Database, Entity, EntityExists, Index, IndexList, Mapped, Workflow, field, workflow
 from tableorm.connection.connection import connection_of
+from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of
+from tableorm.models.marker_rows import is_marker
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.outbox.settle import handle_doorbells
-from tableorm.protocol.codes import Fault
 from tableorm.stores import Row, TableStore
 from tableorm.testing.contract.base import everything
-from tableorm.writes.deferred import carry_out
 
-__all__ = ["Person", "committed_decisions", "entries_of", "extra_entries", "people_of", "recover", "wrong_entries"]
+__all__ = [
+    "CITIES",
+    "GUEST",
+    "MODELS",
+    "NAMES",
+    "Badge",
+    "Content",
+    "Former",
+    "Person",
+    "Welcome",
+    "committed_decisions",
+    "content_of",
+    "extra_entries",
+    "find_misread",
+    "find_problems",
+    "is_in_a_move",
+    "members_of",
+    "recover",
+    "wrong_entries",
+]
+
+GUEST = "Guest"
+"""The name of people who are welcomed."""
+
+CITIES, NAMES = ("Bonn", "Oslo", "Rome"), ("Ann", "Anna", "Bo", GUEST)
+"""Where people are, and what they are called, unless they have no city or an empty name."""
 
 
 class Person(Entity, table="Crew", partition_key="{team}", row_key="person_{id:03d}"):
@@ -31,31 +61,151 @@ class Person(Entity, table="Crew", partition_key="{team}", row_key="person_{id:0
         consistency="eventual",
         where=lambda person: person.name != "",
     )
+    in_city = IndexList(
+        partition_key="list_{city}", row_key="people", table="Cities", consistency="eventual", divide_at=2048
+    )
+
+
+class Former(Entity, table="Formers", partition_key="{year}", row_key="person_{id:03d}_of_{team}", tracked=True):
+    year: Mapped[int]
+    team: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="")
+    city: Mapped[str | None] = field(default=None)
+
+    by_city = Index(
+        partition_key="city_{city}", row_key="former_{year}_{team}_{id:03d}", table="Cities", consistency="eventual"
+    )
+
+
+class Badge(Entity, table="Crew", partition_key="{team}", row_key="badge_{id:03d}_{token}"):
+    team: Mapped[str]
+    id: Mapped[int]
+    token: Mapped[str]
+    signed: Mapped[bool] = field(default=False)
+
+
+@workflow("welcome")
+class Welcome(Workflow[Person]):
+    async def make_badge(self, db: Database) -> list[Any]:
+        with suppress(EntityExists):
+            await db.insert(Badge(team=self.key.partition_key, id=self.arguments, token=self.token))
+        return [self.arguments, self.token]
+
+    async def sign_badge(self, db: Database) -> None:
+        number, token = self.arguments
+        badge = await db.get(Badge, team=self.key.partition_key, id=number, token=token)
+        badge.signed = True
+        await db.save(badge)
+
+
+MODELS = (Person, Former, Badge)
 
 
 async def recover(db: Database) -> None:
-    """Do what a worker does for all messages that it can see."""
-    connection = connection_of(db)
-    queues, schemas = outbox_queues(connection), {"Person": Person.__schema__}
-    tables = {"Person": (Person.__schema__.table_name(),)}
-    handler = handle_doorbells(connection, tables, lambda table, each: carry_out(connection, table, schemas, each))
-    while True:
-        try:
-            messages = await queues.take(OUTBOX, 32, 1)
-        except Fault:
-            return  # nobody has rung
-        if not messages:
-            return
-        for message in messages:
-            await handler.work(message.body)
-            await queues.delete(OUTBOX, message)
+    """Let a worker do what it can see to be done."""
+    queues = outbox_queues(connection_of(db))
+    async with db.worker(Person, Former, Welcome, tries=99):
+        # What it works on is not seen any more, and is finished before the block ends.
+        while await queues.peek(OUTBOX):  # noqa: ASYNC110 - what a worker takes
+            await asyncio.sleep(0)
 
 
-Entries = dict[tuple[str, str, str], Row]
+# What is stored
+
+Content = list[list[str]]
+"""The people of all tables in order: kind, keys, name and city."""
 
 
-async def entries_of(store: TableStore) -> Entries:
-    """Return all entries by table and keys."""
+async def content_of(store: TableStore) -> Content:
+    return sorted(
+        [row["EntityType"], row["PartitionKey"], row["RowKey"], row["name"], row.get("city", "")]
+        for row in await _all_rows(store)
+        if row.get("EntityType") in ("Person", "Former")
+    )
+
+
+async def is_in_a_move(store: TableStore) -> bool:
+    """Return whether rows of a move are there, so that an entity may be in a row of another kind."""
+    return any(is_marker(row) and "_mv" in row for row in await _all_rows(store))
+
+
+async def _all_rows(store: TableStore) -> list[Row]:
+    return [row for table in ("Crew", "Cities", "Formers") for row in await everything(store, table)]
+
+
+# What must be true in the end
+
+
+async def find_problems(db: Database) -> list[str]:
+    """Return what is wrong after workers have done all that was left. What is only too much begins with "extra"."""
+    store = db.store
+    rows = await _all_rows(store)
+    left = [row for row in rows if (is_marker(row) and row.get("State") != "void") or "confirmed" in row.get("_mv", "")]
+    problems = [f"this is left: {row}" for row in left]
+    problems += await wrong_entries(store)
+    problems += [f"extra entry at {place}" for place in sorted(await extra_entries(store))]
+
+    people = [row for row in rows if row.get("EntityType") == "Person"]
+    listed = members_of(row for row in rows if row.get("EntityType") == "Person#in_city")
+    wanted = {(f"list_{row['city']}", row["PartitionKey"], row["RowKey"]) for row in people if "city" in row}
+    problems += [f"{place} is not listed" for place in sorted(wanted - listed.keys())]
+    problems += [f"{place} is listed {number} times" for place, number in listed.items() if number > 1]
+    problems += [f"extra in a list: {place}" for place in sorted(listed.keys() - wanted)]
+
+    badges = [row for row in rows if row.get("EntityType") == "Badge"]
+    have = Counter((row["PartitionKey"], row["RowKey"].split("_")[1]) for row in badges)
+    guests = Counter((row["PartitionKey"], row["RowKey"].split("_")[1]) for row in people if row["name"] == GUEST)
+    if have != guests or not all(row["signed"] for row in badges):
+        problems.append(f"guests are {guests}, and badges {badges}")
+    if await outbox_queues(connection_of(db)).length(OUTBOX):
+        problems.append("messages are left")
+    return problems
+
+
+async def find_misread(db: Database) -> list[str]:
+    """Return which reads by an index or a list return other people than are stored."""
+    people = [person async for person in db.select(Person).allow_scan()]
+    problems: list[str] = []
+
+    def compare(what: str, found: Iterable[Person], wanted: Iterable[Person]) -> None:
+        keys = [sorted((person.team, person.id, person.name) for person in each) for each in (found, wanted)]
+        if keys[0] != keys[1]:
+            problems.append(f"{what} returns {keys[0]} instead of {keys[1]}")
+
+    for city in CITIES:
+        there = [person for person in people if person.city == city]
+        compare(f"by_city {city}", await db.select(Person.by_city).where(Person.city == city).all(), there)
+        compare(f"in_city {city}", await db.lookup(Person.in_city, city=city), there)
+    for name in NAMES:
+        found = await db.select(Person.by_name).where(Person.name == name).all()
+        compare(f"by_name {name}", found, [person for person in people if person.name == name])
+    return problems
+
+
+def members_of(rows: Iterable[Row]) -> Counter[tuple[str, str, str]]:
+    """Return how often each entity is in the rows of lists: by PartitionKey of the list, and keys of the entity."""
+    found = Counter[tuple[str, str, str]]()
+    for row in rows:
+        assert not (is_divided(row) and keys_of(row))
+        bits = row["RowKey"].rpartition("~")[2]
+        for text in keys_of(row):
+            member, _, _ = text.rpartition("\t")
+            _, partition_key, row_key = member.split("\t")
+            assert bits_of(member, len(bits)) == bits
+            found[row["PartitionKey"], partition_key, row_key] += 1
+    return found
+
+
+async def committed_decisions(store: TableStore) -> list[str]:
+    return [row["RowKey"] for row in await _all_rows(store) if row.get("State") == "committed"]
+
+
+Place = tuple[str, str, str]
+"""Table and keys."""
+
+
+async def _entries_of(store: TableStore) -> dict[Place, Row]:
     return {
         (table, row["PartitionKey"], row["RowKey"]): row
         for table in ("Crew", "Cities")
@@ -64,40 +214,47 @@ async def entries_of(store: TableStore) -> Entries:
     }
 
 
-async def people_of(store: TableStore) -> list[Row]:
-    return [row for row in await everything(store, "Crew") if row.get("EntityType") == "Person"]
+async def _wanted_entries(store: TableStore) -> dict[Place, Row]:
+    found: dict[Place, Row] = {}
+    for person in await everything(store, "Crew"):
+        if person.get("EntityType") == "Person":
+            found |= _entries_of_person(person)
+    for former in await everything(store, "Formers"):
+        if former.get("EntityType") == "Former" and "city" in former:
+            number, _, team = former["RowKey"].removeprefix("person_").partition("_of_")
+            place = "Cities", f"city_{former['city']}", f"former_{former['PartitionKey']}_{team}_{number}"
+            content = {"name": former["name"], "city": former["city"]}
+            found[place] = {"EntityType": "Former#by_city", **content, "_of": _owner_of("Formers", former)}
+    return found
 
 
-async def committed_decisions(store: TableStore) -> list[str]:
-    return [row["RowKey"] for row in await everything(store, "Crew") if row.get("State") == "committed"]
-
-
-def _wanted(person: Row) -> Mapping[tuple[str, str, str], Row]:
-    keys = f"{person['PartitionKey']}_{person['RowKey'].removeprefix('person_')}"
-    found: Entries = {}
+def _entries_of_person(person: Row) -> Mapping[Place, Row]:
+    keys, owner = f"{person['PartitionKey']}_{person['RowKey'].removeprefix('person_')}", _owner_of("Crew", person)
+    found: dict[Place, Row] = {}
     if "city" in person:
-        content = {"name": person["name"], "city": person["city"]}
+        content = {"name": person["name"], "city": person["city"], "_of": owner}
         found["Cities", f"city_{person['city']}", f"at_{keys}"] = {"EntityType": "Person#by_city", **content}
     if person["name"]:
-        found["Crew", f"name_{person['name']}", f"of_{keys}"] = {"EntityType": "Person#by_name"}
-    owner = json.dumps(["Crew", person["PartitionKey"], person["RowKey"]], separators=(",", ":"))
-    return {place: {**row, "_of": owner} for place, row in found.items()}
+        found["Crew", f"name_{person['name']}", f"of_{keys}"] = {"EntityType": "Person#by_name", "_of": owner}
+    return found
+
+
+def _owner_of(table: str, row: Row) -> str:
+    return json.dumps([table, row["PartitionKey"], row["RowKey"]], separators=(",", ":"))
 
 
 async def wrong_entries(store: TableStore) -> list[str]:
-    """Return which entries are missing, or have other contents than their entity says."""
-    stored, problems = await entries_of(store), list[str]()
-    for person in await people_of(store):
-        for place, wanted in _wanted(person).items():
-            row = stored.get(place)
-            if row is None:
-                problems.append(f"no entry at {place}")
-            elif {n: v for n, v in row.items() if n in ("EntityType", "name", "city", "_of")} != wanted:
-                problems.append(f"at {place} is {row} instead of {wanted}")
+    """Return which index entries are missing, or have other contents than their entity says."""
+    stored, problems = await _entries_of(store), list[str]()
+    for place, wanted in (await _wanted_entries(store)).items():
+        row = stored.get(place)
+        if row is None:
+            problems.append(f"no entry at {place}")
+        elif {n: v for n, v in row.items() if n in ("EntityType", "name", "city", "_of")} != wanted:
+            problems.append(f"at {place} is {row} instead of {wanted}")
     return problems
 
 
-async def extra_entries(store: TableStore) -> set[tuple[str, str, str]]:
-    """Return where entries are that belong to no entity."""
-    stored = await entries_of(store)
-    return stored.keys() - {place for person in await people_of(store) for place in _wanted(person)}
+async def extra_entries(store: TableStore) -> set[Place]:
+    """Return where index entries are that belong to no entity."""
+    return (await _entries_of(store)).keys() - (await _wanted_entries(store)).keys()

@@ -40,7 +40,7 @@ from tableorm.testing import MemoryStore, assert_requests
 from tableorm.testing.contract.base import everything
 from tableorm.writes.deferred import carry_out
 from tests.faults import Fate, FaultyStore
-from tests.outbox.test_eventual_recovery import Jittery, Mortal, connected
+from tests.outbox.network import Jittery, Mortal, connected
 from tests.torture import every, seeds
 
 HOUR = dt.timedelta(hours=1)

@@ -1,6 +1,9 @@
 """
 Moves of an entity between two partitions: one attempt has one id and one ETag of the source.
 
+The source is marked first, as leaving to the target by this attempt: a command that the source does not confirm moves
+nothing, nor does a tentative row that it does not name end its move. A later write of the entity removes the mark.
+
 The target gets a tentative row, which is an entity if and only if the source is the forward of the same attempt. The
 one commit is the replacement of the source by that forward, under the ETag that the tentative row names. Then the
 target is confirmed, which is done only on a forward that was read after the tentative row; the forward is deleted, and
@@ -59,7 +62,7 @@ def attempt(move: str, source: Key, target: Key, etag: str, text: str, then: The
     here = yield Get(source)
     if is_forward(here, move):
         return Goto(promote, (move, source, target, then, broken))
-    if here is None or here.etag != etag:
+    if here is None or here.etag != etag or (broken != "mark" and here.get("leaving") != (move, target)):
         return Goto(give_up, (move, source, target, then))
     state = LIVE if broken == "tentative" else TENTATIVE
     outcome, _ = yield insert(target, values(state=state, move=move, etag=etag, text=text, source=source))
@@ -68,7 +71,11 @@ def attempt(move: str, source: Key, target: Key, etag: str, text: str, then: The
         if there is None or there.get("move") != move:
             if there is not None and there.get("state") == TENTATIVE:
                 return Goto(resolve, (target, (attempt, again.arguments)))
-            yield replace(source, here.content, here.etag)  # so that nobody carries the command out later
+            if then is None or then[0] == "acknowledge":  # the writer removes the mark, so that no worker comes later
+                content = values(state=LIVE, text=here.get("text"), tokens=here.get("tokens"))
+                outcome, _ = yield replace(source, content, here.etag)
+                if outcome != OK and is_forward((yield Get(source)), move):
+                    return "unknown"  # the message stays, and a worker ends the move
             return (yield from end(then, "target exists"))
     elif outcome == LOST:
         return again
@@ -130,7 +137,7 @@ def resolve(key: Key, following: tuple[Any, Any]) -> Program:
         here = yield Get(row.get("source"))
         if is_forward(here, row.get("move")):
             return Goto(promote, (row.get("move"), row.get("source"), key, ("goto", following)))
-        if here is not None and here.etag == row.get("etag"):
+        if here is not None and here.etag == row.get("etag") and here.get("leaving") == (row.get("move"), key):
             outcome, _ = yield replace(row.get("source"), here.content, here.etag)  # the same under a new ETag
             if outcome != OK:
                 return Goto(resolve, (key, following))
@@ -153,14 +160,30 @@ def work() -> Program:
     return "idle" if message is None else Goto(attempt, (*message, ("work", message)))
 
 
-def start(move: str, source: Key, target: Key, broken: str = "") -> Program:
-    """Move an entity, with a message by which a worker can do it."""
+def start(move: str, source: Key, target: Key, rings: bool, broken: str = "") -> Program:
+    """Mark an entity, and move it; with a message, by which a worker can do it too."""
+    again = Goto(start, (move, source, target, rings, broken))
     row = yield Get(source)
     if row is None or row.get("state") not in (LIVE, CONFIRMED):
         return "not found"
-    message = (move, source, target, row.etag, row.get("text"))
-    yield Put(message)
-    return Goto(attempt, (*message, ("acknowledge", message), broken))
+    if row.get("state") == CONFIRMED:  # never written while its forward is there
+        here = yield Get(row.get("source"))
+        if is_forward(here, row.get("move")):
+            yield delete(row.get("source"), here.etag)
+            return again
+    content = values(state=LIVE, text=row.get("text"), tokens=row.get("tokens"), leaving=(move, target))
+    outcome, etag = yield replace(source, content, row.etag)
+    if outcome == LOST:
+        row = yield Get(source)
+        if row is None or row.get("leaving") != (move, target):
+            return "unknown"
+        etag = row.etag
+    elif outcome != OK:
+        return "conflict"
+    message = (move, source, target, etag, row.get("text"))
+    if rings:
+        yield Put(message)
+    return Goto(attempt, (*message, ("acknowledge", message) if rings else None, broken))
 
 
 # Users
@@ -272,16 +295,22 @@ def at_end(world: World) -> str | None:
     return "a forward is left" if any(row.get("state") == FORWARD for row in world.rows.values()) else None
 
 
-STORED: dict[Key, Row] = {SOURCE: Row("e0", values(state=LIVE, text="o"))}
+STORED: dict[Key, Row] = {SOURCE: Row("e0", values(state=LIVE, text="o", leaving=("m1", TARGET)))}
+"""Somebody has marked the entity, and has died or goes on."""
 
 
-def moves(name: str, move: str, target: Key, broken: str = "") -> Client:
-    """Return a client that does a move alone, without message and worker."""
-    return Client(name, attempt, (move, SOURCE, target, "e0", "o", None, broken))
+def goes_on(name: str, broken: str = "") -> Client:
+    """Return a client that carries out the move of which the entity has the mark."""
+    return Client(name, attempt, ("m1", SOURCE, TARGET, "e0", "o", None, broken))
 
 
-MOVE, SAME = moves("A", "m1", TARGET), moves("B", "m1", TARGET)
-WITH_MESSAGE = Client("A", start, ("m1", SOURCE, TARGET))
+def moves(name: str, move: str, target: Key) -> Client:
+    """Return a client that moves the entity, without a message."""
+    return Client(name, start, (move, SOURCE, target, False))
+
+
+MOVE, SAME = goes_on("A"), goes_on("B")
+WITH_MESSAGE = Client("A", start, ("m1", SOURCE, TARGET, True))
 WORKER = Client("W", work, fails=False)
 USERS = {
     "an update of the source": Client("U", change, (SOURCE, "u")),
@@ -359,20 +388,20 @@ PROBLEMS = {
 @runs(
     run_of(
         "the copy is live at once",
-        Client("A", start, ("m1", SOURCE, TARGET, "tentative")),
+        Client("A", start, ("m1", SOURCE, TARGET, True, "tentative")),
         USERS["an update of the source"],
         WORKER,
     ),
     run_of(
         "a tentative row becomes live at once",
-        moves("A", "m1", TARGET, "confirm"),
-        moves("B", "m1", TARGET, "confirm"),
+        goes_on("A", "confirm"),
+        goes_on("B", "confirm"),
         USERS["a delete of the target"],
     ),
     run_of(
         "a forward that was seen earlier",
-        moves("A", "m1", TARGET, "order"),
-        moves("B", "m1", TARGET, "order"),
+        goes_on("A", "order"),
+        goes_on("B", "order"),
         USERS["a delete of the target"],
         large=True,
     ),

@@ -2,8 +2,7 @@
 Who meets the rows of a move that nobody has completed: other inserts, queries, scopes, workers of other programs.
 """
 
-import datetime as dt
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 from msgspec import structs
@@ -19,11 +18,9 @@ from tableorm import (
     Index,
     Mapped,
     NotSupported,
-    OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
     UniqueViolation,
-    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
@@ -31,13 +28,11 @@ from tableorm.models.marker_rows import Place
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.move_command import MoveCommand, move_of
 from tableorm.outbox.worker import Outcome
-from tableorm.stores import CLOCK, Operation, TableStore, Verb
+from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes.move_entity import handle_moves
-from tests.faults import QUICK, Fate, FaultyStore
-
-HOUR = dt.timedelta(hours=1)
-TENTATIVE, FORWARD = 2, 3  # writes of a move to tables, of which the first marks the source
+from tests import unfinished_moves
+from tests.faults import FaultyStore
+from tests.unfinished_moves import FORWARD, HOUR, TENTATIVE, database_on, handler_of
 
 
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
@@ -53,11 +48,7 @@ class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
     name: Mapped[str]
 
 
-@pytest.fixture(autouse=True)
-def _stopped_clock() -> Iterator[None]:
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 
 @pytest.fixture
@@ -67,36 +58,19 @@ def network() -> FaultyStore:
 
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
-    """Person t is in a, and the queue is there. The rows have the times of the stopped clock."""
-
-    def beneath(store: TableStore) -> FaultyStore:
-        network.store = store
-        return network
-
-    async with connect("local::memory:", retry=QUICK) as db:
-        connection_of(db).wrap_store(beneath)
-        await db.create_tables(Person)
-        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+    """Person t is in a."""
+    async with database_on(network, Person) as db:
         await db.insert(Person(dep="a", text="t"))
         yield db
 
 
 async def move_half(db: Database, network: FaultyStore, writes: int, source: str = "a", to: str = "b") -> None:
     """Move the person; only so many writes arrive."""
-    person = await db.get(Person, dep=source, id=1)
-    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 999)
-    with pytest.raises(OutcomeUnknown):
-        await db.move(person, dep=to)
-    network.plan()
+    await unfinished_moves.move_half(db, network, await db.get(Person, dep=source, id=1), writes, dep=to)
 
 
 async def work(db: Database) -> list[Outcome]:
-    """Carry out the messages, without a worker's pauses."""
-    CLOCK.advance(HOUR)
-    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
-    queues = outbox_queues(connection_of(db))
-    messages = await queues.take(OUTBOX, 32, 60)
-    return [await handler.work(message.body) for message in messages]
+    return await unfinished_moves.work(db, Person)
 
 
 async def kinds(db: Database) -> list[str]:
@@ -203,7 +177,7 @@ async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore
     CLOCK.advance(HOUR)
     (taken,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
     message = taken.body
-    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    handler = handler_of(db, Person)
     assert await handler.work(message) == Outcome.DONE
     assert await handler.work(message) == Outcome.DONE
     found = await db.get(Person, dep="c", id=1)
@@ -223,7 +197,7 @@ async def test_a_worker_that_does_not_know_the_model(db: Database, network: Faul
     await move_half(db, network, TENTATIVE)
     CLOCK.advance(HOUR)
     (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
-    handler = handle_moves(connection_of(db), {"Other": Other.__schema__})
+    handler = handler_of(db, Other)
     with pytest.raises(NotSupported, match="does not know both kinds"):
         await handler.work(message.body)
     with pytest.raises(NotSupported, match="has the format 2"):
@@ -245,7 +219,7 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
         target=Place("Meetings", "b", "person_001"),
         fields={"dep": {"dep": "b"}},
     )
-    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    handler = handler_of(db, Person)
     assert await handler.work(command.to_message()) == Outcome.VOID
     with pytest.raises(ValueError, match="the kinds are not those of these tables"):
         await handler.work(structs.replace(command, target=Place("Other", "b", "person_001")).to_message())
