@@ -138,11 +138,14 @@ async def _all_rows(store: TableStore) -> list[Row]:
 
 
 async def find_problems(db: Database) -> list[str]:
-    """Return what is wrong after workers have done all that was left. What is only too much begins with "extra"."""
+    """
+    Return what is wrong after workers have done all that was left. What is only too much begins with "extra": an index
+    entry, a member of a list, or a tentative row of a move that can never be committed.
+    """
     store = db.store
     rows = await _all_rows(store)
     left = [row for row in rows if (is_marker(row) and row.get("State") != "void") or "confirmed" in row.get("_mv", "")]
-    problems = [f"this is left: {row}" for row in left]
+    problems = [f"{'extra' if '#_tentative' in row['EntityType'] else 'left'} row: {row}" for row in left]
     problems += await wrong_entries(store)
     problems += [f"extra entry at {place}" for place in sorted(await extra_entries(store))]
 
