@@ -33,6 +33,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from coverage import CoverageData
+from coverage.exceptions import DataError
 
 from scripts.faults import Fault, draw_faults
 
@@ -170,8 +171,9 @@ class Recorded:
         measured = CoverageData(str(data))
         for each in CACHE.glob(f"{data.name}.*"):  # one of each process
             part = CoverageData(str(each))
-            part.read()
-            measured.update(part)
+            with suppress(DataError):  # the process was killed while it wrote
+                part.read()
+                measured.update(part)
             each.unlink()
         durations = defaultdict[str, float](float)
         for line in lines:

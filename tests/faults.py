@@ -5,15 +5,32 @@ What happens to each write is decided by the test. A request that is late, or de
 test says so, or before a later write.
 """
 
+import datetime as dt
 import enum
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from base64 import b64decode, b64encode
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import cast
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
+from tableorm.stores import (
+    BlobInfo,
+    BlobPage,
+    BlobStore,
+    BlobStream,
+    Bounds,
+    Capabilities,
+    Operation,
+    RetryPolicy,
+    Row,
+    RowPage,
+    RowQuery,
+    TableStore,
+    Verb,
+)
 from tableorm.testing import MemoryStore
 
-__all__ = ["QUICK", "Fate", "FaultyBackend", "FaultyStore"]
+__all__ = ["QUICK", "Fate", "FaultyBackend", "FaultyStore", "RowBlobs"]
 
 QUICK = RetryPolicy(deadline=30.0, attempts=8, base=0.0)
 """Repeats at once."""
@@ -127,6 +144,87 @@ class FaultyStore:
         return [await self.store.write(table, operations[0])]
 
 
+_FAULTS = {
+    Code.TABLE_NOT_FOUND: Code.CONTAINER_NOT_FOUND,
+    Code.TABLE_EXISTS: Code.CONTAINER_EXISTS,
+    Code.RESOURCE_NOT_FOUND: Code.BLOB_NOT_FOUND,
+    Code.ENTITY_EXISTS: Code.BLOB_EXISTS,
+    Code.CONDITION_NOT_SATISFIED: Code.CONDITION_NOT_MET,
+}
+
+
+@contextmanager
+def _of_blobs() -> Generator[None]:
+    try:
+        yield
+    except Fault as fault:
+        raise Fault(_FAULTS.get(Code(fault.code), fault.code), fault.message, doubt=fault.doubt) from fault
+
+
+class RowBlobs:
+    """
+    A `BlobStore`, as far as index lists need one, of which each blob is a row of a table: what befalls rows on their
+    way befalls blobs.
+
+    Args:
+        tables: The tables. A container is the table of its name without hyphens.
+    """
+
+    def __init__(self, tables: TableStore) -> None:
+        self._tables = tables
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._tables.capabilities
+
+    async def create_container(self, container: str) -> None:
+        with _of_blobs():
+            await self._tables.create_table(container.replace("-", ""))
+
+    async def put(
+        self, container: str, name: str, data: bytes, *, if_none_match: bool = False, if_match: str | None = None
+    ) -> BlobInfo:
+        row: Row = {"PartitionKey": "blobs", "RowKey": name.replace("/", "|")}
+        row |= {"Data": b64encode(data).decode(), "Data@odata.type": "Edm.Binary"}
+        operation = Operation(Verb.INSERT if if_none_match else Verb.REPLACE, row, if_match)
+        with _of_blobs():
+            etag = await self._tables.write(container.replace("-", ""), operation)
+        return BlobInfo(name=name, etag=str(etag), length=len(data), metadata={}, modified=dt.datetime.now(dt.UTC))
+
+    async def info(self, container: str, name: str) -> BlobInfo:
+        async with self.get(container, name) as stream:
+            return stream.info
+
+    @asynccontextmanager
+    async def get(self, container: str, name: str) -> AsyncGenerator[BlobStream]:
+        with _of_blobs():
+            row = await self._tables.get(container.replace("-", ""), "blobs", name.replace("/", "|"))
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield b64decode(row["Data"])
+
+        yield BlobStream(_info_of(row), chunks())
+
+    async def list_blobs(
+        self, container: str, prefix: str = "", continuation: str | None = None, limit: int = 1
+    ) -> BlobPage:
+        with _of_blobs():
+            query = RowQuery(Bounds.only("blobs"))
+            page = await self._tables.query(container.replace("-", ""), query, limit, continuation)
+        blobs = [_info_of(row) for row in page.rows]
+        return BlobPage([each for each in blobs if each.name.startswith(prefix)], page.continuation)
+
+
+def _info_of(row: Row) -> BlobInfo:
+    return BlobInfo(
+        name=row["RowKey"].replace("|", "/"),
+        etag=row["odata.etag"],
+        length=len(b64decode(row["Data"])),
+        metadata={},
+        modified=dt.datetime.now(dt.UTC),
+    )
+
+
 class FaultyBackend:
     """
     A backend behind such a network.
@@ -151,8 +249,8 @@ class FaultyBackend:
         return None
 
     @property
-    def blobs(self) -> None:
-        return None
+    def blobs(self) -> BlobStore:
+        return cast("BlobStore", RowBlobs(self.tables))
 
     async def open(self) -> None: ...
 

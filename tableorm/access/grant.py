@@ -12,7 +12,7 @@ from ..connection.connection import Connection
 from ..connection.translate import translate
 from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
-from ..models.schema import Schema, concrete
+from ..models.schema import DerivedSchema, Schema, concrete
 from ..protocol.codes import Fault
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_table_name
@@ -225,6 +225,9 @@ def _explain(
     if outside:
         names = ", ".join(outside)
         missing.append(f"what is kept for {names}, where its keys are not in the range; verbs that need it are refused")
+    in_blobs = [] if schema is None else [each.label for each in _declared(schema) if each.in_blobs]
+    if in_blobs:
+        missing.append(f"the blobs of the lists {', '.join(in_blobs)}; lookups are refused")
     if schema is not None and (deferred := _deferred(schema)):
         missing.append(
             f"the queue that tells workers of changes, which writes need because of {', '.join(deferred)}; they are "
@@ -253,14 +256,18 @@ def _derived_outside(schema: Schema, keys: KeyRange) -> list[str]:
         derived.label if derived.table == each.table else f"{derived.label} in table {derived.table}"
         for each in concrete(schema) or [schema]
         for derived in each.derived.values()
-        if derived.table != each.table or (keys != KeyRange() and (not whole or derived.partition != each.partition))
+        if not derived.in_blobs
+        and (derived.table != each.table or (keys != KeyRange() and (not whole or derived.partition != each.partition)))
     ]
 
 
 def _deferred(schema: Schema) -> list[str]:
     """Return what is declared of a model and kept right after the write."""
-    found = (derived for each in concrete(schema) or [schema] for derived in each.derived.values())
-    return [derived.label for derived in found if derived.deferred]
+    return [derived.label for derived in _declared(schema) if derived.deferred]
+
+
+def _declared(schema: Schema) -> list[DerivedSchema]:
+    return [derived for each in concrete(schema) or [schema] for derived in each.derived.values()]
 
 
 _NEEDS = (

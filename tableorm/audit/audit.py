@@ -18,6 +18,7 @@ from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
 from ..stores import Bounds, Row
+from .check import AuditedSchema
 from .context import AuditContext
 from .decisions import has_decisions
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
@@ -59,7 +60,7 @@ async def audit(
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     purpose = purpose_of("audit", schemas)
     tables = {schema.table_name() for schema in schemas}
-    tables |= {str(each.table) for schema in schemas for each in schema.derived.values()}
+    tables |= {str(each.table) for schema in schemas for each in schema.derived.values() if not each.in_blobs}
     kinds = {table: _kinds_in(table, schemas) for table in sorted(tables)}
     guests = {
         table: [s for s in schemas if s not in own.schemas and any(e.table == table for e in s.derived.values())]
@@ -82,6 +83,12 @@ async def audit(
         )
 
     await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
+    for schema in schemas:
+        for each in schema.derived.values():
+            if isinstance(each, AuditedSchema) and each.in_blobs:
+                context = AuditContext(db=db, kinds=kinds[schema.table_name()], repair=repair)
+                await each.audit_blobs(context)
+                counts.add(context.counts)
     return report()
 
 

@@ -64,6 +64,15 @@ class AuditedSchema(Maintainer):
         """
         raise NotImplementedError
 
+    async def audit_blobs(self, context: AuditContext) -> None:
+        """
+        Check the blobs that it has, if it is `in_blobs`, once all entities were checked; repair them.
+
+        Args:
+            context: The rows of the table of the entities.
+        """
+        raise NotImplementedError
+
 
 class Check:
     """

@@ -12,8 +12,8 @@ from contextlib import aclosing, suppress
 from ..errors import DecodeError, NotSupported, TableOrmError
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
-from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
-from ..outbox.decision import Decision, decision_of, delete_decision
+from ..models.marker_rows import DECISION_KIND
+from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from ..protocol.edm import datetime_from_text
 from ..stores import CLOCK, Bounds, Operation, Row, Verb
 from ..writes.deferred import carry_out, schemas_by_kind
@@ -22,11 +22,12 @@ from .context import AuditContext, Problem
 from .report import Damage
 from .scan import pages
 
-__all__ = ["DecisionCheck", "has_decisions", "is_under_way"]
+__all__ = ["LONGEST_WRITE", "DecisionCheck", "has_decisions", "is_under_way"]
 
-_DECISION_ROWS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + "`")
+LONGEST_WRITE = dt.timedelta(hours=1)
+"""How long a write may take, before what it has left counts as left behind."""
 
-_LONGEST_WRITE, _LONGEST_REQUEST = dt.timedelta(hours=1), dt.timedelta(days=1)
+_LONGEST_REQUEST = dt.timedelta(days=1)
 
 
 def has_decisions(kinds: KindSet) -> bool:
@@ -36,7 +37,7 @@ def has_decisions(kinds: KindSet) -> bool:
 
 async def is_under_way(context: AuditContext, partition_key: str, row_key: str) -> bool:
     """Return whether a committed decision row says that rows of an entity are still to be made right."""
-    region = KeyRegion(Bounds.only(partition_key), _DECISION_ROWS)
+    region = KeyRegion(Bounds.only(partition_key), DECISION_ROWS)
     async with aclosing(pages(context.db, context.kinds.table, None, [region], context.counts, "audit")) as found:
         async for rows in found:
             for row in rows:
@@ -66,7 +67,7 @@ class DecisionCheck(Check):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that a decision row must be looked at, if it is so old that it should be gone."""
-        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_WRITE
+        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > LONGEST_WRITE
         return ((f"\n{row['RowKey']}", WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:

@@ -287,7 +287,7 @@ class EntityCheck(EntryCheck):
         """Return why the entity cannot be read, and what is wrong with rows of unknown names."""
         problems = [*entity_problems(snapshot), *super().compare(snapshot, found)]
         for name, place in _undeclared_places(snapshot):
-            where = f"({place.partition_key!r}, {place.row_key!r}) of table {place.table}"
+            where = f"({place.partition_key!r}, {place.row_key!r}) of table {place.location}"
             text = f"the model declares no {shown(name)}, and the manifest of the entity names its row {where}"
             problems.append(Problem(Damage.UNDECLARED, name, place.row_key, text))
         return problems

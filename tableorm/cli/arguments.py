@@ -40,6 +40,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
         help=f"what to open, as for tableorm.connect: local:./hr.tables; may be left out where {_URL} is set",
     )
     parser.add_argument("--queues", metavar="URL", type=_parse_url, help="where the queues are, if they are elsewhere")
+    parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs are, if they are elsewhere")
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
 
 
@@ -81,8 +82,7 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
         credential = None if options or find_credential is None else find_credential(args.url)
         if credential is not None:
             options["credential"] = await opened.enter_async_context(credential)
-        if args.queues is not None:
-            options["queues"] = args.queues
+        options |= {name: url for name in ("queues", "blobs") if (url := getattr(args, name)) is not None}
         try:
             db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
         except TypeError as error:

@@ -34,7 +34,7 @@ class WorkerCommand:
         add_models(parser, Workflow)
         parser.add_argument("--drain", action="store_true", help="end when the queue is empty")
         for name, default, what in (
-            ("concurrency", 8, "how many messages to work on at the same time"),
+            ("concurrency", 32, "how many messages to work on at the same time"),
             ("visibility", 60, "for how many seconds others wait if this worker dies"),
             ("tries", 10, "after how many tries that failed a message is dropped"),
         ):

@@ -160,6 +160,11 @@ class Connection:
         _ = self.store
         return self._beside(self._blobs.blobs, "blobs")
 
+    @property
+    def has_own_blobs(self) -> bool:
+        """Whether the blobs are where the tables are, so that the same credential opens them."""
+        return self._blobs is self.backend
+
     def outbox(self, make: Callable[[QueueStore | None], QueueStore]) -> QueueStore:
         """
         Return the queues of the outbox, which raise faults.

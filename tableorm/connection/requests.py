@@ -24,6 +24,11 @@ _OTHER = {
     "take-messages": "GET {table}/messages",
     "renew-message": "PUT {table}/messages/ID",
     "delete-message": "DELETE {table}/messages/ID",
+    "create-container": "PUT {table}",
+    "blob-info": "HEAD {table}/BLOB",
+    "get-blob": "GET {table}/BLOB",
+    "put-blob": "PUT {table}/BLOB",
+    "list-blobs": "GET {table}?comp=list",
 }
 
 _NAMED = 5  # operations of a transaction on its line
@@ -63,8 +68,9 @@ class ObservedRequest:
     Args:
         operation: What it does: "get", "query", the value of a `tableorm.stores.Verb` such as "merge", "transaction",
             "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping"; for the queue of
-            the outbox "create-queue", "put-message", "take-messages", "renew-message", or "delete-message".
-        table: Name of the table or queue; "" if it is about none.
+            the outbox "create-queue", "put-message", "take-messages", "renew-message", or "delete-message"; for
+            index lists in blobs "create-container", "blob-info", "get-blob", "put-blob", or "list-blobs".
+        table: Name of the table, queue or container; "" if it is about none.
         model: The model, or index, that it is for. The model of a transaction is that of its first operation. It is ""
             where there is none.
         partition_key: PartitionKey of the row, or of a transaction; None for other requests.

@@ -1,15 +1,18 @@
 """
-Tasks that work together: all end when one fails.
+Tasks that work together: all end when one fails; and calls of several tasks that are made together.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
-__all__ = ["map_together", "stop_tasks", "work_together"]
+import attrs
+
+__all__ = ["Batcher", "map_together", "stop_tasks", "work_together"]
 
 A = TypeVar("A")
 B = TypeVar("B")
+K = TypeVar("K", bound=Hashable)
 
 _AT_ONCE = 16
 
@@ -47,3 +50,66 @@ async def map_together(function: Callable[[A], Awaitable[B]], items: Sequence[A]
         return await asyncio.gather(*tasks)
     finally:
         await stop_tasks(tasks)
+
+
+@attrs.define(eq=False)
+class _Call(Generic[A]):
+    """An item that waits, and what came of it."""
+
+    item: A
+    done: bool = False
+    error: Exception | None = None
+
+
+@attrs.frozen(eq=False)
+class _Line(Generic[A]):
+    """The calls for one key, in the order in which they get their turn."""
+
+    turn: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+    calls: list[_Call[A]] = attrs.field(factory=list[_Call[A]])
+
+
+class Batcher(Generic[K, A]):
+    """
+    Makes calls together that several tasks make for one key.
+
+    While some are made, further ones gather for the next batch; so none waits for company. The task whose turn it is
+    makes the calls of all that wait. If it is cancelled, the next one makes the others': a call may be made twice.
+
+    Args:
+        make: Makes calls of a key, and returns what went wrong with each, None if nothing. What it raises went wrong
+            with all.
+        most: How many calls it makes at a time.
+    """
+
+    def __init__(self, make: Callable[[K, Sequence[A]], Awaitable[Sequence[Exception | None]]], most: int) -> None:
+        self._make, self._most = make, most
+        self._lines: dict[K, _Line[A]] = {}
+
+    async def call(self, key: K, item: A) -> None:
+        """Make a call. Raises what went wrong with it."""
+        line = self._lines.get(key)
+        if line is None:
+            line = self._lines[key] = _Line()
+        mine = _Call(item)
+        line.calls.append(mine)
+        try:
+            async with line.turn:
+                if not mine.done:
+                    await asyncio.sleep(0)  # so that the tasks that are ready now join
+                    await self._make_calls(key, [call for call in line.calls if not call.done][: self._most])
+        finally:
+            line.calls.remove(mine)
+            if not line.calls:
+                del self._lines[key]
+        if mine.error is not None:
+            raise mine.error
+
+    async def _make_calls(self, key: K, calls: Sequence[_Call[A]]) -> None:
+        errors: Sequence[Exception | None]
+        try:
+            errors = await self._make(key, [call.item for call in calls])
+        except Exception as error:  # noqa: BLE001 - raised in each caller
+            errors = [error] * len(calls)
+        for call, failure in zip(calls, errors, strict=True):
+            call.done, call.error = True, failure

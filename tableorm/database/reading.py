@@ -116,7 +116,8 @@ class Reader(Stores):
 
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
-            DecodeError: A row does not fit its model.
+            DecodeError: A row does not fit its model, or the list is damaged.
+            NotSupported: The lists are in blobs, and the database has none.
         """
 
         def load(row: Row) -> E | None:

@@ -163,7 +163,8 @@ class Stores(Connected):
             for schema in own:
                 schema.check_relations()
                 # The entries of an eventual index may be in a table of their own.
-                names |= dict.fromkeys([schema.table_name(), *(each.table or "" for each in schema.derived.values())])
+                tables = [each.table or "" for each in schema.derived.values() if not each.in_blobs]
+                names |= dict.fromkeys([schema.table_name(), *tables])
             names |= dict.fromkeys([target] if isinstance(target, str) else ())
         for name in names:
             store, _ = connection.sending("create-table", "")

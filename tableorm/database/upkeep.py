@@ -177,7 +177,7 @@ class Upkeep(Reader):
     # What is left to do
 
     def worker(
-        self, *targets: type[Entity | Workflow[Any]], concurrency: int = 8, visibility: int = 60, tries: int = 10
+        self, *targets: type[Entity | Workflow[Any]], concurrency: int = 32, visibility: int = 60, tries: int = 10
     ) -> Worker:
         """
         Return a worker, which carries out what writes of these models have left to do in other partitions, if the

@@ -93,7 +93,7 @@ def make_decoder(
     source.add(0, "def decode(row):")
     source.names["state"] = EntityState
     packs = constant is not None and not partial
-    source.add(1, "entity = new(model)", "get = row.get", "own = entity.__dict__")
+    source.add(1, "entity = new(model)", "own = entity.__dict__")
     if packs:
         source.add(1, f"size = {_most_members(fields, constant or {}) + len(written)}")
     if partial:
@@ -125,7 +125,7 @@ def _most_members(fields: Sequence[FieldInfo], constant: Mapping[str, Any]) -> i
 def _remember(source: Source, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]) -> None:
     """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
     for number, name in enumerate(written):
-        source.add(1, f"written{number} = get({name!r})", f"if written{number} is None: size -= 1")
+        source.add(1, f"written{number} = row.get({name!r})", f"if written{number} is None: size -= 1")
     tests = ["len(row) == size"]
     for number, (name, value) in enumerate(constant.items()):
         source.names[f"constant{number}"] = value
@@ -142,7 +142,7 @@ def _remember(source: Source, fields: Sequence[FieldInfo], constant: Mapping[str
     for number, field in enumerate(fields):
         if field.type.inline and field.type.edm in _UNANNOTATED:
             annotation = field.property + ANNOTATION
-            slow = f"{source.put(field.name)} = slow{number}(raw{number}, get({annotation!r}))"
+            slow = f"{source.put(field.name)} = slow{number}(raw{number}, row.get({annotation!r}))"
             source.add(1, f"if {annotation!r} in row and raw{number} is not None: {slow}")
 
 
@@ -204,13 +204,13 @@ _DECODERS = {
     Edm.STRING: ("type({raw}) is str", "{raw}"),
     Edm.BOOLEAN: ("{raw} is True or {raw} is False", "{raw}"),
     Edm.INT32: ("type({raw}) is int", "{raw}"),
-    Edm.INT64: ("type({raw}) is str and get({annotation!r}) == 'Edm.Int64'", "int({raw})"),
+    Edm.INT64: ("type({raw}) is str and row.get({annotation!r}) == 'Edm.Int64'", "int({raw})"),
     Edm.DOUBLE: ("type({raw}) is float", "{raw}"),
     Edm.DATETIME: (
-        "get({annotation!r}) == 'Edm.DateTime'",
+        "row.get({annotation!r}) == 'Edm.DateTime'",
         "value if (value := moment({raw})).tzinfo is UTC else to_utc({raw})",
     ),
-    Edm.GUID: ("get({annotation!r}) == 'Edm.Guid'", "UUID({raw})"),
+    Edm.GUID: ("row.get({annotation!r}) == 'Edm.Guid'", "UUID({raw})"),
 }
 """By type of fields converted inline: what a value satisfies that is as the encoder writes it, and its value."""
 
@@ -219,9 +219,9 @@ def _decode_field(source: Source, number: int, field: FieldInfo, *, packs: bool)
     raw, prop, annotation, edm = f"raw{number}", field.property, field.property + ANNOTATION, field.type.edm
     source.names[f"slow{number}"] = field.type.decode
     put, indent = source.put(field.name), 1
-    slow = f"{put} = slow{number}({raw}, get({annotation!r}))"
+    slow = f"{put} = slow{number}({raw}, row.get({annotation!r}))"
     if field.optional or field.default is not None:
-        source.add(1, f"{raw} = get({prop!r})", f"if {raw} is None:")
+        source.add(1, f"{raw} = row.get({prop!r})", f"if {raw} is None:")
         if packs:
             source.add(2, f"size -= {1 + (edm in ANNOTATED)}")
         if field.optional:
@@ -243,7 +243,7 @@ def _decode_field(source: Source, number: int, field: FieldInfo, *, packs: bool)
         source.add(indent, *["    size = 0"] * packs)
         return
     if packs and edm in ANNOTATED:
-        source.add(indent, f"if get({annotation!r}) != {edm.value!r}: size = 0")
+        source.add(indent, f"if row.get({annotation!r}) != {edm.value!r}: size = 0")
     source.add(indent, slow)
 
 

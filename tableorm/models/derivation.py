@@ -78,7 +78,9 @@ def row_schemas(derivation: RowsOf[Any]) -> Sequence[Schema]:
     return [each.row_schema for each in bound if each.row_schema is not None]
 
 
-def check_placement(what: str, *, partition_key: object, table: object, consistency: object) -> None:
+def check_placement(
+    what: str, *, partition_key: object, table: object, consistency: object, blob: bool = False
+) -> None:
     """
     Refuse what a declaration says of rows in other partitions, if it is wrong in itself.
 
@@ -86,7 +88,8 @@ def check_placement(what: str, *, partition_key: object, table: object, consiste
         what: The pattern, for messages.
         partition_key: Template of the rows' PartitionKeys; None for those of their entities.
         table: Name of the rows' table; None for that of the model.
-        consistency: "eventual" if, and only if, one of the two is given.
+        consistency: "eventual" if, and only if, one of the two is given, or it is kept in blobs.
+        blob: Whether it is kept in blobs.
 
     Raises:
         ModelError: Something of it is wrong.
@@ -102,13 +105,14 @@ def check_placement(what: str, *, partition_key: object, table: object, consiste
             raise ModelError(f"{what}(table={table!r}) is refused: {fault.message}") from None
     if consistency not in (None, "eventual"):
         raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
-    given = "table" if partition_key is None else "partition_key"
-    if consistency is None and (partition_key is not None or table is not None):
+    given = "blob=True" if blob else "table=..." if partition_key is None else "partition_key=..."
+    elsewhere = blob or partition_key is not None or table is not None
+    if consistency is None and elsewhere:
         raise ModelError(
-            f"{what}({given}=...) puts rows where no transaction can write them with their entities; add "
-            "consistency='eventual', which says that they follow some time later"
+            f"{what}({given}) puts {'lists' if blob else 'rows'} where no transaction can write them with their "
+            "entities; add consistency='eventual', which says that they follow some time later"
         )
-    if consistency is not None and partition_key is None and table is None:
+    if consistency is not None and not elsewhere:
         raise ModelError(
             f"{what}(consistency='eventual') is refused without partition_key or table: rows in the partition of their "
             "entities are written in one transaction with them; leave it out"

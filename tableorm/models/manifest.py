@@ -9,8 +9,10 @@ It is an object. The names in it are those of declarations, its values are the e
 
     "email_x"                               IndexEntry: RowKey of the entity's row in an index
     {"at": ["name_x", "byname_x", table]}   PlacedEntry: PartitionKey, RowKey and table of its row in an eventual index
+    {"un": ["email_x", "taken", table, token]} ReservedEntry: the same of a unique value, and the token of its claim
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows
     {"in": ["city_x", "people", table, kind]} PlacedListEntry: the same of an index list of another partition
+    {"blob": ["city_x", "people", table, kind]} BlobListEntry: the same of an index list in a blob
     {"add": ["department", {property: 1}]}  AggregateEntry: what the entity adds to properties of another one
     {"from": ["empid_1", name]}             SourceEntry: the entity that it copies, and the name of the entry there
     {"to": ["department", {mine: theirs}]}  HolderEntry: an entity that copies fields of this one, and which
@@ -23,24 +25,28 @@ of `ManifestEntry` under `@manifest_form("...")`: its fields, in their order and
 
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar, cast
+from urllib.parse import quote
 
 import msgspec
 from msgspec import structs
 
 from ..errors import DecodeError, shown
 from ..stores import Row
-from .reserved import MANIFEST
+from .reserved import BLOB_LISTS, MANIFEST
 
 __all__ = [
     "AggregateEntry",
+    "BlobListEntry",
     "HolderEntry",
     "IndexEntry",
     "ListEntry",
     "ManifestEntry",
     "PlacedEntry",
     "PlacedListEntry",
+    "ReservedEntry",
     "SourceEntry",
     "UnknownEntry",
+    "folder_of_lists",
     "manifest_form",
     "manifest_of",
     "manifest_text",
@@ -130,9 +136,34 @@ class PlacedEntry(ManifestEntry, frozen=True, gc=False):
     table: str
 
     @property
+    def location(self) -> str:
+        """Name of the table."""
+        return self.table
+
+    @property
     def address(self) -> None:
         """None: the row is not in the entity's partition."""
         return None
+
+
+@manifest_form("un")
+class ReservedEntry(PlacedEntry, frozen=True, gc=False):
+    """
+    The entity has a unique value, which a row of another partition reserves for it.
+
+    Args:
+        partition_key: PartitionKey of that row.
+        row_key: RowKey of that row.
+        table: Name of its table.
+        token: The token of the change that claimed the value, which the row has too.
+    """
+
+    token: str
+
+    @property
+    def place(self) -> PlacedEntry:
+        """Where the row is."""
+        return PlacedEntry(self.partition_key, self.row_key, self.table)
 
 
 @manifest_form("list")
@@ -174,9 +205,54 @@ class PlacedListEntry(ManifestEntry, frozen=True, gc=False):
         return f"{self.list_key}~"
 
     @property
+    def location(self) -> str:
+        """Name of the table; of a list in a blob a text that no table has for a name."""
+        return self.table
+
+    @property
     def address(self) -> None:
         """None: the rows are not in the entity's partition."""
         return None
+
+
+@manifest_form("blob")
+class BlobListEntry(PlacedListEntry, frozen=True, gc=False):
+    """
+    The entity is named by an index list that lies in a blob, under a name that is made of all of these texts.
+
+    Args:
+        partition_key: What the declaration's partition_key makes.
+        list_key: The key of the list.
+        table: Name of the entities' table.
+        kind: That of the list, as its rows would have it.
+    """
+
+    @property
+    def row_key(self) -> str:
+        """The key of the list."""
+        return self.list_key
+
+    @property
+    def location(self) -> str:
+        """What all lists of the declaration have in common."""
+        return folder_of_lists(self.table, self.kind)
+
+    @property
+    def blob_name(self) -> str:
+        """
+        Name of the blob: no two lists have the same. Its parts are of letters, digits, `-`, `_`, `~`, and `=XX` for
+        each other byte of their UTF-8; an empty one is "=". Names of tables differ in more than the case of letters.
+        """
+        return "/".join(map(_blob_name_part, (self.table.lower(), self.kind, self.partition_key, self.list_key)))
+
+
+def folder_of_lists(table: str, kind: str) -> str:
+    """Return where the lists of a kind of the entities of a table are that lie in blobs: no table has such a name."""
+    return f"{BLOB_LISTS}/{table}/{kind}"
+
+
+def _blob_name_part(text: str) -> str:
+    return quote(text, safe="").replace(".", "%2E").replace("%", "=") or "="
 
 
 @manifest_form("add")

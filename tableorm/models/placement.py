@@ -32,6 +32,7 @@ class PlacedRows:
         name: Name of the declaration; None for the entities themselves.
         deferred: Whether they are written after their entities.
         shared: Whether a row may be that of an entity of several classes, which have the key and the declaration.
+        common: Whether a row may be that of different entities of several classes, by turns.
     """
 
     label: str
@@ -42,6 +43,7 @@ class PlacedRows:
     name: str | None = None
     deferred: bool = False
     shared: bool = False
+    common: bool = False
 
     def may_share(self, other: "PlacedRows") -> bool:
         """Return whether a row could be one of both, or be taken for it: False only if none can, True in doubt."""
@@ -58,10 +60,11 @@ class PlacedRows:
         """
         Return whether a row of both is that of one entity, of whichever of the two models it is.
 
-        Classes that inherit their keys and a declaration have such rows.
+        Classes that inherit their keys and a declaration have such rows. The row that reserves a unique value is that
+        of one entity too, whatever the keys of their classes are.
         """
         mine, its = (
-            [template.text for template in (*rows.schema.templates(), rows.partition, rows.row)]
+            [t.text for t in (*(() if rows.common else rows.schema.templates()), rows.partition, rows.row)]
             for rows in (self, other)
         )
         same = self.name == other.name and self.schema.table == other.schema.table and mine == its
@@ -84,6 +87,7 @@ def rows_of(schema: Schema) -> Iterator[PlacedRows]:
                     name=name,
                     deferred=derived.deferred,
                     shared=derived.shares_rows(keys_apart=False),
+                    common=derived.shares_rows(keys_apart=True),
                 )
 
 

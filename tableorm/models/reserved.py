@@ -5,6 +5,7 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 import re
 
 __all__ = [
+    "BLOB_LISTS",
     "COPIED_VERSION",
     "COPY_OF",
     "ENTITY_TYPE",
@@ -36,7 +37,13 @@ COPY_OF = "_of"
 """The property of an index entry that tells its primary: its RowKey, or JSON text with both keys if it is elsewhere."""
 
 COPIED_VERSION = "_v"
-"""The property of an index entry of another partition that holds the newest write token of the row that it copies."""
+"""
+The property of an index entry of another partition that holds the newest write token of the row that it copies; of one
+that reserves a unique value, the token of the change that claimed it.
+"""
+
+BLOB_LISTS = "tableorm-lists"
+"""The container of the index lists that lie in blobs, to whose name a database adds its prefix."""
 
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve", "update"})
 """Attributes of every entity, whose names no field of a model may have."""

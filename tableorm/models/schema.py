@@ -48,13 +48,14 @@ class DerivedSchema:
         partition: The template of their PartitionKeys; None if they have none of their own.
         building: Whether its rows are written and not read yet.
         deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
+        in_blobs: Whether it has blobs in place of rows, and no table has the name `table`.
         movable: Whether entities that have it can be moved to another partition.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
 
     entry_type: ClassVar[type[ManifestEntry]]
-    building = deferred = movable = False
+    building = deferred = in_blobs = movable = False
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
@@ -485,8 +486,7 @@ def concrete(schema: Schema) -> list[Schema]:
     if not schema.abstract:
         return [schema]
     # A class that was declared again, in a notebook or by a reload, replaces the one before.
-    found = {(s.model.__module__, s.model.__qualname__): s for s in descendants(schema.model)}
-    return list(found.values())
+    return list({(s.model.__module__, s.model.__qualname__): s for s in descendants(schema.model)}.values())
 
 
 def descendants(model: type[Any]) -> Iterator[Schema]:

@@ -10,7 +10,7 @@ The row is in the partition of the entities. Its RowKey is `~o_` and the token o
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import attrs
@@ -18,33 +18,46 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row
+from ..connection.tasks import map_together
 from ..connection.translate import translate
-from ..errors import DecodeError, LimitExceeded, ModelError, NotSupported, shown
+from ..errors import DecodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
 from ..models.manifest import ManifestEntry, parse_entry
 from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
-from ..protocol.limits import MAX_VALUE_BYTES
-from ..stores import Operation, Row, Verb
+from ..protocol.limits import MAX_PAGE, MAX_VALUE_BYTES
+from ..stores import Bounds, Operation, Row, RowQuery, Verb
 from .doorbell import TOKEN, Begun
 
 __all__ = [
+    "DECISION_ROWS",
     "Decision",
     "Work",
     "decision_key",
     "decision_of",
     "delete_decision",
+    "delete_decisions",
+    "is_token",
     "note_failure",
     "read_decision",
+    "read_decisions",
     "settle_decision",
 ]
+
+DECISION_ROWS = Bounds(DECISION_HEAD, DECISION_HEAD[:-1] + "`")
+"""The RowKeys of decision rows."""
 
 _FORMAT = 1
 _STATE, _WORK, _PROGRESS, _ERROR, _TRIES = "State", "Work", "Progress", "Error", "Tries"
 _LONGEST_ERROR = 4000  # characters that are kept
 _COMMITTED, _VOID = "committed", "void"
 
-_is_token = re.compile(TOKEN).search
+_find_token = re.compile(TOKEN).search
+
+
+def is_token(text: str) -> bool:
+    """Return whether a text can be the token of a change."""
+    return _find_token(text) is not None
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -209,7 +222,7 @@ def decision_key(token: str) -> str:
     Raises:
         ModelError: The token is not 12 to 64 letters, digits, `-` and `_`.
     """
-    if not _is_token(token):
+    if not is_token(token):
         raise ModelError(
             f"the token {shown(token)} is refused: a token has 12 to 64 characters, which are letters without accents, "
             "digits, '-' and '_'"
@@ -238,7 +251,7 @@ def decision_of(row: Row) -> Decision:
     if state == _VOID:
         return decision
     problem = f"is a decision row with {shown(state)} as {_STATE}"
-    if not _is_token(decision.token):
+    if not is_token(decision.token):
         problem = "is a decision row whose RowKey has no token"
     elif state == _COMMITTED and isinstance(text, str):
         try:
@@ -267,6 +280,22 @@ async def read_decision(db: Connection, table: str, partition_key: str, token: s
     """Read the decision of a change; None if there is none. Raises what `decision_of` raises."""
     row = await read_row(db, table, partition_key, decision_key(token), name=DECISION_KIND)
     return None if row is None else decision_of(row)
+
+
+async def read_decisions(db: Connection, table: str, partition_key: str) -> list[Decision]:
+    """Read the decisions on all changes of a partition of which something is left. Raises what `decision_of` raises."""
+    query = RowQuery(Bounds.only(partition_key), DECISION_ROWS)
+    found: list[Decision] = []
+    continuation: str | None = None
+    while True:
+        store, counts = db.sending("query", DECISION_KIND)
+        what = f"query of the decision rows of partition {partition_key!r}"
+        page = await db.call(what, table, store.query(table, query, MAX_PAGE, continuation))
+        counts.rows += len(page.rows)
+        found += map(decision_of, page.rows)
+        continuation = page.continuation
+        if continuation is None:
+            return [each for each in found if each.committed]
 
 
 async def settle_decision(db: Connection, table: str, partition_key: str, token: str) -> Decision:
@@ -300,8 +329,33 @@ async def delete_decision(db: Connection, table: str, decision: Decision) -> Non
     Raises:
         TableOrmError: The store refused it, or did not answer: the decision row may still be there.
     """
+    await _write(db, table, _deletion(decision))
+
+
+async def delete_decisions(db: Connection, table: str, decisions: Sequence[Decision]) -> list[TableOrmError | None]:
+    """Delete what `delete_decision` deletes, of one partition, and return what went wrong with each."""
+    if len(decisions) > 1:
+        store, _ = db.sending("transaction", DECISION_KIND)
+        try:
+            await store.transact(table, list(map(_deletion, decisions)))
+        except Fault:
+            pass  # one of them may be gone: each by itself tells
+        else:
+            return [None] * len(decisions)
+
+    async def delete(decision: Decision) -> TableOrmError | None:
+        try:
+            await delete_decision(db, table, decision)
+        except TableOrmError as error:
+            return error
+        return None
+
+    return await map_together(delete, decisions)
+
+
+def _deletion(decision: Decision) -> Operation:
     keys = {"PartitionKey": decision.partition_key, "RowKey": DECISION_HEAD + decision.token}
-    await _write(db, table, Operation(Verb.DELETE, keys, decision.etag or "*"))
+    return Operation(Verb.DELETE, keys, decision.etag or "*")
 
 
 async def _write(db: Connection, table: str, operation: Operation) -> None:

@@ -11,9 +11,10 @@ from typing import Annotated
 import msgspec
 
 from ..errors import NotSupported
+from ..models.manifest import PlacedEntry
 from ..protocol.limits import check_message
 
-__all__ = ["TOKEN", "Begun", "Doorbell", "doorbell_of"]
+__all__ = ["TOKEN", "Begun", "Claim", "Doorbell", "doorbell_of"]
 
 _FORMAT = 1
 
@@ -21,7 +22,20 @@ TOKEN = r"\A[A-Za-z0-9_-]{12,64}\Z"  # noqa: S105 - no secret
 """The pattern of the tokens of changes."""
 
 
-class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """
+    A unique value that a change claims for an entity.
+
+    Args:
+        row_key: RowKey of the entity.
+        place: Where the row is that reserves the value.
+    """
+
+    row_key: str
+    place: PlacedEntry
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """
     A change that was begun.
 
@@ -29,11 +43,19 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         table: Name of the table of the entities, as the program knows it.
         partition_key: PartitionKey of the entities.
         token: The token of the change.
+        claims: The unique values that it claims, which nobody gives back but a worker if its writer dies.
     """
 
     table: str
     partition_key: str
     token: Annotated[str, msgspec.Meta(pattern=TOKEN)]
+    claims: tuple[Claim, ...] = ()
+
+    @property
+    def characters(self) -> int:
+        """About how long it is in a message."""
+        claimed = ((each.row_key, each.place.partition_key, each.place.row_key) for each in self.claims)
+        return len(self.partition_key) + sum(len(key) for keys in claimed for key in keys)
 
 
 class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="type", tag="doorbell"):

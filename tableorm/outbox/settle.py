@@ -2,21 +2,24 @@
 What a worker does for a doorbell: it finds out what became of the changes, and carries out those that have committed.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from logging import getLogger
 
 from ..connection.connection import Connection
+from ..connection.tasks import Batcher, map_together
 from ..errors import NotSupported
+from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from .bell import ring
-from .decision import Decision, delete_decision, note_failure, settle_decision
+from .decision import Decision, delete_decisions, note_failure, settle_decision
 from .doorbell import Begun, Doorbell, doorbell_of
-from .worker import Handler, Outcome
+from .reservations import abandon
+from .worker import LEFT_TO_OTHERS, Handler, Outcome
 
 __all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
 
 _LOG = getLogger("tableorm.worker")
 
-_SECONDS_UNTIL_ALONE = 1  # until a change is tried again that failed beside others
+_SECONDS_UNTIL_APART = 1  # until a change is tried again that failed, or was left, beside others
 
 DOORBELL = "doorbell"
 """The type of doorbells."""
@@ -39,34 +42,46 @@ def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carr
         carry_out: What it does for each change that has committed.
     """
 
+    async def delete_together(where: tuple[str, str], decisions: Sequence[Decision]) -> Sequence[Exception | None]:
+        return await delete_decisions(db, where[0], decisions)
+
+    deletions = Batcher(delete_together, MAX_TRANSACTION_OPERATIONS)
+
     async def work(body: bytes) -> Outcome:
         doorbell = doorbell_of(body)
-        unknown = {*doorbell.kinds} - tables.keys()
+        changes, kinds = doorbell.changes, doorbell.kinds
+        unknown = {*kinds} - tables.keys()
         if unknown:
-            raise NotSupported(f"this worker knows none of the kinds {sorted(unknown)}")
-        outcomes = [Outcome.VOID]
-        for change in doorbell.changes:
-            try:
-                outcomes.append(await settle(change, doorbell.kinds))
-            except Exception as error:
-                if len(doorbell.changes) == 1:
-                    raise
-                # It goes on by itself: with tries of its own, and others may be able to carry it out.
-                _LOG.info("%s gets a message of its own: %s", change.token, error)
-                alone = Doorbell(changes=(change,), kinds=doorbell.kinds)
-                await ring(db, alone, delay_seconds=_SECONDS_UNTIL_ALONE)
-                outcomes.append(Outcome.DONE)
-        return Outcome.DONE if Outcome.DONE in outcomes else Outcome.VOID
+            raise NotSupported(f"this worker does not know the kinds {sorted(unknown)}")
 
-    async def settle(change: Begun, kinds: Collection[str]) -> Outcome:
+        async def try_to_settle(change: Begun) -> Outcome | Exception:
+            try:
+                return await settle(change, kinds)
+            except Exception as error:  # noqa: BLE001 - whatever carries it out
+                return error
+
+        results = await map_together(try_to_settle, changes)
+        failed = {change: each for change, each in zip(changes, results, strict=True) if isinstance(each, Exception)}
+        left = tuple(change for change, error in failed.items() if isinstance(error, LEFT_TO_OTHERS))
+        if failed and len(changes) in (1, len(left)):
+            raise failed[changes[0]]
+        # What is left goes on by itself: others may be able to carry it out. What has failed has tries of its own.
+        for some in [left, *((change,) for change in failed if change not in left)]:
+            if some:
+                _LOG.info("%s get a message of their own: %s", [each.token for each in some], failed[some[0]])
+                await ring(db, Doorbell(changes=some, kinds=kinds), delay_seconds=_SECONDS_UNTIL_APART)
+        return Outcome.DONE if failed or Outcome.DONE in results else Outcome.VOID
+
+    async def settle(change: Begun, kinds: Sequence[str]) -> Outcome:
         if not any(change.table in tables[kind] for kind in kinds):
             # A void decision row would be in the way of programs whose rows are there.
             raise NotSupported(f"this worker knows no table {change.table} with entities of kind {', '.join(kinds)}")
         decision = await settle_decision(db, change.table, change.partition_key, change.token)
         if not decision.committed:
+            await abandon(db, change)
             return Outcome.VOID
         written = await carry_out(change.table, decision)
-        await delete_decision(db, change.table, written or decision)
+        await deletions.call((change.table, change.partition_key), written or decision)
         return Outcome.DONE
 
     async def give_up(body: bytes, error: str, tries: int) -> None:

@@ -2,11 +2,12 @@
 Doorbells that are shared by several transactions: a bulk rings once for those that begin at about the same time.
 
 While a message is on its way, further transactions gather for the next one; so nobody waits for company. A message is
-deleted when all of its transactions are done.
+deleted when all of its transactions are done. All of them are about the same kinds of entities, so that a worker which
+knows these kinds can carry out all of the message.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ..connection.connection import Connection
 from ..stores import Message
@@ -28,32 +29,31 @@ class SharedMessage:
 
     Args:
         db: Where the changes are made.
+        kinds: The kinds of the entities of each change.
 
     Attributes:
         message: The message, when it was put.
     """
 
-    def __init__(self, db: Connection) -> None:
-        self._db = db
+    def __init__(self, db: Connection, kinds: Sequence[str]) -> None:
+        self._db, self._kinds = db, tuple(kinds)
         self._changes: list[Begun] = []
-        self._kinds: dict[str, None] = {}
         self._characters = self._done = 0
         self.message: Message | None = None
         self.sending: asyncio.Task[None] | None = None
 
     def has_room(self, change: Begun) -> bool:
         """Return whether a change fits into the message."""
-        return len(self._changes) < _MOST_CHANGES and self._characters + len(change.partition_key) <= _MOST_CHARACTERS
+        return len(self._changes) < _MOST_CHANGES and self._characters + change.characters <= _MOST_CHARACTERS
 
-    def add(self, change: Begun, kinds: Iterable[str]) -> None:
-        """Add a change, which is about entities of some kinds."""
+    def add(self, change: Begun) -> None:
+        """Add a change."""
         self._changes.append(change)
-        self._kinds |= dict.fromkeys(kinds)
-        self._characters += len(change.partition_key)
+        self._characters += change.characters
 
     async def put(self) -> None:
         """Ring. Raises what `ring` raises."""
-        doorbell = Doorbell(changes=tuple(self._changes), kinds=tuple(self._kinds))
+        doorbell = Doorbell(changes=tuple(self._changes), kinds=self._kinds)
         self.message = await ring(self._db, doorbell, delay_seconds=HIDDEN_SECONDS)
 
     async def release(self) -> None:
@@ -74,21 +74,22 @@ class SharedBell:
     def __init__(self, db: Connection) -> None:
         self._db = db
         self._turn = asyncio.Lock()
-        self._gathering: SharedMessage | None = None
+        self._gathering: dict[frozenset[str], SharedMessage] = {}
 
-    async def ring(self, change: Begun, kinds: Iterable[str]) -> SharedMessage:
-        """Ring for a change, with others that are begun now. Raises what `ring` raises."""
-        shared = self._gathering
+    async def ring(self, change: Begun, kinds: Sequence[str]) -> SharedMessage:
+        """Ring for a change, with others of the same kinds that are begun now. Raises what `ring` raises."""
+        group = frozenset(kinds)
+        shared = self._gathering.get(group)
         if shared is None or not shared.has_room(change):
-            shared = self._gathering = SharedMessage(self._db)
-            shared.sending = asyncio.create_task(self._put(shared))
-        shared.add(change, kinds)
+            shared = self._gathering[group] = SharedMessage(self._db, kinds)
+            shared.sending = asyncio.create_task(self._put(shared, group))
+        shared.add(change)
         assert shared.sending is not None
         await asyncio.shield(shared.sending)
         return shared
 
-    async def _put(self, shared: SharedMessage) -> None:
+    async def _put(self, shared: SharedMessage, group: frozenset[str]) -> None:
         async with self._turn:
-            if self._gathering is shared:
-                self._gathering = None
+            if self._gathering.get(group) is shared:
+                del self._gathering[group]
             await shared.put()

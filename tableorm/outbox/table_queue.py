@@ -21,10 +21,11 @@ import random
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeGuard, TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 import attrs
 
+from ..connection.tasks import Batcher
 from ..models.write_tokens import new_token
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import ANNOTATION, TICKS_PER_SECOND, Edm, datetime_from_text, text_from_ticks, ticks_from_datetime
@@ -64,6 +65,14 @@ class _OutOfUseError(Exception):
     """A partition has no head: its queue was deleted or cleared."""
 
 
+class _Taken(NamedTuple):
+    """A message that was taken, and where its row was then."""
+
+    message: Message
+    row_key: str
+    etag: str
+
+
 class TableQueueStore:
     """
     Queues in a table. What `QueueStore` promises holds between all programs that use the table.
@@ -76,6 +85,7 @@ class TableQueueStore:
     def __init__(self, store: TableStore, table: str = QUEUES_TABLE) -> None:
         self._store, self._table = store, table
         self._partitions: dict[str, str] = {}
+        self._deletions = Batcher(self._delete_messages, MAX_TRANSACTION_OPERATIONS)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -183,12 +193,29 @@ class TableQueueStore:
 
     async def delete(self, queue: str, message: Message) -> None:
         """Delete a taken message."""
+        taken = _Taken(message, *_parse_receipt(message))
+        await self._on_partition(queue, lambda partition: self._deletions.call(partition, taken))
 
-        async def remove(partition: str) -> None:
-            if not await self._delete(partition, *_parse_receipt(message)):
-                raise await self._stale(partition, message)
-
-        await self._on_partition(queue, remove)
+    async def _delete_messages(self, partition: str, messages: Sequence[_Taken]) -> list[Exception | None]:
+        """Delete messages by one transaction, unless a receipt is stale; return what went wrong with each."""
+        if len(messages) > 1:
+            keys = [{"PartitionKey": partition, "RowKey": each.row_key} for each in messages]
+            writes = [Operation(Verb.DELETE, key, each.etag) for key, each in zip(keys, messages, strict=True)]
+            try:
+                await self._store.transact(self._table, writes)
+            except Fault as fault:
+                if fault.transient:
+                    raise
+            else:
+                return [None] * len(messages)
+        faults = list[Exception | None]()
+        for each in messages:
+            try:
+                deleted = await self._delete(partition, each.row_key, each.etag)
+                faults.append(None if deleted else await self._stale(partition, each.message))
+            except (Fault, _OutOfUseError) as fault:
+                faults.append(fault)
+        return faults
 
     async def peek(self, queue: str, count: int = 1) -> list[Message]:
         """Read at most `count` visible messages, without receipts."""

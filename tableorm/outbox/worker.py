@@ -30,7 +30,7 @@ from ..protocol.limits import MAX_MESSAGES
 from ..stores import CLOCK, Message, MessageId, QueueStore
 from .bell import OUTBOX, outbox_queues
 
-__all__ = ["Handler", "Outcome", "Worker"]
+__all__ = ["LEFT_TO_OTHERS", "Handler", "Outcome", "Worker"]
 
 _LOG = getLogger("tableorm.worker")
 
@@ -38,6 +38,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between looks at an empty qu
 _LONGEST_RETRY = 3600  # seconds until a message that failed is tried again, at most
 _PUT_BACK_SECONDS = 30  # until a message is visible again that was left to others
 _SECONDS_OF_REPORTS = 60.0  # between two lines of the log
+
+
+LEFT_TO_OTHERS = (AccessDenied, NotSupported)
+"""The errors of a worker that does not know what a message is about, or may not do it."""
 
 
 class Outcome(StrEnum):
@@ -91,7 +95,7 @@ class Worker:
         db: Connection,
         handlers: Mapping[str, Handler],
         *,
-        concurrency: int = 8,
+        concurrency: int = 32,
         visibility_seconds: int = 60,
         most_tries: int = 10,
     ) -> None:
@@ -234,7 +238,7 @@ class Worker:
             return Outcome.LEFT
         try:
             return await handler.work(body)
-        except (AccessDenied, NotSupported) as error:
+        except LEFT_TO_OTHERS as error:
             _LOG.info("a message is left to others: %s", error)
             return Outcome.LEFT
 
@@ -277,31 +281,36 @@ class _Lease:
 
     def __init__(self, queues: QueueStore, message: Message, seconds: int) -> None:
         self._queues, self._message, self._seconds = queues, message, seconds
-        self._ended = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._renew())
+        self._start_timer()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._ended.set()  # a renewal under way ends first: afterwards its receipt is the valid one
-        if self._task is not None:
-            await self._task
+        if self._renewal is not None:
+            await self._renewal  # afterwards its receipt is the valid one
+        if self._timer is not None:
+            self._timer.cancel()
         if kind is not None:
             with suppress(Fault):
                 await self.hide(0)
 
+    def _start_timer(self) -> None:
+        self._timer = self._loop.call_later(self._seconds / 3, self._start_renewal)
+
+    def _start_renewal(self) -> None:
+        self._renewal = self._loop.create_task(self._renew())
+
     async def _renew(self) -> None:
-        while True:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), self._seconds / 3)
-                return
-            try:
-                await self.hide(self._seconds)
-            except Fault as fault:
-                if not fault.transient:
-                    return  # somebody else has it: what is under way is finished, and not acknowledged
+        try:
+            await self.hide(self._seconds)
+        except Fault as fault:
+            if not fault.transient:
+                return  # somebody else has it: what is under way is finished, and not acknowledged
+        self._start_timer()
 
     async def hide(self, seconds: float) -> None:
         """Hide the message for so long from now. Raises Fault if somebody else has it."""

@@ -28,7 +28,6 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, MOVE
-from ..models.write_tokens import new_token
 from ..outbox.decision import Decision
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..stores import Operation, Row, Verb
@@ -223,11 +222,14 @@ async def commit(
         plan = derived_plan(derived, found)
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
+            if deferral is not None and deferral.claims:
+                await deferral.reserve()
             await execute(db, plan, options)
         except Fault as fault:
             if deferral is not None:
                 await deferral.withdraw()
                 if deferral.was_voided(fault):
+                    derived = _derive_again(derived, [*writes, *companions])  # with another token
                     continue
             if fault.code in LOST_RACE and fault.index is not None and len(writes) <= fault.index < len(derived.writes):
                 companions.clear()  # somebody else has made or upgraded it
@@ -318,14 +320,13 @@ def _derive_again(derived: Derived, writes: Sequence[PlannedWrite]) -> Derived:
     return again
 
 
-def derived_plan(derived: Derived, found: Mapping[str, Row | None], token: str | None = None) -> WritePlan:
+def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
     """
     Return the plan of writes and their effects.
 
     Args:
         derived: What `derive` made.
         found: The rows that had to be read.
-        token: The token of the decision row, if there is one; a new one if not given.
 
     Raises:
         ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
@@ -343,7 +344,7 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None], token: str |
     decision = None
     if derived.deferred:
         works = tuple(each.work for each in derived.deferred)
-        decision = Decision(partition_key=writes[0].change.partition_key, token=token or new_token(), works=works)
+        decision = Decision(partition_key=writes[0].change.partition_key, token=derived.claim, works=works)
         writes.append(_decision_write(derived, decision))
     return plan_writes(writes, transaction=derived.transaction, decision=decision)
 

@@ -2,6 +2,8 @@
 What a transaction leaves to do in other partitions: workers are rung for before it is sent, and the rows there are made
 right after it has committed.
 
+Unique values are reserved between the two, and released again if the transaction does not commit.
+
 The transaction inserts a decision row beside its entities. When the rows in other partitions are right, the decision
 row is deleted, then the message; both while the caller goes on. Whatever fails after the commit fails no write: the
 message is still there, and a worker does the rest.
@@ -15,20 +17,31 @@ import attrs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
-from ..errors import AccessDenied, ModelError, NotSupported, TableOrmError
-from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry
+from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmError
+from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
+from ..models.marker_rows import Place
 from ..models.schema import Schema
 from ..outbox.bell import show
 from ..outbox.decision import Decision, Work, delete_decision
-from ..outbox.doorbell import Begun, Doorbell
+from ..outbox.doorbell import Begun, Claim, Doorbell
+from ..outbox.reservations import release, settle_reservations
 from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..protocol.codes import Code, Fault
 from ..stores import Row
 from .maintainer import Maintainer, RowKeys, deferred_rules
-from .plan import Mode, WritePlan
-from .stages.derive import DeferredWork, Derived, refused_before_sending
+from .plan import Mode, PlannedWrite, WritePlan, in_transaction
+from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of, refused_before_sending
 
-__all__ = ["Deferral", "announce", "carry_out", "check_places", "doorbell_for", "schemas_by_kind"]
+__all__ = [
+    "Deferral",
+    "announce",
+    "carry_out",
+    "check_places",
+    "check_room",
+    "coming_entries",
+    "doorbell_for",
+    "schemas_by_kind",
+]
 
 _LOG = getLogger("tableorm.outbox")
 
@@ -44,6 +57,7 @@ class Deferral:
         decision: What its decision row says.
         rung: The message to workers.
         deferred: What is left to do, and by which writes.
+        transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
     db: Connection
@@ -51,14 +65,57 @@ class Deferral:
     decision: Decision
     rung: SharedMessage
     deferred: Sequence[DeferredWork]
+    transaction: bool
+
+    @property
+    def claims(self) -> list[tuple[DeferredWork, str, ReservedEntry]]:
+        """The unique values that the transaction claims, each with the name of its index."""
+        token = self.decision.token
+        return [(each, *claim) for each in self.deferred for claim in claims_of(each.work, token)]
+
+    async def reserve(self) -> None:
+        """
+        Reserve the unique values that the transaction claims.
+
+        Raises:
+            UniqueViolation: Another entity holds one of them.
+            TransactionFailed: That error, in a transaction.
+            TableOrmError: One cannot be reserved, or the store did not answer. Nothing was written.
+        """
+        errors = [error for error in await map_together(self._reserve, self.claims) if error is not None]
+        if not errors:
+            return
+        write, error = errors[0]
+        if all(isinstance(each, Conflict) for _, each in errors):
+            await self.withdraw()  # otherwise a request may still arrive: a worker gives back what it reserves
+        if not self.transaction:
+            raise error
+        raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
+
+    async def _reserve(
+        self, claim: tuple[DeferredWork, str, ReservedEntry]
+    ) -> tuple[PlannedWrite, TableOrmError] | None:
+        deferred, name, entry = claim
+        write = deferred.origin
+        try:
+            await maintainer_of(write, name).reserve(self.db, entry, deferred.work.entries[name], write)
+        except TableOrmError as error:
+            return write, error
+        return None
 
     def was_voided(self, fault: Fault) -> bool:
         """Return whether a worker has made the transaction void, because it was slow: then another one may commit."""
         return fault.code == Code.ENTITY_EXISTS and fault.index == len(self.plan.writes) - 1
 
     async def withdraw(self) -> None:
-        """Take back the message of a transaction that never commits."""
-        await self.rung.release()
+        """Take back the message of a transaction that never commits, and what was reserved for it."""
+        try:
+            for _, name, claim in self.claims:
+                await release(self.db, self.plan.table, self.plan.partition_key, claim, name)
+        except TableOrmError as error:
+            _LOG.warning("what %s has reserved is left to workers: %s", self.decision.token, error)
+        else:
+            await self.rung.release()
 
     async def finish(self) -> None:
         """Do what the transaction has left to do, after it has committed."""
@@ -106,6 +163,7 @@ async def announce(
 
     Raises:
         AccessDenied: A token does not reach what has to be written afterwards.
+        LimitExceeded: An index list has no room for an entity.
         TransactionFailed: That error, in a transaction.
         TableOrmError: The message could not be put, so nothing was written.
     """
@@ -113,15 +171,19 @@ async def announce(
     if decision is None:
         return None
     await _check_token(db, derived)
+    if _is_asked(derived):
+        await check_room(db, derived)
     rung = await _ring(db, _begun(plan, decision), decision.kinds, None if decision.has_workflows else bell)
-    return Deferral(db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred)
+    return Deferral(
+        db=db, plan=plan, decision=decision, rung=rung, deferred=derived.deferred, transaction=derived.transaction
+    )
 
 
 async def _ring(db: Connection, begun: Begun, kinds: Sequence[str], bell: SharedBell | None) -> SharedMessage:
     if bell is not None:
         return await bell.ring(begun, kinds)
-    rung = SharedMessage(db)
-    rung.add(begun, kinds)
+    rung = SharedMessage(db, kinds)
+    rung.add(begun)
     await rung.put()
     return rung
 
@@ -141,6 +203,63 @@ async def _check_token(db: Connection, derived: Derived) -> None:
         raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
 
 
+def coming_entries(
+    derived: Derived, leaving: Iterable[ManifestEntry] = ()
+) -> dict[tuple[Maintainer, ManifestEntry | None], DeferredWork]:
+    """
+    Return of each declaration that is asked before a write the entries that entities get by it, and None if some have
+    work for it and get none; with the first work of each.
+
+    Args:
+        derived: The writes.
+        leaving: Entries that entities lose besides, so that there is room.
+    """
+    found: dict[tuple[Maintainer, ManifestEntry | None], DeferredWork] = {}
+    lost = set(leaving)
+    for each in derived.deferred:
+        change = each.origin.change
+        for name, entries in each.work.entries.items():
+            maintainer = None if change.schema is None else change.schema.derived.get(name)
+            if isinstance(maintainer, Maintainer) and maintainer.limited:
+                noted = manifest_of(each.origin.after).get(name)
+                lost.update(entry for entry in entries if entry != noted)
+                found.setdefault((maintainer, noted if noted in entries else None), each)
+    return {(one, None if entry in lost else entry): each for (one, entry), each in found.items()}
+
+
+async def check_room(db: Connection, derived: Derived, leaving: Iterable[ManifestEntry] = ()) -> None:
+    """
+    Refuse writes, before anything of them is sent, of entities for which there is no room where they have to be named.
+
+    Args:
+        db: Where they are sent.
+        derived: The writes.
+        leaving: As of `coming_entries`.
+
+    Raises:
+        LimitExceeded: There is no room.
+        TransactionFailed: That error, in a transaction.
+        TableOrmError: The place is out of reach, or the store did not answer.
+    """
+
+    async def check(item: tuple[tuple[Maintainer, ManifestEntry | None], DeferredWork]) -> None:
+        (maintainer, entry), each = item
+        try:
+            await maintainer.check_room(db, entry)
+        except TableOrmError as error:
+            raise refused_before_sending(each.origin, error, transaction=derived.transaction) from error
+
+    coming = coming_entries(derived, leaving)
+    if coming:
+        await map_together(check, list(coming.items()))
+
+
+def _is_asked(derived: Derived) -> bool:
+    """Return whether there must be room for what is written: a move was asked for it before it was committed."""
+    change = derived.deferred[0].origin.change
+    return not (change.verb == "move" and change.mode is Mode.REPLACE)
+
+
 def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     """
     Refuse rows in other partitions that are outside of a boundary, or whose keys do not tell.
@@ -153,11 +272,11 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     for name, entries in deferred.work.entries.items():
         for place in entries:
             if isinstance(place, (PlacedEntry, PlacedListEntry)) and not boundary.check_derived_row(
-                schema, place.table, place.partition_key, place.row_key
+                schema, place.location, place.partition_key, place.row_key
             ):
                 raise ModelError(
-                    f"{deferred.origin.origin}: the row ({place.partition_key!r}, {place.row_key!r}) of table "
-                    f"{place.table}, which {name} has elsewhere, cannot be told to be of the scope by its key; put the "
+                    f"{deferred.origin.origin}: what {name} has elsewhere, ({place.partition_key!r}, "
+                    f"{place.row_key!r}) of {place.location}, cannot be told to be of the scope by its key; put the "
                     "fields of the scope into the keys of the index, or write through the database itself"
                 )
 
@@ -168,7 +287,8 @@ def doorbell_for(plan: WritePlan, decision: Decision) -> Doorbell:
 
 
 def _begun(plan: WritePlan, decision: Decision) -> Begun:
-    return Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token)
+    claims = [Claim(work.row_key, each.place) for work in decision.works for _, each in claims_of(work, decision.token)]
+    return Begun(table=plan.table, partition_key=plan.partition_key, token=decision.token, claims=tuple(claims))
 
 
 def schemas_by_kind(schemas: Iterable[Schema]) -> dict[str, Schema]:
@@ -220,6 +340,10 @@ async def _carry_out_work(
 
     async def reconcile(item: tuple[str, type[ManifestEntry]]) -> None:
         name, form = item
+        if form is ReservedEntry:
+            reserved = [entry for entry in work.entries[name] if isinstance(entry, ReservedEntry)]
+            await settle_reservations(db, Place(*source), work.kind, name, reserved, decision.token)
+            return
         found = [entry for entry in work.entries[name] if type(entry) is form]
         entries = list(dict.fromkeys(found)) if form.deferred else found
         each = None if schema is None else schema.derived.get(name)

@@ -14,12 +14,20 @@ from ..connection.requests import row_path
 from ..errors import ModelError, shown
 from ..models.entity import Entity
 from ..models.key import Key
-from ..models.manifest import PlacedEntry, PlacedListEntry, manifest_of
+from ..models.manifest import (
+    BlobListEntry,
+    ManifestEntry,
+    PlacedEntry,
+    PlacedListEntry,
+    ReservedEntry,
+    manifest_of,
+)
+from ..models.reserved import BLOB_LISTS
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..stores import METHODS, Operation, Row, Verb
 from .commit import check_effects, derived_plan
-from .deferred import doorbell_for
+from .deferred import coming_entries, doorbell_for
 from .move import (
     check_movable,
     command_to_move,
@@ -31,7 +39,7 @@ from .move import (
 )
 from .plan import Change, Effect, Mode, PlannedWrite, Stored, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
-from .stages.derive import DeferredWork, derive, derives
+from .stages.derive import DeferredWork, claims_of, derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import plan_writes
 from .subject import check_change
@@ -49,7 +57,7 @@ class WriteStep:
     One request.
 
     Args:
-        method: GET, POST (insert), PATCH (merge), PUT (replace) or DELETE.
+        method: GET, POST (insert), PATCH (merge), PUT (replace), DELETE, or HEAD of a blob.
         path: Table and keys.
         if_match: The ETag in `If-Match`, "*", or None if there is no such header: PATCH and PUT are then upserts.
         body: The row as JSON; None if it depends on what is read before. A write token in it stands as `------------`.
@@ -185,20 +193,23 @@ def _explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> Write
         return WriteExplanation(())
     if not any(map(derives, writes)):
         return _explanation(plan_writes(writes))
-    derived = derive(writes)
+    derived = derive(writes, claim=_TOKEN)
     check_effects(boundary, derived)
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
     unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]
     fills = [fill for fill in derived.fills if fill not in unread]
-    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {}, _TOKEN)
+    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {})
     found = _explanation(plan, read, frozenset(fill.row_key for fill in unread))
     if plan.decision is None:
         return found
     path = _path(plan.table, plan.partition_key, plan.writes[-1].operation.row["RowKey"])
     message = doorbell_for(plan, plan.decision).to_message()
+    reserved = [step for each in derived.deferred for step in _reserving_steps(each)]
     after = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
-    return attrs.evolve(found, before=(WriteStep("POST", _MESSAGES, None, message),), after=(*after, *_last(path)))
+    asked = [WriteStep("HEAD", _list_path(e)) for _, e in coming_entries(derived) if isinstance(e, BlobListEntry)]
+    before = (*asked, WriteStep("POST", _MESSAGES, None, message), *reserved)
+    return attrs.evolve(found, before=before, after=(*after, *_last(path)))
 
 
 def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any]) -> WriteExplanation:
@@ -228,6 +239,8 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     tentative = derive((tentative_write(insert, command, _TOKEN),)).effects
     confirmed = explain(boundary, (insert,))
     reads = [step for step in confirmed.steps if step.method == "GET"]
+    asked = [step for step in confirmed.before if step.method == "HEAD"]
+    confirmed = attrs.evolve(confirmed, before=confirmed.before[len(asked) :])
     here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
     batch = WriteStep("POST", _BATCH, None, None)
     before = [
@@ -236,6 +249,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         *([batch] if saved.transaction else saved.steps),
         *saved.after,
         here,
+        *asked,
         *mark,
         WriteStep("POST", _MESSAGES, None, command.to_message()),
         here,
@@ -259,6 +273,27 @@ def _last(decision_path: str) -> tuple[WriteStep, ...]:
     return WriteStep("DELETE", decision_path, "*"), WriteStep("DELETE", f"{_MESSAGES}/{_TOKEN}")
 
 
+def _reserving_steps(deferred: DeferredWork) -> Iterator[WriteStep]:
+    """Yield the requests that reserve unique values before the write of an entity, if they are free."""
+    for name, claim in claims_of(deferred.work, _TOKEN):
+        if _is_handed_over(deferred.work.entries[name], claim):
+            yield WriteStep("GET", _path(claim.table, claim.partition_key, claim.row_key))
+        else:
+            yield WriteStep("POST", f"/{claim.table}", None, _entry_body(deferred.origin, name, claim))
+
+
+def _is_handed_over(entries: Sequence[ManifestEntry], claim: ReservedEntry) -> bool:
+    """Return whether a value that is claimed is given up by the same transaction."""
+    return any(isinstance(each, ReservedEntry) and each.place == claim.place and each != claim for each in entries)
+
+
+def _list_path(place: PlacedListEntry) -> str:
+    """Return the path of a list: of its blob, or of its first row."""
+    if isinstance(place, BlobListEntry):
+        return f"/{BLOB_LISTS}/{place.blob_name}"
+    return _path(place.table, place.partition_key, place.row_key)
+
+
 def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that make rows in other partitions right after the write of an entity."""
     write, work = deferred.origin, deferred.work
@@ -267,9 +302,16 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
     for name, entries in work.entries.items():
         for each in entries:
             if isinstance(each, PlacedListEntry):
-                path = _path(each.table, each.partition_key, each.row_key)
+                path = _list_path(each)
                 yield from (WriteStep("GET", path), look, WriteStep("PUT", path, _AS_READ, None), look)
-        places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
+        for each in entries:
+            if isinstance(each, ReservedEntry) and each.token != _TOKEN:
+                path = _path(each.table, each.partition_key, each.row_key)
+                if each.place == getattr(noted.get(name), "place", None):
+                    yield from (WriteStep("GET", path), look, WriteStep("PUT", path, _AS_READ, None), look)
+                else:
+                    yield from (WriteStep("GET", path), WriteStep("DELETE", path, _AS_READ))
+        places = [entry for entry in entries if type(entry) is PlacedEntry]
         if not places:
             continue
         paths = [_path(each.table, each.partition_key, each.row_key) for each in places]

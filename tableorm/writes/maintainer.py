@@ -15,11 +15,12 @@ from ..connection.connection import Connection
 from ..errors import NotSupported, TableOrmError, shown
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.manifest import ManifestEntry
+from ..models.manifest import ManifestEntry, ReservedEntry
 from ..models.property_bag import PropertyBag
 from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..models.write_tokens import tokens_of, with_token
+from ..outbox.reservations import Held
 from ..stores import Operation, Row, Verb
 from .plan import Change, Effect, PlannedWrite
 
@@ -86,6 +87,7 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         changed: Names of the properties that change; empty for an entity that was not there.
         upgraded: Whether the stored row is of an older version.
         fills: Gets the parts of the row that have to be made from other rows.
+        claim: The token by which the write claims unique values.
     """
 
     write: PlannedWrite
@@ -96,10 +98,18 @@ class Source(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     changed: set[str]
     upgraded: bool
     fills: list[Fill]
+    claim: str
 
 
 class Maintainer(DerivedSchema):
-    """A declaration, bound to its model, that the writes of the entities keep right."""
+    """
+    A declaration, bound to its model, that the writes of the entities keep right.
+
+    Attributes:
+        limited: Whether what it keeps elsewhere can be full, so that it is asked by `check_room` before a write.
+    """
+
+    limited = False
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """
@@ -146,6 +156,37 @@ class Maintainer(DerivedSchema):
         """
         raise NotImplementedError
 
+    # What a deferred declaration does before the write is sent
+
+    def refuse_claim(self, claim: ReservedEntry, write: PlannedWrite, held: Held | None) -> TableOrmError:
+        """
+        Return the error of a write that claims a value which is not free.
+
+        Args:
+            claim: What the manifest would say.
+            write: The write.
+            held: Who holds the value; None for another entity of the same transaction.
+        """
+        raise NotImplementedError
+
+    async def reserve(
+        self, db: Connection, claim: ReservedEntry, entries: Sequence[ManifestEntry], write: PlannedWrite
+    ) -> None:
+        """
+        Reserve a value before the write is sent that claims it. If the write never commits, it is released again.
+
+        Args:
+            db: Where the rows are.
+            claim: What the manifest will say.
+            entries: All that the write gives up, and the claim.
+            write: The write.
+
+        Raises:
+            UniqueViolation: Another entity holds the value.
+            TableOrmError: It cannot be reserved, or the store did not answer.
+        """
+        raise NotImplementedError
+
     # What a deferred declaration does in place of effects, after the write has committed
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
@@ -159,6 +200,20 @@ class Maintainer(DerivedSchema):
         """
         del source
         return before is not None or after is not None
+
+    async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
+        """
+        Refuse a write before anything of it is sent, because what it leaves to do could not be done.
+
+        Args:
+            db: Where the write is sent.
+            entry: What the manifest of the entity says after the write, and did not say before; None if nothing.
+
+        Raises:
+            LimitExceeded: There is no room for the entity.
+            TableOrmError: The place is out of reach, or the store did not answer.
+        """
+        raise NotImplementedError
 
     async def reconcile(
         self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None

@@ -133,7 +133,8 @@ def check_movable(schema: Schema) -> None:
         if not each.movable:
             raise NotSupported(
                 f"{name} cannot be moved to or from another partition: {each.label} would be wrong meanwhile; only "
-                "Index, IndexList, Count and Sum move along"
+                "Index, IndexList, Count and Sum move along, and no unique Index in other partitions; delete the "
+                "entity and insert it at its new key"
             )
 
 

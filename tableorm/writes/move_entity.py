@@ -23,6 +23,7 @@ from ..errors import (
 )
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
+from ..models.manifest import manifest_of
 from ..models.marker_rows import is_forward
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
@@ -32,6 +33,7 @@ from ..outbox.bell import ring, silence
 from ..outbox.move_command import MoveCommand, move_of, read_place
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
+from .deferred import check_room
 from .move import (
     check_movable,
     command_to_move,
@@ -100,6 +102,10 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     stored = load(type(entity), leaving.table, row.copy())
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
+    if any(each.in_blobs for each in target.derived.values()):
+        write = encode(insert_change(moved, verb="move"), 0)
+        assert write is not None
+        await check_room(db, derive((write,)), manifest_of(row).values())
     key = Key(target.model, *structs.astuple(command.target))
     state = state_of(entity)
     subject = stored if state.etag != command.etag or state.partial or state.upgraded else entity

@@ -19,6 +19,7 @@ from tests.audit.foreign import Employee, everyone, fill, write
 from tests.commandline import run_command as tableorm
 from tests.derived.patterns.firm import Department
 from tests.derived.patterns.firm import Employee as Listed
+from tests.outbox.test_blob_lists import Book
 
 COMMAND = str(Path(sys.executable).with_name("tableorm"))
 MODEL = "tests.audit.foreign:Employee"
@@ -184,3 +185,18 @@ def test_damaged_state_is_refused(url: str, tmp_path: Path) -> None:
 
     assert done.returncode == 1 and "begin anew" in done.stderr
     assert state.exists()
+
+
+def test_blobs_elsewhere(tmp_path: Path) -> None:
+    """An audit looks for lists in the blobs that the option names."""
+    url, blobs = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'blobs.tables'}"
+
+    async def write() -> None:
+        async with connect(url, blobs=blobs) as db:
+            await db.create_tables(Book)
+            await db.insert(Book(shelf="a", id=1, tag="new"))
+
+    asyncio.run(write())
+    model = "tests.outbox.test_blob_lists:Book"
+    assert "1 finding (1 missing)" in tableorm("audit", url, model).stdout
+    assert "nothing found" in tableorm("audit", url, model, "--blobs", blobs).stdout

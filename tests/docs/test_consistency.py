@@ -74,12 +74,28 @@ class Eventual(Entity, table="Staff", partition_key="{firm}", row_key="eventual_
     by_city = Index(partition_key="city_{city}", row_key="at_{firm}_{id}", consistency="eventual")
 
 
+class Unique(Entity, table="Staff", partition_key="{firm}", row_key="unique_{id}"):
+    firm: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+    by_city = Index(partition_key="only_{city}", row_key="one", unique=True, consistency="eventual")
+
+
 class ListedElsewhere(Entity, table="Staff", partition_key="{firm}", row_key="elsewhere_{id}"):
     firm: Mapped[str]
     id: Mapped[int]
     city: Mapped[str]
 
     by_city = IndexList(partition_key="list_{city}", row_key="people", consistency="eventual")
+
+
+class ListedInBlobs(Entity, table="Staff", partition_key="{firm}", row_key="blob_{id}"):
+    firm: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+    by_city = IndexList(partition_key="list", row_key="{city}", blob=True, consistency="eventual")
 
 
 class KeysOnly(Entity, table="Firm", partition_key="{firm}", row_key="keys_{id}"):
@@ -97,7 +113,9 @@ MODELS: dict[str, type[Any]] = {
     "`Count`, `Sum`": Counted,
     "`Embedded`": Holder,
     '`Index(partition_key=, consistency="eventual")`': Eventual,
+    '`Index(partition_key=, unique=True, consistency="eventual")`': Unique,
     '`IndexList(partition_key=, consistency="eventual")`': ListedElsewhere,
+    '`IndexList(blob=True, consistency="eventual")`': ListedInBlobs,
 }
 
 READS: dict[str, tuple[type[Any], Callable[[Database], Awaitable[list[Any]]]]] = {
@@ -118,7 +136,7 @@ READS: dict[str, tuple[type[Any], Callable[[Database], Awaitable[list[Any]]]]] =
         Eventual,
         lambda db: db.select(Eventual.by_city).where(Eventual.city == "1").verify(False).all(),
     ),
-    "`lookup` of an eventual `IndexList`": (
+    "`lookup` of an eventual `IndexList`, in rows or in a blob": (
         ListedElsewhere,
         lambda db: db.lookup(ListedElsewhere.by_city, city="1"),
     ),
@@ -139,6 +157,7 @@ async def db() -> AsyncIterator[Database]:
             await db.insert(Department(firm="a", name=name))
             await db.insert(Source(firm="a", id=name, city="x"))
         await db.insert(Eventual(firm="a", id=9, city="makes the queue"))
+        await db.insert(ListedInBlobs(firm="a", id=9, city="makes the container"))
         await asyncio.sleep(0.01)
         yield db
 

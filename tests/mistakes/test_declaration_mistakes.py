@@ -437,8 +437,8 @@ ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ),
     ({"partition_key": 5, "consistency": "eventual"}, r"Index\(partition_key=5\) is refused: give a template, as in"),
     (
-        {"table": "ByNumber", "consistency": "eventual", "unique": True},
-        r"Index\(unique=True, consistency='eventual'\) is refused: values are kept unique within a partition; leave",
+        {"table": "ByNumber", "consistency": "eventual", "unique": True, "include": "all"},
+        r"Index\(include='all', unique=True, consistency='eventual'\) is refused: its entries reserve values and hold",
     ),
     (
         {"partition_key": "n_{nmae}", "consistency": "eventual"},
@@ -486,6 +486,16 @@ def test_an_index_in_other_partitions(given: dict[str, Any], message: str) -> No
 LISTS_ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     ({"partition_key": "n_{number}"}, r"IndexList\(partition_key=...\) puts rows .* add consistency='eventual'"),
     ({"consistency": "eventual"}, r"IndexList\(consistency='eventual'\) is refused without partition_key or table"),
+    ({"blob": True}, r"IndexList\(blob=True\) puts lists where .* add consistency='eventual'"),
+    ({"blob": 1, "consistency": "eventual"}, r"IndexList\(blob=1\) is refused: give True or False"),
+    (
+        {"blob": True, "consistency": "eventual", "table": "Lists"},
+        r"IndexList\(blob=True, table=...\) is refused: a blob has no rows; leave table out",
+    ),
+    (
+        {"blob": True, "consistency": "eventual", "divide_at": 4096},
+        r"IndexList\(blob=True, divide_at=...\) is refused: a blob has no rows; leave divide_at out",
+    ),
     ({"table": "Lists", "consistency": "weak"}, r"IndexList\(consistency='weak'\) is unknown; use 'eventual'"),
     (
         {"partition_key": "n_{nmae}", "consistency": "eventual"},

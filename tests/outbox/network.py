@@ -13,9 +13,10 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
-__all__ = ["HOUR", "Death", "Jittery", "Mortal", "connected", "failing_at"]
+__all__ = ["FATES", "HOUR", "Death", "Jittery", "Mortal", "connected", "failing_at"]
 
 HOUR = dt.timedelta(hours=1)
+FATES = tuple(fate for fate in Fate if fate is not Fate.FINE)
 
 
 def connected(store: TableStore) -> Database:

@@ -16,6 +16,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of
 from tableorm.models.marker_rows import is_marker
 from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.protocol.codes import Fault
 from tableorm.stores import Row, TableStore
 from tableorm.testing.contract.base import everything
 
@@ -102,13 +103,14 @@ class Welcome(Workflow[Person]):
 MODELS = (Person, Former, Badge)
 
 
-async def recover(db: Database) -> None:
-    """Let a worker do what it can see to be done."""
+async def recover(db: Database, *targets: type[Entity]) -> None:
+    """Let a worker do what it can see to be done; it knows these models, or all of this module and the workflow."""
     queues = outbox_queues(connection_of(db))
-    async with db.worker(Person, Former, Welcome, tries=99):
-        # What it works on is not seen any more, and is finished before the block ends.
-        while await queues.peek(OUTBOX):  # noqa: ASYNC110 - what a worker takes
-            await asyncio.sleep(0)
+    async with db.worker(*(targets or (Person, Former, Welcome)), tries=99):
+        with suppress(Fault):  # nobody has rung
+            # What it works on is not seen any more, and is finished before the block ends.
+            while await queues.peek(OUTBOX):  # noqa: ASYNC110 - what a worker takes
+                await asyncio.sleep(0)
 
 
 # What is stored
@@ -200,8 +202,8 @@ def members_of(rows: Iterable[Row]) -> Counter[tuple[str, str, str]]:
     return found
 
 
-async def committed_decisions(store: TableStore) -> list[str]:
-    return [row["RowKey"] for row in await _all_rows(store) if row.get("State") == "committed"]
+async def committed_decisions(store: TableStore, table: str = "Crew") -> list[str]:
+    return [row["RowKey"] for row in await everything(store, table) if row.get("State") == "committed"]
 
 
 Place = tuple[str, str, str]

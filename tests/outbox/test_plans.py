@@ -20,7 +20,7 @@ from tableorm.stores import CLOCK, Operation, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.outbox.clean_run import die_after_commit, prepared, recovered, run_plan, worker_writes
-from tests.outbox.network import HOUR, Death, Jittery, connected, failing_at
+from tests.outbox.network import FATES, HOUR, Death, Jittery, connected, failing_at
 from tests.outbox.plans import PLANS, WRITES_OF_A_COMMIT, Plan
 from tests.outbox.staff import CITIES, MODELS, Person, content_of, find_misread, find_problems, recover
 from tests.torture import Rounds, seeds
@@ -28,7 +28,7 @@ from tests.torture import Rounds, seeds
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
 
 AnyFault = Fate | Death
-FAULTS: list[AnyFault] = [*(fate for fate in Fate if fate is not Fate.FINE), *Death]
+FAULTS: list[AnyFault] = [*FATES, *Death]
 COMES_LATE = (Fate.LATE, Fate.TWICE)
 CASES = [pytest.param(*case, id=f"{case[0].name}-{case[1].name.lower()}") for case in product(PLANS, FAULTS)]
 

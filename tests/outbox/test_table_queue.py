@@ -73,6 +73,22 @@ async def test_requests(tables: CountingStore, mine: TableQueueStore) -> None:
     assert tables.requests == ["transact", "query", "transact", "query", "write"]
 
 
+async def test_deletes_at_the_same_time(tables: CountingStore, mine: TableQueueStore) -> None:
+    """They are one request; if a receipt is stale, each message by itself, and the others are deleted."""
+    for _ in range(6):
+        await mine.put("mail", b"a")
+    first, *others = await mine.take("mail", 6)
+    await mine.renew("mail", first, 60)
+    tables.requests.clear()
+    await asyncio.gather(*(mine.delete("mail", each) for each in others[:3]))
+    assert tables.requests == ["transact"]
+    outcomes = await asyncio.gather(
+        *(mine.delete("mail", each) for each in (first, *others[3:])), return_exceptions=True
+    )
+    assert [each.code for each in outcomes if isinstance(each, Fault)] == [Code.MESSAGE_NOT_FOUND]
+    assert await mine.length("mail") == 1
+
+
 async def test_the_oldest_visible_comes_first(mine: TableQueueStore, clock: None) -> None:
     """Messages are taken in the order in which they became visible, whatever the order in which they were put."""
     await mine.put("mail", b"last", delay_seconds=30)

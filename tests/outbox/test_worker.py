@@ -380,7 +380,7 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(
 ) -> None:
     """Of a message about several changes each goes on by itself: some are carried out, one fails, and one is left."""
     monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
-    monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_ALONE", 0)
+    monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_APART", 0)
     for token in TOKENS[:4]:
         await commit(db, token)
 
@@ -400,3 +400,59 @@ async def test_one_change_of_a_message_does_not_hold_up_the_others(
     assert failed is not None and failed.error == "RuntimeError: no way"
     assert done == [None, None]
     assert worker.counts == {Outcome.DONE: 1, Outcome.FAILED: 1, Outcome.DROPPED: 1, Outcome.LEFT: 1}
+
+
+async def test_what_a_message_leaves_to_others_stays_together(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a message about many changes those that the worker leaves have one message, and no more than that."""
+    monkeypatch.setattr(worker_module, "_PUT_BACK_SECONDS", 30)
+    monkeypatch.setattr(settle_module, "_SECONDS_UNTIL_APART", 0)
+    for token in TOKENS:
+        await commit(db, token)
+
+    async def handle(table: str, decision: Decision) -> None:
+        if decision.token != TOKENS[0]:
+            raise NotSupported("another program's")
+
+    begun = tuple(Begun(table="Work", partition_key="red", token=token) for token in TOKENS)
+    await queues_of(db).put(OUTBOX, Doorbell(changes=begun, kinds=("Person",)).to_message())
+    async with new_worker(db, {"Person": handle}) as worker:
+        await worker.drain()
+
+    assert worker.counts == {Outcome.DONE: 1, Outcome.LEFT: 1}
+    assert await queues_of(db).length(OUTBOX) == 1
+
+
+async def test_the_requests_for_many_messages(db: Database) -> None:
+    """One request takes up to 32 messages, and one deletes the decision rows of a partition that are done."""
+    tokens = [f"token_{number:06d}" for number in range(32)]
+    for token in tokens:
+        await commit(db, token)
+        await ring(db, token)
+    worker = new_worker(db, {"Person": nothing})
+
+    with db.observe() as seen:
+        async with worker:
+            await worker.drain()
+
+    assert worker.counts == {Outcome.DONE: 32}
+    sent = Counter(each.operation for each in seen.requests)
+    assert sent.pop("take-messages") < 8
+    assert sent == {"get": 32, "transaction": 1, "delete-message": 32}
+
+
+async def test_decision_rows_that_are_deleted_twice(db: Database) -> None:
+    """Where somebody else has deleted one of several decision rows, the others are deleted all the same."""
+    for token in TOKENS:
+        await commit(db, token)
+        await ring(db, token)
+
+    async def handle(table: str, decision: Decision) -> None:
+        if decision.token == TOKENS[2]:
+            keys = {"PartitionKey": "red", "RowKey": f"~o_{decision.token}"}
+            await db.store.write(table, Operation(Verb.DELETE, keys, "*"))
+
+    async with new_worker(db, {"Person": handle}) as worker:
+        await worker.drain()
+
+    assert [await find(db, token) for token in TOKENS] == [None] * 6
+    assert worker.counts == {Outcome.DONE: 6}

@@ -31,8 +31,9 @@ from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import PlacedEntry
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work, settle_decision
-from tableorm.outbox.doorbell import doorbell_of
-from tableorm.stores import Operation, Row, TableStore, Verb
+from tableorm.outbox.doorbell import Doorbell, doorbell_of
+from tableorm.outbox.table_queue import TableQueueStore
+from tableorm.stores import Message, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.deferred import carry_out, schemas_by_kind
@@ -385,6 +386,42 @@ async def test_a_bulk_rings_for_many_partitions_at_once(db: Database) -> None:
     assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
 
 
+class Guest(Entity, table="Guests", partition_key="{team}", row_key="guest_{id:03d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+
+    by_id = Index(partition_key="id_{id:03d}", row_key="c_{team}", consistency="eventual")
+
+
+async def test_a_bulk_of_several_kinds_rings_for_each(db: Database) -> None:
+    """Each message names the kinds of all of its changes, so that no worker has to know those of others."""
+    await db.create_tables(Guest)
+    told: list[Doorbell] = []
+
+    class Listening(TableQueueStore):
+        async def put(
+            self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None
+        ) -> Message:
+            message = await super().put(queue, body, delay_seconds=delay_seconds, ttl_seconds=ttl_seconds)
+            told.append(doorbell_of(body))
+            return message
+
+    connection = connection_of(db)
+    connection._opened.outbox = None  # pyright: ignore[reportPrivateUsage]
+    connection.outbox(lambda _: Listening(db.store))
+    async with db.bulk(concurrency=16) as bulk:
+        for number in range(16):
+            await bulk.insert(Employee(team=f"team{number}", id=1, city="Oslo"))
+            await bulk.insert(Guest(team=f"team{number}", id=1))
+    await settled(db)
+
+    assert {(each.kinds, change.table) for each in told for change in each.changes} == {
+        (("Employee",), "Staff"),
+        (("Guest",), "Guests"),
+    }
+    assert sum(len(each.changes) for each in told) == 32 > 2 * len(told)
+
+
 async def test_a_shared_message_stays_for_what_failed(db: Database) -> None:
     """A worker gets the message of all transactions as long as one of them is not done; the others it finds void."""
     row = {"PartitionKey": "city_Oslo", "RowKey": "c_team3_001", "EntityType": "Other"}
@@ -465,6 +502,13 @@ async def test_a_scope(db: Database) -> None:
     with pytest.raises(AccessDenied, match=r"Note\.by_topic\.tenant is 'other', and this scope is of tenant='acme'"):
         await mine.delete(Note, tenant="acme", id=2, if_match="*")
     assert db.stats.requests == before + 1  # the entity was read
+
+    with pytest.raises(TransactionFailed, match=r"operation 1: .*nothing was sent") as failed:
+        async with mine.transaction() as tx:
+            tx.insert(Note(tenant="acme", id=3, topic="y"))
+            tx.delete(await tx.get(Note, tenant="acme", id=2))
+    assert failed.value.index == 1
+    assert isinstance(failed.value.__cause__, AccessDenied)
 
     await db.delete(Note, tenant="acme", id=2, if_match="*")
     await settled(db)

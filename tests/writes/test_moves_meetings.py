@@ -2,13 +2,16 @@
 Who meets the rows of a move that nobody has completed: other inserts, queries, scopes, workers of other programs.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from msgspec import structs
 
 from tableorm import (
     AccessDenied,
+    Conflict,
     Damage,
     Database,
     DecodeError,
@@ -20,9 +23,11 @@ from tableorm import (
     NotSupported,
     PreconditionFailed,
     PropertyBag,
+    RetryPolicy,
     UniqueViolation,
     field,
 )
+from tableorm.audit.moves import MoveCheck
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import Place
 from tableorm.outbox.bell import OUTBOX, outbox_queues
@@ -30,6 +35,9 @@ from tableorm.outbox.move_command import MoveCommand, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
+from tableorm.writes import races
+from tableorm.writes.commit import RELOCATION
+from tableorm.writes.races import ATTEMPTS
 from tests import unfinished_moves
 from tests.faults import FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, TENTATIVE, database_on, handler_of
@@ -281,6 +289,51 @@ async def test_bags_and_transactions_stay_within_their_partition(db: Database) -
             tx.move(await tx.get(Person, dep="a", id=1), dep="b")
     with pytest.raises(EntityNotFound):
         await db.get(Person, dep="b", id=1)
+
+
+async def test_attempts_to_complete_a_move_pause(
+    db: Database, network: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two attempts whose rows others write first there is a pause."""
+    await move_half(db, network, FORWARD)
+    pauses: list[float] = []
+
+    async def record(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def lose(*_: object) -> None:
+        raise PreconditionFailed("somebody else was first")
+
+    def pause_after(failures: int, policy: RetryPolicy) -> float:
+        del policy
+        return failures / 100
+
+    monkeypatch.setattr(races, "pause_after", pause_after)
+    monkeypatch.setattr(RELOCATION, "_commit", lose)
+    monkeypatch.setattr(asyncio, "sleep", record)
+    with pytest.raises(Conflict, match="others wrote its rows first"):
+        await db.modify(Person, lambda person: setattr(person, "text", "new"), dep="b", id=1)
+    assert [each for each in pauses if each] == pytest.approx([number / 500 for number in range(1, ATTEMPTS)])
+
+
+async def test_an_audit_looks_again_at_what_was_left(
+    db: Database, network: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move that somebody ends between the two looks of an audit is not reported."""
+    await move_half(db, network, FORWARD)
+    CLOCK.advance(2 * HOUR)
+    verify = MoveCheck.verify_row
+    looked: list[str] = []
+
+    async def end_first(self: MoveCheck, *args: Any) -> None:
+        if not looked:
+            await db.modify(Person, lambda person: setattr(person, "text", "new"), dep="b", id=1)
+        looked.append(args[1])
+        await verify(self, *args)
+
+    monkeypatch.setattr(MoveCheck, "verify_row", end_first)
+    assert (await db.audit(Person)).clean
+    assert len(looked) == 2
 
 
 @pytest.mark.parametrize("writes", [TENTATIVE, FORWARD, FORWARD + 1])

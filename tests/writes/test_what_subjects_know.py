@@ -70,9 +70,12 @@ async def test_a_bag_knows_when_it_was_written(
     assert (bag.timestamp, bag.etag, dict(bag)) == (fresh.timestamp, fresh.etag, dict(fresh))
 
 
-async def test_an_entity_knows_when_it_was_written(db: Database) -> None:
-    """The time is that of its last write, also in what it remembers of the row."""
+@pytest.mark.parametrize("more", [{}, {"more": 1}], ids=["known", "unknown"])
+async def test_an_entity_knows_when_it_was_written(db: Database, more: dict[str, int]) -> None:
+    """The time is that of its last write, also where its row has a property that the model does not know."""
     thing = Thing()
+    for name, value in more.items():
+        thing.extra[name] = value
     await db.insert(thing)
     thing = await db.get(Thing, group="g", name="a")
     for number in (1, 2):

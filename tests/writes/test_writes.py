@@ -185,8 +185,9 @@ async def test_what_was_never_read_has_no_etag(things: Database) -> None:
         await things.save(thing)
     with pytest.raises(NotRead, match=r"if_match='\*'"):
         await things.delete(thing)
-    with pytest.raises(NotRead, match=r"if_match='\*'"):
+    with pytest.raises(NotRead, match=r"if_match='\*'") as caught:
         await things.delete(Thing.key(group="g", name="a"))
+    assert caught.value.entity == Thing.key(group="g", name="a")
     await things.delete(thing, if_match="*", missing_ok=True)
 
 

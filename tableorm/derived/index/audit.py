@@ -90,12 +90,12 @@ class EventualIndexCheck(Check):
     Args:
         context: The rows of the table.
         index: The index of one model.
-        reconcile: Makes an entry right.
+        reconcile: Makes an entry right; None if an entity is derived anew for that.
     """
 
     row_phases = frozenset({Phase.ENTITIES})
 
-    def __init__(self, context: AuditContext, index: EventualIndexSchema, reconcile: Reconcile) -> None:
+    def __init__(self, context: AuditContext, index: EventualIndexSchema, reconcile: Reconcile | None) -> None:
         super().__init__(context, index.primary, index.entry_name)
         self._index, self._reconcile = index, reconcile
         self._owners = attrs.evolve(context, kinds=KindSet.of([index.primary.model]))  # the entries may be elsewhere
@@ -122,7 +122,7 @@ class EventualIndexCheck(Check):
         problems = [*await self._compare(snapshot, noted, due)]
         if not problems or await self._is_under_way(snapshot.row["PartitionKey"], snapshot.row["RowKey"]):
             return ()
-        if not self.context.repair or noted != due:
+        if self._reconcile is None or not self.context.repair or noted != due:
             return problems
         source = RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
         try:
@@ -207,13 +207,16 @@ class EventualIndexCheck(Check):
         """Return whether the entity that an entry names has none there, nor is getting or losing one there now."""
         primary = await self._owners.read(partition_key, row_key)
         snapshot = None if primary is None else self._owners.snapshot(primary)
-        place = PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
         if snapshot is not None and (
             snapshot.problem is not None
-            or place in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
+            or self._noted_as(row) in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
         ):
             return False  # verified with the entity
         return not await self._is_under_way(partition_key, row_key)
+
+    def _noted_as(self, row: Row) -> ManifestEntry:
+        """Return what the manifest of its entity says of an entry."""
+        return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
 
     async def _is_under_way(self, partition_key: str, row_key: str) -> bool:
         return await is_under_way(self._owners, partition_key, row_key)

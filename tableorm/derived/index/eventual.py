@@ -11,7 +11,7 @@ for an older version fails at its ETag.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
@@ -22,7 +22,7 @@ from ...connection.translate import translate
 from ...errors import Conflict, EntityExists, NotSupported, shown
 from ...keys.template import Template
 from ...models.kinds import KindSet
-from ...models.manifest import ManifestEntry, PlacedEntry, manifest_of
+from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.write_tokens import tokens_of
@@ -45,7 +45,7 @@ class EventualIndexMaintainer(AuditedSchema):
         rows: The schema of its entries.
     """
 
-    entry_type = PlacedEntry
+    entry_type: ClassVar[type[ManifestEntry]] = PlacedEntry
     deferred = movable = True
     rows_per_chunk = 1  # the decision row
 
@@ -179,7 +179,10 @@ class _Rules(EntryRules[PlacedEntry]):
         """Delete entries that the manifest of the entity does not name. Takes and raises as `EntryRules.remove`."""
 
         def correct(place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
-            if manifest_of(primary).get(name) == place:
+            noted = manifest_of(primary).get(name)
+            if isinstance(noted, ReservedEntry) and noted.place == place:
+                return None  # the index is unique by now
+            if noted == place:
                 raise NotSupported(
                     f"the entity {source} has an entry at {place} by {shown(name)}, which this program does not know; "
                     "leave it to a program that does, or update this one"

@@ -15,6 +15,7 @@ from .effect import IndexMaintainer
 from .eventual import EventualIndexMaintainer
 from .eventual_schema import EventualIndexSchema
 from .schema import Include, IndexSchema
+from .unique import UniqueIndexMaintainer
 
 __all__ = ["Index", "IndexOf"]
 
@@ -35,7 +36,8 @@ class Index(Derivation):
 
     With `partition_key` or `table` the entries are in other partitions, and no transaction can write them with their
     entities: `consistency="eventual"` says that they follow some time later. Readers fetch the entity of each entry,
-    and count an entry only if the entity still has its keys.
+    and count an entry only if the entity still has its keys. With `unique=True` an entry is made before its entity is
+    written, and reserves the value for it.
 
     Args:
         row_key: Template of the entries' RowKeys. Its keys must be told from those of the model: begin it with other
@@ -44,10 +46,11 @@ class Index(Derivation):
         partition_key: Template of the entries' PartitionKeys; None for those of their entities.
         table: Name of the entries' table; None for that of the model.
         consistency: "eventual" for entries in other partitions or another table; None otherwise.
-        unique: Whether no two entities of a partition may have the same key: `UniqueViolation`. Not for an eventual
-            index.
+        unique: Whether no two entities of a partition may have the same key: `UniqueViolation`. With a partition_key or
+            table, no two entities of all partitions, or of those that the keys of the index tell apart.
         include: What entries hold: "all" fields but those that other entities keep, the names of some, or "keys": then
-            the entity is read after the entry.
+            the entity is read after the entry. None for "all", or for "keys" where that is the only choice: an eventual
+            index that is unique.
         where: Takes the entity; only entities for which it is true have an entry.
         building: The index is written and not read, until the entities that were there before it have their entries:
             see `db.build_index`.
@@ -66,7 +69,7 @@ class Index(Derivation):
         table: str | None = None,
         consistency: Literal["eventual"] | None = None,
         unique: bool = False,
-        include: Include = "all",
+        include: Include | None = None,
         where: Callable[[Any], bool] | None = None,
         building: bool = False,
     ) -> None:
@@ -75,14 +78,17 @@ class Index(Derivation):
         given: tuple[object, object] = unique, building
         if not all(each is True or each is False for each in given):
             raise ModelError(f"Index(unique={unique!r}, building={building!r}) is refused: give True or False for each")
+        reserves = unique and consistency is not None
+        if include is None:
+            include = "keys" if reserves else "all"
         if include not in ("all", "keys") and (isinstance(include, str) or not isinstance(include, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"Index(include={include!r}) is unknown; use 'all', 'keys' or a list of field names")
         super().__init__(where)
         check_placement("Index", partition_key=partition_key, table=table, consistency=consistency)
-        if unique and consistency is not None:
+        if reserves and include != "keys":
             raise ModelError(
-                "Index(unique=True, consistency='eventual') is refused: values are kept unique within a partition; "
-                "leave out partition_key and table, or unique=True"
+                f"Index(include={include!r}, unique=True, consistency='eventual') is refused: its entries reserve "
+                "values and hold keys alone; leave out include"
             )
         self.row_key, self.unique, self.building = row_key, unique, building
         self.partition_key, self.table, self.consistency = partition_key, table, consistency
@@ -96,20 +102,19 @@ class Index(Derivation):
             partition = None
             if self.partition_key is not None:
                 partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
-            return EventualIndexMaintainer(
-                EventualIndexSchema(
-                    self.name,
-                    schema,
-                    table=self.table,
-                    partition=partition,
-                    row=row,
-                    unique=self.unique,
-                    include=self.include,
-                    where=self.where,
-                    building=self.building,
-                )
+            rows = EventualIndexSchema(
+                self.name,
+                schema,
+                table=self.table,
+                partition=partition,
+                row=row,
+                unique=self.unique,
+                include=self.include,
+                where=self.where,
+                building=self.building,
             )
-        rows = IndexSchema(
+            return UniqueIndexMaintainer(rows) if self.unique else EventualIndexMaintainer(rows)
+        own_rows = IndexSchema(
             self.name,
             schema,
             row,
@@ -118,7 +123,7 @@ class Index(Derivation):
             where=self.where,
             building=self.building,
         )
-        return IndexMaintainer(rows, row)
+        return IndexMaintainer(own_rows, row)
 
     if TYPE_CHECKING:
 

@@ -21,10 +21,11 @@ from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_
 from ...writes.plan import Effect, PlannedWrite
 from .effect import MOST_BYTES
 from .eventual_audit import EventualListCheck
-from .eventual_rows import correct_list, keys_of_members
+from .eventual_rows import RowList, keys_of_members
+from .following import FollowingList
 from .schema import ListSchema
 
-__all__ = ["EventualListMaintainer"]
+__all__ = ["EventualListMaintainer", "PlacedListRules"]
 
 
 class EventualListMaintainer(ListSchema, AuditedSchema):
@@ -46,8 +47,11 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
 
     def is_listed(self, primary: Row, partition_key: str, list_key: str) -> bool:
         """Return whether the manifest of an entity says that it is in a list."""
-        entry = PlacedListEntry(partition_key, list_key, str(self.table), self.kind)
-        return manifest_of(primary).get(self.name) == entry
+        return manifest_of(primary).get(self.name) == self.place(partition_key, list_key)
+
+    def place(self, partition_key: str, list_key: str) -> PlacedListEntry:
+        """Return the entry of the entities that are in a list."""
+        return PlacedListEntry(partition_key, list_key, str(self.table), self.kind)
 
     # Writing
 
@@ -57,7 +61,7 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
         key = self.address(values)
         if key is None:
             return None
-        return PlacedListEntry(self.list_partition.format(values), key, str(self.table), self.kind)
+        return self.place(self.list_partition.format(values), key)
 
     def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         """Note in the manifest which list the entity is in."""
@@ -78,12 +82,15 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
     ) -> None:
         """Put the entity into its list, and take it out of others. Takes and raises as `Maintainer.reconcile` does."""
         del inserted
-        places = [entry for entry in entries if isinstance(entry, PlacedListEntry)]
+        places = [entry for entry in entries if isinstance(entry, PlacedListEntry) and type(entry) is self.entry_type]
 
         async def correct(place: PlacedListEntry) -> None:
-            await correct_list(db, source, self.name, place, self._divide_at, lambda row: self._is_due(place, row))
+            await self._list_at(db, place).correct(source, self.name, lambda row: self._is_due(place, row))
 
         await map_together(correct, places)
+
+    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
+        return RowList(db, place, self._divide_at)
 
     def _is_due(self, place: PlacedListEntry, primary: Row) -> bool:
         """Return whether the manifest of an entity and its values say that it is in a list."""
@@ -102,7 +109,9 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
 
 
 @entry_rules(PlacedListEntry)
-class _Rules(EntryRules[PlacedListEntry]):
+class PlacedListRules(EntryRules[PlacedListEntry]):
+    """What writes do with entries of such lists, also of those that the program does not declare."""
+
     def undo(self, name: str, entry: PlacedListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: the entity is taken out of the list after the write."""
         del name, entry, write, checked
@@ -119,4 +128,7 @@ class _Rules(EntryRules[PlacedListEntry]):
                 )
             return False
 
-        await map_together(lambda place: correct_list(db, source, name, place, MOST_BYTES, is_due), entries)
+        await map_together(lambda place: self._list_at(db, place).correct(source, name, is_due), entries)
+
+    def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
+        return RowList(db, place, MOST_BYTES)

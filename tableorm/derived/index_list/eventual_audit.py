@@ -20,7 +20,7 @@ from ...writes.maintainer import RowKeys
 from .eventual_rows import is_member, keys_of_members
 from .rows import split_address
 
-__all__ = ["EventualListCheck"]
+__all__ = ["EventualListCheck", "Reconcile"]
 
 Reconcile = Callable[[Connection, RowKeys, Sequence[ManifestEntry]], Awaitable[None]]
 
@@ -81,12 +81,17 @@ class EventualListCheck(Check):
                 self.context.record(self.schema, source.partition_key, source.row_key, each, repaired=True)
         return left
 
+    async def _names(self, source: RowKeys, place: PlacedListEntry, *, due: bool) -> bool:
+        """Return whether a list names an entity, as is due or not. Raises DecodeError if the list cannot be read."""
+        del due
+        return await is_member(self.context.db, source, place)
+
     async def _compare(self, source: RowKeys, noted: ManifestEntry | None, due: ManifestEntry | None) -> list[Problem]:
         problems: list[Problem] = []
         for entry in dict.fromkeys(each for each in (due, noted) if isinstance(each, PlacedListEntry)):
-            where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of table {entry.table}"
+            where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of {entry.location}"
             try:
-                listed = await is_member(self.context.db, source, entry)
+                listed = await self._names(source, entry, due=entry == due)
             except DecodeError as error:
                 problems.append(Problem(Damage.FOREIGN, self.name, entry.list_key, str(error), rebuilt=False))
                 continue

@@ -11,14 +11,19 @@ from ...errors import ModelError
 from ...keys.parse import parse_template
 from ...models.derivation import Derivation, DerivationOf, check_placement
 from ...models.key import Storable
+from ...models.manifest import folder_of_lists
 from ...models.schema import Schema
 from .audit import ListCheck
+from .blob_list import BlobListMaintainer
 from .eventual import EventualListMaintainer
 from .schema import ListSchema
 
 __all__ = ["IndexList", "ListMaintainer", "ListOf"]
 
 E = TypeVar("E", bound=Storable)
+
+
+_DIVIDE_AT = 64 * 1024
 
 
 class ListOf(DerivationOf[E]):
@@ -38,8 +43,9 @@ class IndexList(Derivation):
         row_key: Template of the lists' keys. Begin it with other literal text than the model's and other indexes'.
         partition_key: Template of the PartitionKeys of the lists; None for those of their entities.
         table: Name of the lists' table; None for that of the model.
-        consistency: "eventual" for lists in other partitions or another table, which follow their entities some time
-            later; None otherwise.
+        blob: Whether each list lies in a blob, of 10 MiB at most, and not in rows.
+        consistency: "eventual" for lists in other partitions, another table or blobs, which follow their entities some
+            time later; None otherwise.
         where: Takes the entity; only entities for which it is true are listed.
         divide_at: Bytes of keys of which a row is divided, up to 512 KiB. Each write reads and writes one row, so a
             small one takes less; all rows of a list are read by one query.
@@ -56,19 +62,25 @@ class IndexList(Derivation):
         row_key: str,
         partition_key: str | None = None,
         table: str | None = None,
+        blob: bool = False,
         consistency: Literal["eventual"] | None = None,
         where: Callable[[Any], bool] | None = None,
-        divide_at: int = 64 * 1024,
+        divide_at: int = _DIVIDE_AT,
     ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"IndexList(row_key={row_key!r}) is refused: give a template, as 'lastname_{{last_name}}'")
         if type(divide_at) is not int or not 2048 <= divide_at <= 512 * 1024:
             raise ModelError(f"IndexList(divide_at={divide_at!r}) is refused: give bytes from 2048 to {512 * 1024}")
         super().__init__(where)
-        check_placement("IndexList", partition_key=partition_key, table=table, consistency=consistency)
+        if type(blob) is not bool:
+            raise ModelError(f"IndexList(blob={blob!r}) is refused: give True or False")
+        if blob and (table is not None or divide_at != _DIVIDE_AT):
+            given = "divide_at" if table is None else "table"
+            raise ModelError(f"IndexList(blob=True, {given}=...) is refused: a blob has no rows; leave {given} out")
+        check_placement("IndexList", partition_key=partition_key, table=table, consistency=consistency, blob=blob)
         self.row_key, self.divide_at = row_key, divide_at
         self.partition_key, self.table = partition_key, table
-        self._pattern = ListMaintainer if consistency is None else EventualListMaintainer
+        self._pattern = BlobListMaintainer if blob else EventualListMaintainer if consistency else ListMaintainer
 
     def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedSchema:
         """Return the index list of a model."""
@@ -76,13 +88,16 @@ class IndexList(Derivation):
         row = parse_template(self.row_key, label, "row_key", known, schema.kind)
         if self.partition_key is not None:
             partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
+        table = self.table
+        if self._pattern is BlobListMaintainer:
+            table = folder_of_lists(schema.table_name(), f"{schema.kind}#{self.name}")
         return self._pattern(
             self.name,
             schema,
             row,
             where=self.where,
             divide_at=self.divide_at,
-            table=self.table,
+            table=table,
             partition=partition,
         )
 

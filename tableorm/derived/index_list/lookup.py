@@ -17,6 +17,7 @@ from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
 from ...stores import Bounds, Row
+from .blob_list import BlobListMaintainer
 from .index_list import ListOf
 from .rows import SEPARATOR, split_address
 from .schema import ListSchema
@@ -57,7 +58,10 @@ async def look_up(
         wanted = ", ".join(sorted(schema.key_names))
         raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.label, "row_key", schema.row.text)
     partition_key, list_key = schema.list_partition.format(fields), schema.row.format(fields)
-    members = await _read_members(db, schema, partition_key, list_key)
+    if isinstance(schema, BlobListMaintainer):
+        members = await schema.members_of(db, partition_key, list_key)
+    else:
+        members = await _read_members(db, schema, partition_key, list_key)
     keys = sorted(members, key=lambda member: (utf16_key(member[0]), utf16_key(member[1])))
     found: list[E | None] = [None] * len(keys)
     numbered = enumerate(keys)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import structs
 
 from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrmError, shown
-from ...models.manifest import ManifestEntry, manifest_of, manifest_text
+from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of, manifest_text
 from ...models.marker_rows import MoveMark, MoveState, tentative_kind
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
 from ...models.schema import Schema
@@ -24,7 +24,16 @@ from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
 from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
 from ..rows import changes
 
-__all__ = ["DeferredWork", "Derived", "derive", "derives", "refused_before_sending", "stored_number"]
+__all__ = [
+    "DeferredWork",
+    "Derived",
+    "claims_of",
+    "derive",
+    "derives",
+    "maintainer_of",
+    "refused_before_sending",
+    "stored_number",
+]
 
 _WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, Mode.REBUILD})
 
@@ -54,6 +63,7 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         fills: Parts of the writes' rows that have to be made from other rows.
         deferred: What the writes leave to do in other partitions.
         token: The write token of all of them.
+        claim: The token of the decision row, and of the claims of unique values.
         transaction: Whether the user asked for a transaction, and gets its errors.
     """
 
@@ -62,6 +72,7 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     fills: list[Fill] = []
     deferred: list[DeferredWork] = []
     token: str
+    claim: str = ""
     transaction: bool
 
 
@@ -74,13 +85,14 @@ def derives(write: PlannedWrite) -> bool:
     return stored is not None and MANIFEST in stored.row
 
 
-def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Derived:
+def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: str | None = None) -> Derived:
     """
     Return some writes with their manifests, and their effects on other rows.
 
     Args:
         writes: All writes of a transaction, one for each row.
         transaction: Whether the user asked for a transaction, and gets its errors.
+        claim: The token of the decision row, if there is one; None for a new one.
 
     Raises:
         UniqueViolation: Two of them want the same unique value.
@@ -92,7 +104,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
     token: str | None = None
     for write in writes:
         token = token or write.token
-    result = Derived(writes=[], token=token or new_token(), transaction=transaction)
+    result = Derived(writes=[], token=token or new_token(), claim=claim or new_token(), transaction=transaction)
     for write in writes:
         try:
             one, found = _derive_one(write, result) if derives(write) else (write, [])
@@ -104,6 +116,8 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False) -> Deri
         result.writes.append(one)
         if write.starts:
             result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
+    if len(result.deferred) > 1:
+        _hand_over(result)
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
         refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
@@ -168,7 +182,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
         return write, []
     write = _keep_maintained(write, schema, seen)
     row = cast("Row", write.after)
-    source = _source(write, schema, row, seen, result.fills)
+    source = _source(write, schema, row, seen, result)
     old, new = stored.copy(), dict[str, ManifestEntry]()
     effects: list[Effect] = []
     for name, each in schema.derived.items():
@@ -244,7 +258,56 @@ def _defer(result: Derived, write: PlannedWrite, row: Row, entries: Entries) -> 
     result.deferred.append(DeferredWork(work=work, origin=write))
 
 
-def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, fills: list[Fill]) -> Source:
+def _hand_over(result: Derived) -> None:
+    """
+    Note each unique value that one entity gives up for another one of the transaction with the one that gets it.
+
+    Raises:
+        UniqueViolation: Two of them claim one value.
+        TransactionFailed: That error, in a transaction.
+    """
+    claims: dict[PlacedEntry, tuple[int, str]] = {}
+    for number, each in enumerate(result.deferred):
+        for name, claim in claims_of(each.work, result.claim):
+            if claim.place in claims:
+                error = maintainer_of(each.origin, name).refuse_claim(claim, each.origin, None)
+                raise refused_before_sending(each.origin, error, transaction=result.transaction)
+            claims[claim.place] = number, name
+    if not claims:
+        return
+    entries = [dict(each.work.entries) for each in result.deferred]
+    for number, each in enumerate(result.deferred):
+        for name, some in each.work.entries.items():
+            for entry in some:
+                to = claims.get(entry.place) if isinstance(entry, ReservedEntry) else None
+                if to is not None and to[0] != number:
+                    entries[number][name] = tuple(e for e in entries[number][name] if e != entry)
+                    entries[to[0]][to[1]] = (entry, *entries[to[0]][to[1]])
+    result.deferred[:] = [
+        structs.replace(each, work=structs.replace(each.work, entries={n: e for n, e in found.items() if e}))
+        for each, found in zip(result.deferred, entries, strict=True)
+        if any(found.values()) or each.work.arguments is not None
+    ]
+
+
+def claims_of(work: Work, token: str) -> list[tuple[str, ReservedEntry]]:
+    """Return the unique values that a change with this token claims for an entity, each with the name of its index."""
+    return [
+        (name, each)
+        for name, entries in work.entries.items()
+        for each in entries
+        if isinstance(each, ReservedEntry) and each.token == token
+    ]
+
+
+def maintainer_of(write: PlannedWrite, name: str) -> Maintainer:
+    """Return a declaration of the model whose entity a write is of."""
+    each = None if write.change.schema is None else write.change.schema.derived.get(name)
+    assert isinstance(each, Maintainer)
+    return each
+
+
+def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, result: Derived) -> Source:
     """
     Return a write as what is derived from its entity sees it.
 
@@ -253,7 +316,7 @@ def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, fil
         schema: The schema of the entity.
         row: The row as it will be.
         seen: The row as it is, to compare with; None if there is none, or nothing changes.
-        fills: Gets the parts of the row that have to be made from other rows.
+        result: Gets the parts of the row that have to be made from other rows.
     """
     change, changed = write.change, set[str]()
     # Derived rows are of the version that was stored.
@@ -269,7 +332,8 @@ def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, fil
         values=_values(write, schema, row),
         changed=changed,
         upgraded=upgraded,
-        fills=fills,
+        fills=result.fills,
+        claim=result.claim,
     )
 
 
@@ -285,7 +349,7 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
         stored = None
     names = frozenset(change.only or ())
     new = {name: entry for name, entry in (stored or {}).items() if name not in names}
-    source = _source(write, schema, row, None, result.fills)
+    source = _source(write, schema, row, None, result)
     effects: list[Effect] = []
     deferred: Entries = {n: (e,) for n, e in (stored or {}).items() if n in names and e.deferred}
     for name in sorted(names):

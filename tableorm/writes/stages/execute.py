@@ -279,10 +279,8 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
             row.pop("Timestamp", None)
         elif etag is not None:
             row["odata.etag"] = etag
-            if schema is None:
+            if schema is None:  # the time of an entity is told by its ETag
                 row["Timestamp"] = timestamp_of_etag(etag)
-            else:
-                row.pop("Timestamp", None)  # the ETag tells it
     if schema is None:
         if isinstance(subject, PropertyBag):
             note_written(subject, row, partial=partial)

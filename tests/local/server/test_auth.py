@@ -422,6 +422,23 @@ async def test_a_continuation_shows_no_key_outside_the_range(api: Api, name: str
     assert {at for at in shown if not inside(at, bounds | {"srk": ""})} == set()
 
 
+async def test_tokens_in_queries_within_transactions(api: Api) -> None:
+    """The query of one entity that a transaction may be is checked against table and range as any other."""
+    for row_key in "bd":
+        await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": row_key})
+
+    async def ask(path: str) -> bytes:
+        body = f"--a\r\nContent-Type: application/http\r\n\r\nGET {path} HTTP/1.1\r\n\r\n\r\n--a--"
+        token = table_token(sp="r", spk="p", srk="c", epk="p")
+        kind = "multipart/mixed; boundary=a"
+        reply = await api("POST", "/$batch", body.encode(), scheme=None, query=token, Content_Type=kind)
+        return reply.body
+
+    assert b"HTTP/1.1 200 OK" in await ask("/Tab(PartitionKey='p',RowKey='d')")
+    for path in ("/Tab(PartitionKey='p',RowKey='b')", "/Other(PartitionKey='p',RowKey='d')"):
+        assert b"AuthorizationFailure" in await ask(path)
+
+
 @pytest.mark.parametrize(
     ("request_line", "allowed"),
     [

@@ -15,19 +15,24 @@ import time
 import uuid
 from asyncio.subprocess import PIPE
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.base_protocol import BaseProtocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
+from tableorm_local.engine import FairTurns
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve, serving
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.front.http import Front
+from tableorm_local.server.front.limits import Budget
+from tableorm_local.server.front.request_body import RequestBody
 from tests.local.server.client import Api, Wire, head, http_date, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
@@ -437,6 +442,21 @@ async def test_pages_of_the_server(api: Api, server: Server) -> None:
     assert "tableorm_buffered_bytes 0.0" in text
 
 
+async def test_a_page_of_the_server_that_fails(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is a fault of the server, and not one of the client's request."""
+
+    def fail(_: Front) -> None:
+        raise OSError("no room")
+
+    monkeypatch.setattr(Front, "update_gauges", fail)
+    async with api.session.get(f"{api.root}/metrics") as answer:
+        assert (answer.status, answer.headers["x-ms-error-code"]) == (500, "InternalError")
+        assert "it is not HTTP" not in await answer.text()
+    caplog.clear()
+
+
 async def test_access_log(tmp_path: Any) -> None:
     """A line of JSON for each request says who asked for what, and what came of it."""
     path = tmp_path / "access.log"
@@ -628,6 +648,18 @@ async def test_any_property(api: Api, value: object, kind: str, name: str) -> No
     assert reply.status in (204, 400)
     if reply.status == 204:
         assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200
+
+
+@pytest.mark.parametrize("open_still", [False, True])
+async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
+    """What aiohttp raises then is that the client has gone; of an open connection it is a fault of the server."""
+    content = aiohttp.StreamReader(BaseProtocol(asyncio.get_running_loop()), 1024)
+    transport = asyncio.Transport() if open_still else None
+    request: Any = SimpleNamespace(headers={}, content_length=5, content=content, transport=transport)
+    body = RequestBody(request, Limits(), Budget(1024, "too much"), "", FairTurns())
+
+    with pytest.raises(RuntimeError if open_still else ConnectionResetError):
+        await body.read()
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -41,11 +41,11 @@ _COMPRESS_IN_THREAD = 64 * 1024
 _THREADS_TO_COMPRESS = 4
 # An answer smaller than this fits, with its head, into the 64 KiB that asyncio buffers before a writer must wait.
 _NEVER_WAITS = 16 * 1024
-# What the access log has of a request whose client did not wait for the answer.
 # A target beyond this length takes turns. To decode it takes as long as to copy so many bytes for each character.
 _LONG_TARGET = 2 * 1024
 _BYTES_PER_CHARACTER = 40
 
+# What the access log has of a request whose client did not wait for the answer.
 _CLIENT_GONE = Answer(400, reason="ClientGone")
 
 

@@ -1,0 +1,269 @@
+"""
+The blobs of index lists, one for each list, and how they are made right.
+
+The first line of a blob says what it is. Each further line is an entity: its PartitionKey, its RowKey, and the write
+token of the version that was put into the list. A list that nobody is in stays as a blob without entities, so that no
+late request can make it anew.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+from urllib.parse import unquote
+
+import attrs
+
+from ...connection.connection import Connection
+from ...connection.translate import translate
+from ...errors import AccessDenied, Conflict, DecodeError, LimitExceeded, NotSupported
+from ...models.manifest import BlobListEntry
+from ...models.reserved import BLOB_LISTS
+from ...protocol.codes import Code, Fault
+from ...stores import BlobPage, BlobStore, RetryBudget, Row
+from ...writes.maintainer import RowKeys
+from ...writes.races import ATTEMPTS, pause_of
+from .following import FollowingList
+
+__all__ = ["MOST_BYTES", "BlobList", "blobs_of", "check_room", "lists_of", "members_of"]
+
+T = TypeVar("T")
+
+MOST_BYTES = 10 * 1024 * 1024
+"""Bytes of a list in a blob to which no entity is added: each write of an entity reads and writes all of them."""
+
+_HEAD = b"tableorm index list 1\n"
+
+_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
+
+_LOST_RACE = (Code.BLOB_EXISTS, Code.BLOB_NOT_FOUND, Code.CONDITION_NOT_MET)
+
+
+@attrs.frozen(eq=False)
+class _Blob:
+    """A blob as it was read; without an ETag if there is none."""
+
+    etag: str | None
+    data: bytes
+
+
+# Requests
+
+
+async def blobs_of(db: Connection, label: str) -> BlobStore:
+    """
+    Return the blobs of a database, for lists.
+
+    Raises:
+        AccessDenied: The database was opened with a token for a table.
+        NotSupported: It has no blobs.
+    """
+    if db.guarded is not None and db.has_own_blobs and await db.guarded.token_table() is not None:
+        raise AccessDenied(
+            f"{label} keeps its lists in blobs, and the token of this database is for a table alone; use a token of "
+            "the account, or say where the blobs are: connect(url, blobs=...)"
+        )
+    try:
+        return db.blobs
+    except NotSupported as error:
+        raise NotSupported(f"{label} keeps its lists in blobs: {error}") from error
+
+
+async def _ask(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
+    """Send a request about lists, again after a transient fault. Raises Fault, and what `blobs_of` raises."""
+    store = await blobs_of(db, label)
+    budget = None if store.capabilities.retries else RetryBudget(db.retry)
+    while True:
+        db.sending(operation, label)
+        try:
+            return await db.watch.send(request(store), operation, BLOB_LISTS, label)
+        except Fault as fault:
+            db.count_fault(fault)
+            if not fault.transient or budget is None or not await budget.another(fault):
+                raise
+
+
+async def _read(db: Connection, place: BlobListEntry) -> _Blob:
+    """Read a list. Raises DecodeError or NotSupported if the blob is not a list as this program writes them."""
+
+    async def read(store: BlobStore) -> _Blob:
+        async with store.get(BLOB_LISTS, place.blob_name) as stream:
+            return _Blob(stream.info.etag, b"".join([chunk async for chunk in stream.chunks]))
+
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(pause_of(db, attempt))
+        try:
+            blob = await _ask(db, "get-blob", place.kind, read)
+        except Fault as fault:
+            if fault.code in _ABSENT:
+                return _Blob(None, _HEAD)
+            if fault.code != Code.CONDITION_NOT_MET:  # it was replaced while it was being read
+                raise translate(fault, f"read of {_title(place)}", "") from fault
+        else:
+            _check_head(place, blob.data)
+            return blob
+    raise Conflict(
+        f"{_title(place)} was replaced while it was read, {ATTEMPTS} times in a row; try it again",
+        Code.CONDITION_NOT_MET,
+    )
+
+
+async def _write(db: Connection, place: BlobListEntry, blob: _Blob, data: bytes) -> bool:
+    """Replace a list as it was read. Return False if somebody else has written it, or nobody knows what happened."""
+
+    def put(store: BlobStore) -> Awaitable[object]:
+        return store.put(BLOB_LISTS, place.blob_name, data, if_none_match=blob.etag is None, if_match=blob.etag)
+
+    try:
+        try:
+            await _ask(db, "put-blob", place.kind, put)
+        except Fault as fault:
+            if fault.code != Code.CONTAINER_NOT_FOUND:
+                raise
+            await _create_container(db, place.kind)
+            await _ask(db, "put-blob", place.kind, put)
+    except Fault as fault:
+        if fault.code in _LOST_RACE or fault.transient:
+            return False
+        raise translate(fault, f"write of {_title(place)}", "") from fault
+    return True
+
+
+async def _create_container(db: Connection, label: str) -> None:
+    try:
+        await _ask(db, "create-container", label, lambda store: store.create_container(BLOB_LISTS))
+    except Fault as fault:
+        if fault.code != Code.CONTAINER_EXISTS:
+            raise
+
+
+async def check_room(db: Connection, place: BlobListEntry, label: str) -> None:
+    """
+    Refuse to let an entity come into a list that is full.
+
+    Raises:
+        LimitExceeded: It is full.
+        TableOrmError: What `blobs_of` raises, or the store did not answer.
+    """
+    try:
+        info = await _ask(db, "blob-info", label, lambda store: store.info(BLOB_LISTS, place.blob_name))
+    except Fault as fault:
+        if fault.code in _ABSENT:
+            return
+        raise translate(fault, f"look at {_title(place)}", "") from fault
+    if info.length >= MOST_BYTES:
+        raise LimitExceeded(
+            f"{label}: {_title(place)} is full: it has {info.length} bytes, of {MOST_BYTES}; declare an Index in its "
+            "place, which has a row for each entity, or add fields to the row_key, which make more and shorter lists"
+        )
+
+
+async def lists_of(db: Connection, table: str, kind: str) -> AsyncGenerator[BlobListEntry]:
+    """Yield all lists of a kind of the entities of a table."""
+    folder = BlobListEntry("", "", table, kind).blob_name[:-3]  # without "=/="
+    continuation: str | None = None
+    while True:
+
+        def list_page(store: BlobStore, start: str | None = continuation) -> Awaitable[BlobPage]:
+            return store.list_blobs(BLOB_LISTS, folder, start)
+
+        try:
+            page = await _ask(db, "list-blobs", kind, list_page)
+        except Fault as fault:
+            if fault.code == Code.CONTAINER_NOT_FOUND:
+                return
+            raise translate(fault, f"listing of the lists of {kind}", "") from fault
+        for each in page.blobs:
+            first, _, rest = each.name.removeprefix(folder).partition("/")
+            place = BlobListEntry(_unescape(first), _unescape(rest), table, kind)
+            if place.blob_name == each.name:  # otherwise no list has this name
+                yield place
+        continuation = page.continuation
+        if continuation is None:
+            return
+
+
+def _unescape(part: str) -> str:
+    return unquote(part.replace("=", "%")) if part != "=" else ""
+
+
+# Contents
+
+
+def _title(place: BlobListEntry) -> str:
+    return f"the list {place.list_key!r} of {place.kind}, the blob {place.blob_name!r} of {BLOB_LISTS}"
+
+
+def _check_head(place: BlobListEntry, data: bytes) -> None:
+    if data.startswith(_HEAD) and data.endswith(b"\n"):
+        return
+    if data.startswith(_HEAD[:-2]) and not data.startswith(_HEAD):
+        raise NotSupported(f"{_title(place)} is of a newer program; update this one")
+    raise _damaged(place)
+
+
+def _damaged(place: BlobListEntry) -> DecodeError:
+    return DecodeError(
+        f"is no index list: {_title(place)}; delete the blob, then run db.build_index of the list",
+        place.kind,
+        (place.partition_key, place.list_key),
+    )
+
+
+async def members_of(db: Connection, place: BlobListEntry) -> list[tuple[str, str]]:
+    """
+    Return the PartitionKey and RowKey of each entity that a list names.
+
+    Raises:
+        DecodeError: The list is damaged.
+        TableOrmError: What `blobs_of` raises, or the store did not answer.
+    """
+    data = (await _read(db, place)).data
+    found: list[tuple[str, str]] = []
+    try:
+        for line in data.decode().split("\n")[1:-1]:
+            partition_key, row_key, _ = line.split("\t")
+            found.append((partition_key, row_key))
+    except ValueError as error:
+        raise _damaged(place) from error
+    return found
+
+
+def _with_member(data: bytes, source: RowKeys, version: str | None) -> bytes:
+    """Return the contents of a list that names an entity, with the write token of a version; or not, if it is None."""
+    member = f"{source.partition_key}\t{source.row_key}\t".encode()
+    line = b"" if version is None else member + version.encode() + b"\n"
+    begin = data.find(b"\n" + member) + 1
+    if not begin:
+        return data + line
+    end = data.index(b"\n", begin) + 1
+    return data if data[begin:end] == line else data[:begin] + line + data[end:]
+
+
+@attrs.frozen
+class BlobList(FollowingList[_Blob]):
+    """
+    A list in a blob.
+
+    Args:
+        db: The database.
+        place: The list.
+    """
+
+    place: BlobListEntry
+
+    async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, _Blob]:
+        """Return the blob for each entity. Raises TableOrmError."""
+        return dict.fromkeys(sources, await _read(self.db, self.place))
+
+    async def correct_part(self, part: _Blob, wanted: Mapping[RowKeys, str | None]) -> bool:
+        """Write the blob, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
+        data = part.data
+        for source, version in wanted.items():
+            data = _with_member(data, source, version)
+        return data == part.data or await _write(self.db, self.place, part, data)
+
+    async def correct(self, source: RowKeys, name: str, is_due: Callable[[Row], bool]) -> None:
+        """Make the list say of an entity of its table what the entity says, as `FollowingList.correct` does."""
+        if source.table.lower() == self.place.table.lower():  # the blob does not tell the table of each entity
+            await super().correct(source, name, is_due)

@@ -1,0 +1,319 @@
+"""
+Reservations: rows by which a value is unique across partitions.
+
+A reservation tells which entity claims a value, and the token of the change that claims it; the manifest of the entity
+has the same token. It is made before the change commits. Whoever wants a value that is reserved, and finds that the
+owner does not hold it, makes the decision row of the other claim void, so that it can never commit, looks again, and
+only then takes the reservation over. A reservation is given up by its token, never by its owner, who may have claimed
+the value anew meanwhile.
+
+A transaction can hand a value over from one entity to another one of its partition. It keeps the reservation until it
+has committed, and then the reservation gets the new owner and token. Until that is done, the decision row of the
+transaction tells who else may hold the value. A value is handed on only under the token that its reservation has, so
+that there is never more than one such step to look for.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from ..connection.connection import Connection
+from ..connection.rows import read_row
+from ..connection.translate import translate
+from ..errors import Conflict
+from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
+from ..models.marker_rows import Place
+from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
+from ..models.schema import Schema
+from ..protocol.codes import LOST_RACE, Code, Fault
+from ..protocol.edm import SYSTEM_MEMBERS
+from ..stores import Operation, Row, Verb, pause_after
+from .decision import is_token, read_decisions, settle_decision
+from .doorbell import Begun
+
+__all__ = [
+    "Held",
+    "abandon",
+    "find_holder",
+    "find_last_holder",
+    "owner_and_token",
+    "release",
+    "reserve",
+    "settle_reservations",
+]
+
+_ATTEMPTS = 50
+
+
+class Held(NamedTuple):
+    """
+    Says that a value is not free.
+
+    Args:
+        stored: The row that reserves it, or is where that belongs.
+        holder: The entity that holds it; None if the row is no reservation of the model, or may not be looked into.
+    """
+
+    stored: Row
+    holder: Place | None
+
+
+async def reserve(
+    db: Connection, entry: ReservedEntry, row: Row, *, schema: Schema, given_up: Collection[str], label: str
+) -> Held | None:
+    """
+    Reserve a value, before the change commits that claims it, unless that change hands the value over.
+
+    Args:
+        db: Where the rows are.
+        entry: The claim.
+        row: The reservation.
+        schema: The model of the entity.
+        given_up: The tokens under which entities hold the value that give it up by the same change.
+        label: The index, for messages and counters.
+
+    Returns:
+        None if the change may claim the value; otherwise why it may not.
+
+    Raises:
+        Conflict: Others have written the reservation again and again.
+        TableOrmError: The store refused it, or did not answer; or a manifest or decision row cannot be read.
+    """
+    inserts = not given_up
+    async for _ in _attempts(db, entry):
+        if inserts and await _write(db, entry, Operation(Verb.INSERT, row), label):
+            return None
+        stored = await _read(db, entry, label)
+        if stored is None:
+            inserts = True
+            continue
+        found = owner_and_token(stored)
+        if found is None or found[0].table.lower() != schema.table_name().lower() or _name_of(stored) != _name_of(row):
+            return Held(stored, None)
+        owner, token = found
+        if token == entry.token or token in given_up:
+            return None  # the reply to an earlier attempt was lost; or the reservation is handed over
+        if not db.boundary.holds_row(schema, owner.table, owner.partition_key, owner.row_key):
+            return Held(stored, None)
+        holder = await find_holder(db, entry.place, [owner]) or await find_last_holder(db, entry.place, owner, token)
+        if holder is None:
+            if await _write(db, entry, Operation(Verb.REPLACE, row, stored["odata.etag"]), label):
+                return None
+        elif holder[1].token not in given_up:
+            return Held(stored, holder[0])
+        else:  # the reservation still has the claim before that of the holder
+            await _write(db, entry, _replacement(stored, holder[0], holder[1].token), label)
+    raise AssertionError
+
+
+async def find_holder(
+    db: Connection, value: PlacedEntry, owners: Iterable[Place]
+) -> tuple[Place, ReservedEntry] | None:
+    """
+    Return who holds a value, and by which claim; None if nobody does.
+
+    Args:
+        db: Where the rows are.
+        value: Where the reservation of the value is.
+        owners: Who may hold it.
+
+    Raises:
+        DecodeError: The manifest of an owner is damaged.
+    """
+    for owner in owners:
+        row = await read_row(db, owner.table, owner.partition_key, owner.row_key)
+        for held in manifest_of(row).values():
+            if isinstance(held, ReservedEntry) and held.place == value:
+                return owner, held
+    return None
+
+
+async def find_last_holder(
+    db: Connection, value: PlacedEntry, owner: Place, token: str
+) -> tuple[Place, ReservedEntry] | None:
+    """
+    Return who holds a value after its claim was made void if it had not committed: if nobody does, then nobody will
+    before the reservation is written, which was read before.
+
+    Args:
+        db: Where the rows are.
+        value: Where the reservation of the value is.
+        owner: The entity that the reservation names.
+        token: The token that it has.
+
+    Raises:
+        NotSupported: A newer program has written a decision row of the partition.
+        DecodeError: A decision row of the partition, or a manifest, is damaged.
+        TableOrmError: The store refused it, or did not answer.
+    """
+    await settle_decision(db, owner.table, owner.partition_key, token)
+    found = await find_holder(db, value, [owner])
+    if found is not None:
+        return found
+    decisions = await read_decisions(db, owner.table, owner.partition_key)
+    heirs = [
+        Place(owner.table, owner.partition_key, work.row_key)
+        for decision in decisions
+        for work in decision.works
+        for entries in work.entries.values()
+        if any(isinstance(each, ReservedEntry) and each.place == value for each in entries)
+    ]
+    return await find_holder(db, value, dict.fromkeys(heirs))
+
+
+async def release(db: Connection, table: str, partition_key: str, entry: ReservedEntry, label: str) -> None:
+    """
+    Delete the reservation of a claim that was given up, or never committed. Raises TableOrmError.
+
+    Args:
+        db: Where the rows are.
+        table: The table of the entity that has claimed the value.
+        partition_key: Its PartitionKey.
+        entry: The claim.
+        label: The index, for messages and counters.
+    """
+    async for _ in _attempts(db, entry):
+        stored = await _read(db, entry, label)
+        if stored is None or not _is_of(stored, table, partition_key, entry.token):
+            return
+        if await _write(db, entry, _delete(stored), label):
+            return
+
+
+async def settle_reservations(
+    db: Connection, source: Place, kind: str, name: str, entries: Sequence[ReservedEntry], token: str
+) -> None:
+    """
+    Do what a change has left to do with reservations: those of values that the entity gave up are deleted, those of
+    values that it got from another one, or claimed anew, get its claim. It may be done twice, and at the same time.
+
+    Args:
+        db: Where the rows are.
+        source: The entity.
+        kind: Its kind with its version, as stored.
+        name: Name of the index.
+        entries: What the change gave up, and what it claimed.
+        token: The token of the change.
+
+    Raises:
+        TableOrmError: The store refused it, or did not answer.
+    """
+    claim = next((each for each in entries if each.token == token), None)
+    for each in entries:
+        if claim is not None and each.place == claim.place and each != claim:
+            head, colon, version = kind.partition(":")
+            await _hand_over(db, source, f"{head}#{name}{colon}{version}", each, claim)
+        elif each != claim:
+            await release(db, source.table, source.partition_key, each, name)
+
+
+async def _hand_over(db: Connection, source: Place, kind: str, old: ReservedEntry, claim: ReservedEntry) -> None:
+    """Give the reservation of a claim that was given up to the one that took its place; delete it if that is over."""
+    async for _ in _attempts(db, claim):
+        stored = await _read(db, claim, kind)
+        if stored is None or not _is_of(stored, source.table, source.partition_key, old.token):
+            return
+        holds = await find_holder(db, claim.place, [source]) == (source, claim)
+        stored[ENTITY_TYPE] = kind
+        operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
+        if not await _write(db, claim, operation, kind):
+            continue
+        if holds and await find_holder(db, claim.place, [source]) is None:
+            await _vacate(db, claim, source, claim.token)  # it was given up meanwhile
+        return
+
+
+async def abandon(db: Connection, change: Begun) -> None:
+    """
+    Give back what a change has reserved that was made void. It may have been completed long ago, and then keeps it.
+
+    Raises:
+        TableOrmError: The store refused it, or did not answer; or a row cannot be read.
+    """
+    for claim in change.claims:
+        owner = Place(change.table, change.partition_key, claim.row_key)
+        await _vacate(db, claim.place, owner, change.token)
+
+
+async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) -> None:
+    """Delete the reservation of a claim of an entity if nobody holds the value."""
+    async for _ in _attempts(db, value):
+        stored = await _read(db, value, "")
+        found = None if stored is None else owner_and_token(stored)
+        if stored is None or found != (owner, token):
+            return
+        if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
+            return
+
+
+def owner_and_token(stored: Row) -> tuple[Place, str] | None:
+    """Return whom a reservation is for, and the token of the claim; None if the row is not a reservation."""
+    token, owner = stored.get(COPIED_VERSION), stored.get(COPY_OF)
+    if not isinstance(token, str) or not is_token(token) or not isinstance(owner, str):
+        return None
+    try:
+        return Place(*_decode(owner)), token
+    except msgspec.DecodeError:
+        return None
+
+
+async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, None]:
+    """Yield before each attempt to write a reservation. Raises Conflict after the last."""
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(min(1.0, pause_after(attempt, db.retry) / 5))
+        yield
+    raise Conflict(
+        f"others wrote the row ({value.partition_key!r}, {value.row_key!r}) of table {value.table}, which reserves a "
+        f"value, first, {_ATTEMPTS} times in a row; try it again",
+        Code.CONDITION_NOT_SATISFIED,
+    )
+
+
+def _name_of(stored: Row) -> str:
+    """Return the name of the index whose row it is; "" if it is of none."""
+    return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]
+
+
+def _is_of(stored: Row, table: str, partition_key: str, token: str) -> bool:
+    """Return whether a row is a reservation for an entity of this partition, under this token."""
+    found = owner_and_token(stored)
+    if found is None:
+        return False
+    owner = found[0]
+    return (owner.table.lower(), owner.partition_key, found[1]) == (table.lower(), partition_key, token)
+
+
+def _replacement(stored: Row, owner: Place, token: str) -> Operation:
+    members: Row = {name: value for name, value in stored.items() if name not in SYSTEM_MEMBERS}
+    keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
+    claimed = {COPY_OF: msgspec.json.encode(owner).decode(), COPIED_VERSION: token}
+    return Operation(Verb.REPLACE, {**members, **keys, **claimed}, stored["odata.etag"])
+
+
+def _delete(stored: Row) -> Operation:
+    keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
+    return Operation(Verb.DELETE, keys, stored["odata.etag"])
+
+
+async def _read(db: Connection, value: PlacedEntry, label: str) -> Row | None:
+    return await read_row(db, value.table, value.partition_key, value.row_key, name=label)
+
+
+async def _write(db: Connection, value: PlacedEntry, operation: Operation, label: str) -> bool:
+    """Write a reservation. Return False if it is not as it was read, or nobody knows whether it was written."""
+    store, _ = db.sending(operation.verb, label)
+    try:
+        await store.write(value.table, operation)
+    except Fault as fault:
+        db.count_fault(fault)
+        if fault.code in LOST_RACE or fault.transient:
+            return False
+        what = f"{operation.verb} of the row ({value.partition_key!r}, {value.row_key!r}) that reserves a value"
+        raise translate(fault, what, value.table) from fault
+    return True
+
+
+_decode = msgspec.json.Decoder(tuple[str, str, str]).decode

@@ -1,0 +1,85 @@
+"""
+Calls of several tasks that are made together.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tableorm.connection.tasks import Batcher
+
+Batch = tuple[str, list[int]]
+
+
+class Recorder:
+    """Makes calls when it is told to, and notes which of them it made together; the call 13 fails."""
+
+    def __init__(self, most: int = 100) -> None:
+        self.batches: list[Batch] = []
+        self.go = asyncio.Event()
+        self.batcher = Batcher(self._make, most)
+
+    async def _make(self, key: str, items: Sequence[int]) -> list[Exception | None]:
+        self.batches.append((key, list(items)))
+        await self.go.wait()
+        if key == "broken":
+            raise RuntimeError("no way")
+        return [ValueError(f"{item} fails") if item == 13 else None for item in items]
+
+    def start(self, key: str, *items: int) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(self.batcher.call(key, item)) for item in items]
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_calls_that_come_together_are_made_together() -> None:
+    """Those of tasks that are ready are made at once, by key; what comes meanwhile is made next."""
+    recorder = Recorder()
+    tasks = [*recorder.start("a", 1, 2, 3), *recorder.start("b", 4)]
+    await turns()
+    tasks += recorder.start("a", 5, 6)
+    await turns()
+    assert recorder.batches == [("a", [1, 2, 3]), ("b", [4])]
+    recorder.go.set()
+    await asyncio.gather(*tasks)
+    assert recorder.batches[2:] == [("a", [5, 6])]
+
+
+async def test_a_batch_has_a_limit() -> None:
+    """More calls than a batch may have are made by several."""
+    recorder = Recorder(most=2)
+    recorder.go.set()
+    await asyncio.gather(*recorder.start("a", 1, 2, 3, 4, 5))
+    assert recorder.batches == [("a", [1, 2]), ("a", [3, 4]), ("a", [5])]
+
+
+async def test_what_fails_is_raised_where_it_was_called() -> None:
+    """A call that fails concerns no other; what ends a batch is raised in all of its callers."""
+    recorder = Recorder()
+    recorder.go.set()
+    outcomes = await asyncio.gather(
+        *recorder.start("a", 1, 13), *recorder.start("broken", 2, 3), return_exceptions=True
+    )
+    assert [str(each) for each in outcomes] == ["None", "13 fails", "no way", "no way"]
+
+
+@pytest.mark.parametrize("cancelled", [0, 1, 2])
+async def test_a_cancelled_call_ends_no_other(cancelled: int) -> None:
+    """Whether it makes the batch, is in it, or waits for the next one: the others are made."""
+    recorder = Recorder()
+    tasks = recorder.start("a", 0, 1)
+    await turns()
+    tasks += recorder.start("a", 2)
+    await turns()
+    tasks[cancelled].cancel()
+    await turns()
+    recorder.go.set()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in outcomes if each is not None] == [asyncio.CancelledError]
+    made = [item for _, items in recorder.batches for item in items]
+    assert {0, 1, 2} - {cancelled} <= {*made}
+    assert await asyncio.gather(*recorder.start("a", 7)) == [None]

@@ -1,0 +1,259 @@
+"""
+Values that are unique across partitions, on a network that fails: at no time two entities have one, and none is lost.
+
+Each request of each verb meets each fate; its sender dies at it, before or after it arrives; a worker dies at its own;
+and several writers claim the same values at the same time.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from itertools import product
+
+import pytest
+
+from tableorm import Database, OutcomeUnknown, TableOrmError, UniqueViolation
+from tableorm.protocol.codes import Fault
+from tableorm.stores import CLOCK, TableStore
+from tableorm.testing import MemoryStore
+from tests.faults import Fate
+from tests.outbox.members import Member, Watched, extra_reservations, members_of, reservations_of, wrong_reservations
+from tests.outbox.network import FATES, HOUR, Jittery, Mortal, connected
+from tests.outbox.staff import committed_decisions, recover
+from tests.torture import every, seeds
+
+pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
+
+
+async def insert(db: Database) -> None:
+    await db.insert(Member(town="Bern", id=1, email="a@x"))
+
+
+async def change(db: Database) -> None:
+    member = await db.get(Member, town="Bern", id=1)
+    member.email = "b@x"
+    await db.save(member)
+
+
+async def upsert(db: Database) -> None:
+    await db.upsert(Member(town="Bern", id=1, email="c@x"), "replace")
+
+
+async def modify(db: Database) -> None:
+    def leave_out(member: Member) -> None:
+        member.email = None
+
+    await db.modify(Member.key(town="Bern", id=1), leave_out)
+
+
+async def delete(db: Database) -> None:
+    await db.delete(Member.key(town="Bern", id=1), if_match="*", missing_ok=True)
+
+
+async def reinsert(db: Database) -> None:
+    await delete(db)
+    await insert(db)
+
+
+async def move(db: Database) -> None:
+    await db.move(await db.get(Member, town="Bern", id=1), id=2)
+
+
+async def exchange(db: Database) -> None:
+    """Let two members exchange their addresses, and a third one come, in one transaction."""
+    async with db.transaction() as tx:
+        ann, ben = await tx.get(Member, town="Bern", id=1), await tx.get(Member, town="Bern", id=2)
+        ann.email, ben.email = ben.email, ann.email
+        tx.save(ann)
+        tx.save(ben)
+        tx.insert(Member(town="Bern", id=3, email="d@x"))
+
+
+async def insert_second(db: Database) -> None:
+    await db.insert(Member(town="Bern", id=2, email="e@x"))
+
+
+async def insert_in_bulk(db: Database) -> None:
+    async with db.bulk() as bulk:
+        for town, number in product(("Bern", "Rome"), (1, 2)):
+            await bulk.insert(Member(town=town, id=number, email=f"{number}@{town}"))
+
+
+Verb = Callable[[Database], Awaitable[None]]
+
+VERBS: dict[Verb, Sequence[Verb]] = {
+    insert: (),
+    change: (insert,),
+    upsert: (insert,),
+    modify: (insert,),
+    delete: (insert,),
+    reinsert: (insert,),
+    move: (insert,),
+    exchange: (insert, insert_second),
+    insert_in_bulk: (),
+}
+"""The verbs, and what comes before each."""
+
+MOST_REQUESTS = 20
+"""More writes than any of them sends, in all of its attempts."""
+
+
+async def prepared(verb: Verb) -> MemoryStore:
+    store = MemoryStore()
+    async with connected(store) as db:
+        await db.create_tables(Member)
+        for before in VERBS[verb]:
+            await before(db)
+    return store
+
+
+async def check_recovered(store: TableStore) -> None:
+    """Every address is reserved for who has it once workers have done what was left, and others can be claimed."""
+    async with connected(store) as db:
+        for _ in range(3):
+            CLOCK.advance(HOUR)
+            await recover(db, Member)
+        assert await committed_decisions(store, "Guild") == []
+        assert await wrong_reservations(store) == []
+        held = {member.get("email") for member in await members_of(store)}
+        for number, email in enumerate({*await reservations_of(store), "a@x", "b@x", "c@x", "d@x"}):
+            newcomer = Member(town="Oslo", id=number, email=email)
+            if email in held:
+                with pytest.raises(UniqueViolation):
+                    await db.insert(newcomer)
+            else:
+                await db.insert(newcomer)
+        assert await wrong_reservations(store) == []
+
+
+@pytest.mark.parametrize(("verb", "at", "fate"), every(7, product(VERBS, range(MOST_REQUESTS), FATES)))
+async def test_a_request_that_meets_a_fault(verb: Verb, at: int, fate: Fate) -> None:
+    """The write succeeds or says that its outcome is unknown, and workers give back what is reserved in vain."""
+    store = await prepared(verb)
+    network = Watched(store, [*[Fate.FINE] * at, fate])
+    async with connected(network) as db:
+        failed = False
+        try:
+            await verb(db)
+        except OutcomeUnknown:
+            failed = True
+    assert not failed or fate in (Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.LATE)
+    await network.deliver()
+    await check_recovered(Watched(store))
+
+
+@pytest.mark.parametrize(("verb", "at", "arrives"), every(5, product(VERBS, range(MOST_REQUESTS), [True, False])))
+async def test_a_writer_that_dies(verb: Verb, at: int, arrives: bool) -> None:
+    """Workers give back what it had reserved and not committed, and release what it had given up."""
+    store = await prepared(verb)
+    async with connected(Mortal(store, at, arrives=arrives)) as db:
+        with suppress(Exception):  # what it would have said, nobody hears
+            await verb(db)
+    async with connected(store) as db:
+        CLOCK.advance(HOUR)
+        await recover(db, Member)
+    assert await extra_reservations(store) == set()
+    await check_recovered(Watched(store))
+
+
+@pytest.mark.parametrize(
+    ("verb", "died", "at", "arrives"), every(11, product(VERBS, (1, 2), range(MOST_REQUESTS), [True, False]))
+)
+async def test_a_worker_that_dies(verb: Verb, died: int, at: int, arrives: bool) -> None:
+    """The next worker finishes what it has begun, whether the writer has died before its commit or after it."""
+    store = await prepared(verb)
+    async with connected(Mortal(store, died, arrives=True)) as db:
+        with suppress(Exception):  # what it would have said, nobody hears
+            await verb(db)
+    CLOCK.advance(HOUR)
+    async with connected(Mortal(store, at, arrives=arrives)) as db:
+        with suppress(Exception):  # it is dead
+            await recover(db, Member)
+    await check_recovered(Watched(store))
+
+
+EMAILS = [None, "a@x", "b@x", "c@x"]
+
+
+async def write_something(db: Database, chance: random.Random) -> None:
+    """Do any verb to one of four entities in two partitions."""
+    town, number, email = chance.choice(["Bern", "Rome"]), chance.choice([1, 2]), chance.choice(EMAILS)
+    key = Member.key(town=town, id=number)
+
+    def set_email(member: Member) -> None:
+        member.email = email
+
+    match chance.randrange(6):
+        case 0:
+            await db.insert(Member(town=town, id=number, email=email))
+        case 1:
+            await db.delete(key, if_match="*", missing_ok=True)
+        case 2:
+            await db.upsert(Member(town=town, id=number, email=email))
+        case 3:
+            await db.move(await db.get(key), id=3 - number)
+        case 4:
+            async with db.transaction() as tx:
+                one, two = await tx.get(Member, town=town, id=1), await tx.get(Member, town=town, id=2)
+                one.email, two.email = two.email, one.email
+                tx.save(one)
+                tx.save(two)
+        case _:
+            await db.modify(key, set_email)
+
+
+class WatchedJittery(Watched, Jittery):
+    """A network on which requests overtake each other, where no two members may have one address."""
+
+
+@pytest.mark.parametrize("faults", [[], [Fate.LOST_REQUEST, Fate.LOST_REPLY]], ids=["races", "faults"])
+@seeds(6, 600)
+async def test_writers_that_race(seed: int, faults: Sequence[Fate]) -> None:
+    """Whatever three writers and two workers do at the same time, no two entities have one value, at any time."""
+    chance = random.Random(seed)
+    store = MemoryStore()
+    async with connected(store) as db:
+        await db.create_tables(Member)
+        for town, number in product(("Bern", "Rome"), (1, 2)):
+            await db.insert(Member(town=town, id=number))
+
+    async def write(count: int) -> None:
+        async with connected(WatchedJittery(store, chance, faults)) as db:
+            for _ in range(count):
+                with suppress(TableOrmError):
+                    await write_something(db, chance)
+
+    async def work() -> None:
+        async with connected(WatchedJittery(store, chance, faults)) as db:
+            for _ in range(4):
+                CLOCK.advance(HOUR)  # so that it takes messages of writers that still work
+                with suppress(TableOrmError, Fault):
+                    await recover(db, Member)
+
+    await asyncio.gather(*(write(5) for _ in range(3)), *(work() for _ in range(2)))
+    await check_recovered(Watched(store))
+
+
+@seeds(5, 300)
+async def test_a_value_that_many_claim(seed: int) -> None:
+    """Of three writers that claim one value at the same time, exactly one gets it; the others learn who has it."""
+    chance = random.Random(seed)
+    store = MemoryStore()
+    async with connected(store) as db:
+        await db.create_tables(Member)
+
+    async def claim(town: str) -> str:
+        async with connected(WatchedJittery(store, chance, [])) as db:
+            try:
+                await db.insert(Member(town=town, id=1, email="a@x"))
+            except UniqueViolation as error:
+                return str(error)
+            return "got it"
+
+    results = await asyncio.gather(*map(claim, ("Bern", "Rome", "Oslo")))
+
+    assert results.count("got it") == 1
+    assert sum("', 'member_001') has email='a@x' already" in each for each in results) == 2
+    assert await wrong_reservations(store) == []
+    assert await extra_reservations(store) == set()
