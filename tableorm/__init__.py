@@ -75,6 +75,7 @@ from .queries.raw import RawSelect
 from .queries.union import Union
 from .stores import RetryPolicy, utc_now
 from .types import Int32
+from .writes.archive_copy import BlobArchive, DatabaseArchive
 from .writes.bulk.bulk import Bulk
 from .writes.bulk.report import BulkFailure, BulkReport
 from .writes.explain import WriteExplanation, WriteStep
@@ -87,6 +88,7 @@ __all__ = [
     "AccessDenied",
     "AggregateOf",
     "AuditReport",
+    "BlobArchive",
     "BuildReport",
     "Bulk",
     "BulkFailure",
@@ -97,6 +99,7 @@ __all__ = [
     "CursorError",
     "Damage",
     "Database",
+    "DatabaseArchive",
     "DecodeError",
     "Edm",
     "Embedded",

@@ -21,7 +21,7 @@ Every error that tableorm raises, in one tree.
         PreconditionFailed  the row has changed since it was read
       TransactionFailed     one operation failed, nothing was applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
-      LimitExceeded         a limit of the service, checked before anything is sent
+      LimitExceeded         a limit of the service, or a list that is full, checked before anything is sent
       ScanRefused           the query would scan
       CursorError           the cursor belongs to another query, or is damaged
       MultipleEntitiesFound one entity was asked for, and there are several
@@ -401,7 +401,10 @@ class OutcomeUnknown(TableOrmError):
 
 
 class LimitExceeded(TableOrmError, ValueError):
-    """A limit of the service would be exceeded, so nothing was sent. The message gives the limit and the size."""
+    """
+    A limit of the service, or of an index list in a blob, would be exceeded, so nothing was sent. The message gives the
+    limit and the size.
+    """
 
 
 class ScanRefused(TableOrmError):

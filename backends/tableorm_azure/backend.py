@@ -37,7 +37,7 @@ from .options import Credential, Options, Policy, user_agent
 from .pipeline import InFlight, Pipeline, PipelineTransport, make_transport
 from .policies import make_policies, make_signing_policy, make_storage_signing_policy
 from .queues import AzureQueues
-from .signing import TokenSource
+from .signing import SignedBelow, TokenPolicy, TokenSource
 from .tables import AzureTables
 
 __all__ = ["AzureBackend"]
@@ -224,8 +224,7 @@ class AzureBackend:
         # This client makes, deletes and lists tables. It needs a credential and signs; our policy signs again.
         service = TableServiceClient(
             url,
-            credential=self._credential,
-            audience=_strip_scope(options.audience),
+            credential=SignedBelow() if isinstance(signing, TokenPolicy) else self._credential,
             api_version=options.api_version,
             **self._sdk_options(transport, url, signing),
         )
@@ -266,14 +265,13 @@ class AzureBackend:
         )
 
     def _storage_options(self, transport: AsyncHttpTransport[Any, Any], service: str, url: str) -> dict[str, Any]:
-        """Return the options of the SDK's clients of queues and blobs. With a key our policy signs after them."""
+        """Return the options of the SDK's clients of queues and blobs. With a key or a token our policy signs."""
         options, credential = self.options, self._others.get(service, self._credential)
-        found = self._sdk_options(transport, url, make_storage_signing_policy(credential, url))
-        found["credential"] = credential
+        signing = make_storage_signing_policy(credential, url, options, cosmos=self.account.cosmos)
+        found = self._sdk_options(transport, url, signing)
+        found["credential"] = SignedBelow() if isinstance(signing, TokenPolicy) else credential
         if options.storage_api_version is not None:
             found["api_version"] = options.storage_api_version
-        if options.audience is not None and not self.account.cosmos:
-            found["audience"] = _strip_scope(options.audience)
         return found
 
     def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None) -> dict[str, Any]:
@@ -302,11 +300,6 @@ class AzureBackend:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-def _strip_scope(audience: str | None) -> str | None:
-    """Return an audience in the form of the SDK's clients, which make a scope of it."""
-    return None if audience is None else audience.removesuffix("/.default")
 
 
 class _CredentialTokens:

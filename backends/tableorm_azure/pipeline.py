@@ -76,8 +76,9 @@ class _BoundedResponse(aiohttp.ClientResponse):
         except BaseException:
             self.close()
             raise
-        if b"<!DOCTYPE" in body and "xml" in self.headers.get("Content-Type", "").lower():
-            text = "The answer declares a document type, which no answer of the service does."
+        # With characters U+0000 in it the parser of XML takes UTF-8 for UTF-16.
+        if (b"<!DOCTYPE" in body or b"\0" in body) and "xml" in self.headers.get("Content-Type", "").lower():
+            text = "The answer declares a document type, or is not in UTF-8, which no answer of the service does."
             raise Fault(Code.INTERNAL_ERROR, text, doubt=self.method != "GET")
         return body
 
@@ -242,6 +243,8 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
     async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
         """Send a request. Other options are left over from policies of the SDK."""
         response = await self._pipeline.run(request, stream=stream)
+        # The service sends UTF-8. Another charset hides what the SDK reads, and some take Python long to decode.
+        response.encoding = "utf-8"
         if "Location" in response.headers and response.status_code in _ELSEWHERE:
             # The SDK would follow it: the key would sign whatever path the server names, and a token go to any host.
             await response.close()

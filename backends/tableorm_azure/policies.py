@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+import attrs
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import (
@@ -88,9 +89,28 @@ def make_signing_policy(credential: Credential, url: str, options: Options, *, c
     return TokenPolicy(credential, scope)
 
 
-def make_storage_signing_policy(credential: Credential, url: str) -> Policy | None:
-    """Make the policy that signs requests for queues and blobs with a key; None if the SDK adds a SAS or a token."""
-    return StorageKeyPolicy(credential, url) if isinstance(credential, AzureNamedKeyCredential) else None
+def make_storage_signing_policy(
+    credential: Credential, url: str, options: Options, *, cosmos: bool = False
+) -> Policy | None:
+    """
+    Make the policy that signs requests for queues and blobs with a key or a token; None if the SDK adds a SAS.
+
+    The SDK's own policy would get a token for whatever resource a server names that refuses the first one.
+
+    Args:
+        credential: The user's credential.
+        url: The endpoint.
+        options: `audience` is the audience of tokens.
+        cosmos: Whether that audience is of tables in Cosmos DB.
+
+    Raises:
+        ValueError: A token would be sent without encryption.
+    """
+    if isinstance(credential, AzureNamedKeyCredential):
+        return StorageKeyPolicy(credential, url)
+    if isinstance(credential, AzureSasCredential):
+        return None
+    return make_signing_policy(credential, url, attrs.evolve(options, audience=None) if cosmos else options)
 
 
 def _find_proxies(url: str, options: Options) -> dict[str, str]:

@@ -24,7 +24,7 @@ from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 
 from .faults import NoToken
 
-__all__ = ["SharedKeyPolicy", "StorageKeyPolicy", "TokenPolicy", "TokenSource"]
+__all__ = ["SharedKeyPolicy", "SignedBelow", "StorageKeyPolicy", "TokenPolicy", "TokenSource"]
 
 # Source: Table service REST, "Authorize with Microsoft Entra ID", bearer challenge.
 _TENANT = re.compile(r'\bauthorization(?:_uri)?="?https?://[^/"\s]+/([0-9a-z.-]+)', re.IGNORECASE)
@@ -153,6 +153,30 @@ class TokenSource:
 
     async def __aexit__(self, *error: object, **named: object) -> None:
         pass
+
+
+class SignedBelow:
+    """
+    Stands for a token credential in a client of the SDK, which needs one, where `TokenPolicy` signs after the client's
+    own policy. That policy asks for tokens for whatever resource a server names: it gets none.
+    """
+
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+        """Return what is never sent."""
+        del scopes, options
+        return AccessToken("", _NEVER)
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object, **named: object) -> None:
+        pass
+
+
+_NEVER = 1 << 40  # seconds since 1970
 
 
 @contextmanager

@@ -8,11 +8,11 @@ got another ETag, so that no late request can commit the move.
 import datetime as dt
 from collections.abc import Iterable
 
+from ..connection.rows import read_place
 from ..errors import DecodeError, TableOrmError
 from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, Place, mark_of
 from ..models.placement import declared_models
 from ..models.schema import Schema
-from ..outbox.move_command import read_place
 from ..protocol.edm import datetime_from_text
 from ..stores import CLOCK, Row
 from ..writes.commit import RELOCATION

@@ -44,13 +44,20 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
 
 
-def add_models(parser: argparse.ArgumentParser, *others: type) -> None:
-    """Declare the models that a command is for, or classes that derive from others, as the last arguments."""
+def add_models(parser: argparse.ArgumentParser, *others: type, instances: tuple[type, ...] = ()) -> None:
+    """
+    Declare the models that a command is for, as the last arguments.
+
+    Args:
+        parser: Parses the arguments of the command.
+        others: Classes from which the command takes classes too.
+        instances: Classes of which it takes instances too.
+    """
     parser.add_argument(
         "models",
         metavar="MODULE:MODEL",
         nargs="+",
-        type=partial(_load_class, (Entity, *others)),
+        type=partial(_load_target, (Entity, *others), instances),
         action=_StoreModels,
         help="such as hr.models:Employee",
     )
@@ -113,8 +120,8 @@ def parse_table(text: str) -> str:
     return text
 
 
-def _load_class(bases: tuple[type, ...], text: str) -> type:
-    """Return the class that `module:Model` names; modules in the working directory are found, as by `python -m`."""
+def _load_target(bases: tuple[type, ...], instances: tuple[type, ...], text: str) -> object:
+    """Return what `module:Model` names; modules in the working directory are found, as by `python -m`."""
     if not _MODEL.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
         raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
@@ -125,7 +132,7 @@ def _load_class(bases: tuple[type, ...], text: str) -> type:
         found: Any = attrgetter(name)(importlib.import_module(module))
     except Exception as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, bases)):
+    if not (isinstance(found, instances) or (isinstance(found, type) and issubclass(found, bases))):
         raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
     return found
 

@@ -14,6 +14,7 @@ import msgspec
 
 from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
+from ..writes.archive_copy import BlobArchive, DatabaseArchive
 from .arguments import add_database, add_models, open_existing, parse_count
 
 __all__ = ["WORKER", "WorkerCommand"]
@@ -31,7 +32,7 @@ class WorkerCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_models(parser, Workflow)
+        add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive))
         parser.add_argument("--drain", action="store_true", help="end when the queue is empty")
         for name, default, what in (
             ("concurrency", 32, "how many messages to work on at the same time"),

@@ -2,12 +2,13 @@
 Reading one row of a table.
 """
 
+from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
 from ..protocol.codes import Code, Fault
 from ..stores import Row
 from .connection import Connection
 from .translate import translate
 
-__all__ = ["read_row"]
+__all__ = ["read_live", "read_place", "read_row"]
 
 
 async def read_row(
@@ -45,3 +46,39 @@ async def read_row(
         raise translate(fault, f"get of {what}", table) from fault
     counts.rows += 1
     return row
+
+
+async def read_place(db: Connection, place: Place) -> Row | None:
+    """Return the row at a place; None if there is none."""
+    return await read_row(db, place.table, place.partition_key, place.row_key)
+
+
+async def _is_live(db: Connection, row: Row, place: Place) -> bool:
+    """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
+    mark = mark_of(row)
+    if mark is None or mark.state is not MoveState.TENTATIVE:
+        return False
+    return is_forward(await read_place(db, mark.other), mark.move, place)
+
+
+async def read_live(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
+    """
+    Read a row that was found to be a marker row, and tell whether it is the row of an entity.
+
+    A tentative row is read again if its source is not its forward: the two reads are not one moment, and the move may
+    have been completed between them.
+
+    Returns:
+        The row of an entity, or a tentative row that is one; None if there is no entity.
+    """
+    before: str | None = None
+    while True:
+        row = await read_row(db, table, partition_key, row_key)
+        if row is None or not is_marker(row):
+            return row
+        if await _is_live(db, row, Place(table, partition_key, row_key)):
+            return row
+        mark = mark_of(row)
+        if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:
+            return None
+        before = row["odata.etag"]

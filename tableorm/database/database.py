@@ -12,13 +12,15 @@ from ..models.entity import Entity, schema_of
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
+from ..writes.archive import archive
+from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from ..writes.commit import delete_target, refresh_entity, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain, explain_relocation, with_prefix
 from ..writes.modify import get_or_insert, modify_target
 from ..writes.move import leaves_partition
-from ..writes.move_entity import archive_entity, move_entity
+from ..writes.move_entity import move_entity
 from ..writes.pending import Attempt
 from ..writes.races import ATTEMPTS
 from ..writes.run_transaction import run_transaction
@@ -198,25 +200,28 @@ class Database(Upkeep):
         """
         await move_entity(self._connection, self._load_row, entity, fields)
 
-    async def archive(self, entity: Entity, /, to: type[E], **fields: Any) -> E:
+    @overload
+    async def archive(self, entity: Entity, /, to: type[E], **fields: Any) -> E: ...
+    @overload
+    async def archive(self, entity: E, /, to: Archive[E]) -> None: ...
+    async def archive(self, entity: Any, /, to: Any, **fields: Any) -> Any:
         """
-        Move an entity to the table of another model, if its row has not changed since it was read. The requests are
-        those of `move` to another partition.
+        Move an entity to the table of another model, by the requests of `move` to another partition; or out of the
+        database, to a blob or another database, which a worker does afterwards. Its row must be as it was read.
 
         Args:
-            entity: An entity that was read or written. Afterwards it is stored no more.
-            to: The other model, which has all of the entity's fields.
-            fields: Fields that it gets anew, such as the year of an archive.
+            entity: An entity that was read or written. When it is archived, it is stored no more.
+            to: The other model, which has all of the entity's fields; or a `BlobArchive` or `DatabaseArchive`.
+            fields: Fields that it gets anew, such as the year of an archive; for another model alone.
 
         Returns:
-            The entity of the other model.
+            The entity of the other model; None if a worker archives it.
 
         Raises:
             ModelError: The other model lacks a field of the entity, or has one that nobody gives.
             TableOrmError: What `move` raises.
         """
-        archived: E = await archive_entity(self._connection, self._load_row, entity, to, fields)
-        return archived
+        return await archive(self._connection, self._load_row, entity, to, fields)
 
     async def refresh(self, entity: Entity | PropertyBag) -> None:
         """

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
-from ..connection.rows import read_row
+from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
@@ -21,7 +21,6 @@ from ..models.marker_rows import is_marker, row_of_tentative
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
-from ..outbox.move_command import read_live
 from ..protocol.codes import Code
 from ..queries.projection import Projection
 from ..queries.query import Query, Select

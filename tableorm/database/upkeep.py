@@ -17,6 +17,7 @@ from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
 from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow
+from ..writes.archive_copy import Archive
 from .reading import Reader
 from .workers import make_worker
 
@@ -177,11 +178,15 @@ class Upkeep(Reader):
     # What is left to do
 
     def worker(
-        self, *targets: type[Entity | Workflow[Any]], concurrency: int = 32, visibility: int = 60, tries: int = 10
+        self,
+        *targets: type[Entity | Workflow[Any]] | Archive[Any],
+        concurrency: int = 32,
+        visibility: int = 60,
+        tries: int = 10,
     ) -> Worker:
         """
         Return a worker, which carries out what writes of these models have left to do in other partitions, if the
-        program that wrote has ended too early, and runs these workflows.
+        program that wrote has ended too early, runs these workflows, and archives to these archives.
 
             async with db.worker(Employee) as worker:
                 await worker.drain()  # or wait for a signal to stop
@@ -191,7 +196,7 @@ class Upkeep(Reader):
         `tableorm.worker` tells of it each minute, and of each try that fails.
 
         Args:
-            targets: Models, of which an abstract base stands for all of its classes, and workflows.
+            targets: Models, of which an abstract base stands for all of its classes, workflows, and archives.
             concurrency: How many messages are worked on at the same time.
             visibility: For how many seconds a message is hidden from other workers. It is renewed while it is worked
                 on, so that this is how long others wait if this program dies.
@@ -200,8 +205,8 @@ class Upkeep(Reader):
 
         Raises:
             ModelError: Nothing is given, a class is neither a model nor a workflow, a model has no kind, two have the
-                same one, or an argument is refused.
+                same one, two archives have one name, or an argument is refused.
             AccessDenied: In a scope, since the messages are of whole tables.
-            NotSupported: The queue of the outbox is out of reach, and why.
+            NotSupported: An archive needs blobs, and the database has none.
         """
         return make_worker(self._connection, self, targets, concurrency=concurrency, visibility=visibility, tries=tries)

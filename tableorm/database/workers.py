@@ -17,6 +17,8 @@ from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
+from ..writes.archive import carry_out_archives
+from ..writes.archive_copy import Archive, BlobArchive, DatabaseArchive, kind_of
 from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import handle_moves
 
@@ -26,13 +28,13 @@ __all__ = ["make_worker"]
 def make_worker(
     db: Connection,
     database: object,
-    targets: Sequence[type[Entity | Workflow[Any]]],
+    targets: Sequence[type[Entity | Workflow[Any]] | Archive[Any]],
     *,
     concurrency: int,
     visibility: int,
     tries: int,
 ) -> Worker:
-    """Return a worker of some models and workflows. It takes and raises what `Database.worker` does."""
+    """Return a worker of some models, workflows and archives. It takes and raises what `Database.worker` does."""
     db.boundary.check_whole_table("worker(...)")
     for name, given, most in (
         ("concurrency", concurrency, 1000),
@@ -44,9 +46,15 @@ def make_worker(
     if not targets:
         raise ModelError("worker() is refused: name the models whose changes it works on, as in worker(Employee)")
     classes: dict[str, type[Workflow[Any]]] = {}
+    archives: dict[str, Archive[Any]] = {}
     models: list[type[Entity]] = []
     for each in targets:
-        if Workflow in getattr(each, "__mro__", ()):
+        if isinstance(each, (BlobArchive, DatabaseArchive)):
+            if archives.setdefault(kind_of(each), each) is not each:
+                raise ModelError(f"worker(...) is refused: two archives have one name, {each.name!r}; rename one")
+            if isinstance(each, BlobArchive):
+                _ = db.blobs  # which it needs
+        elif Workflow in getattr(each, "__mro__", ()):
             each = cast("type[Workflow[Any]]", each)
             classes[schema_of_workflow(each).kind] = each
         else:
@@ -56,10 +64,12 @@ def make_worker(
     async def carry_out_all(table: str, decision: Decision) -> Decision | None:
         plain = tuple(each for each in decision.works if each.arguments is None)
         await carry_out(db, table, schemas, attrs.evolve(decision, works=plain))
-        return await run_workflows(db, database, table, classes, decision)
+        left = await run_workflows(db, database, table, classes, decision)
+        return None if left is None else await carry_out_archives(db, table, archives, left)
 
     tables = {kind: frozenset({schema.table_name()}) for kind, schema in schemas.items()}
     tables |= {kind: cls.__workflow__.tables for kind, cls in classes.items()}
+    tables |= {kind: frozenset({schema_of(each.model).table_name()}) for kind, each in archives.items()}
     doorbells = handle_doorbells(db, tables, carry_out_all)
     return Worker(
         db,

@@ -50,6 +50,7 @@ class Relation(Maintainer, Generic[T]):
 
     def __init__(self, name: str, schema: Schema, key: Mapping[str, str]) -> None:
         super().__init__(name, schema)
+        self.key = dict(key)
         self._sources: dict[str, str] = {}
         self._texts: dict[str, str] = {}
         for theirs, text in key.items():

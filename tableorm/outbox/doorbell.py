@@ -6,7 +6,7 @@ that finds no decision row makes the change void before it drops the message, an
 leaves the message to others. Messages of other types are for other work, and have another word as their `type`.
 """
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -14,7 +14,9 @@ from ..errors import NotSupported
 from ..models.manifest import PlacedEntry
 from ..protocol.limits import check_message
 
-__all__ = ["TOKEN", "Begun", "Claim", "Doorbell", "doorbell_of"]
+__all__ = ["TOKEN", "Begun", "Claim", "Doorbell", "decode_message", "doorbell_of"]
+
+T = TypeVar("T")
 
 _FORMAT = 1
 
@@ -90,13 +92,30 @@ def doorbell_of(body: bytes) -> Doorbell:
         NotSupported: A newer program has put the message: leave it to one.
         ValueError: The message is not a doorbell.
     """
+    return decode_message(body, Doorbell, _FORMAT, "a doorbell")
+
+
+def decode_message(body: bytes, form: type[T], newest: int, what: str) -> T:
+    """
+    Return what a message says.
+
+    Args:
+        body: The body of the message.
+        form: The class of such messages.
+        newest: The newest format that this program knows.
+        what: What such a message is called.
+
+    Raises:
+        NotSupported: A newer program has put the message: leave it to one.
+        ValueError: The message is not such a one.
+    """
     try:
         found = msgspec.json.decode(body, type=_AnyFormat).format
-        if found > _FORMAT:
+        if found > newest:
             raise NotSupported(
-                f"the message has the format {found}, and this program knows {_FORMAT}; leave it to a newer program, "
+                f"the message has the format {found}, and this program knows {newest}; leave it to a newer program, "
                 "or update this one"
             )
-        return msgspec.json.decode(body, type=Doorbell)
+        return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"the message is not a doorbell: {error}") from None
+        raise ValueError(f"the message is not {what}: {error}") from None

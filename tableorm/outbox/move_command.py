@@ -9,14 +9,11 @@ from typing import Any
 
 import msgspec
 
-from ..connection.connection import Connection
-from ..connection.rows import read_row
-from ..errors import NotSupported
-from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
+from ..models.marker_rows import Place
 from ..protocol.limits import check_message
-from ..stores import Row
+from .doorbell import decode_message
 
-__all__ = ["MOVE_COMMAND", "MoveCommand", "move_of", "read_live", "read_place"]
+__all__ = ["MOVE_COMMAND", "MoveCommand", "move_of"]
 
 MOVE_COMMAND = "move"
 """The type of these messages."""
@@ -62,10 +59,6 @@ class MoveCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field
         return body
 
 
-class _AnyFormat(msgspec.Struct, frozen=True, gc=False):
-    format: int
-
-
 def move_of(body: bytes) -> MoveCommand:
     """
     Return the command of a message.
@@ -74,49 +67,4 @@ def move_of(body: bytes) -> MoveCommand:
         NotSupported: A newer program has put the message: leave it to one.
         ValueError: The message is not such a command.
     """
-    try:
-        found = msgspec.json.decode(body, type=_AnyFormat).format
-        if found > _FORMAT:
-            raise NotSupported(
-                f"the message has the format {found}, and this program knows {_FORMAT}; leave it to a newer program, "
-                "or update this one"
-            )
-        return msgspec.json.decode(body, type=MoveCommand)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"the message is not a command to move an entity: {error}") from None
-
-
-async def read_place(db: Connection, place: Place) -> Row | None:
-    """Return the row at a place; None if there is none."""
-    return await read_row(db, place.table, place.partition_key, place.row_key)
-
-
-async def _is_live(db: Connection, row: Row, place: Place) -> bool:
-    """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
-    mark = mark_of(row)
-    if mark is None or mark.state is not MoveState.TENTATIVE:
-        return False
-    return is_forward(await read_place(db, mark.other), mark.move, place)
-
-
-async def read_live(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
-    """
-    Read a row that was found to be a marker row, and tell whether it is the row of an entity.
-
-    A tentative row is read again if its source is not its forward: the two reads are not one moment, and the move may
-    have been completed between them.
-
-    Returns:
-        The row of an entity, or a tentative row that is one; None if there is no entity.
-    """
-    before: str | None = None
-    while True:
-        row = await read_row(db, table, partition_key, row_key)
-        if row is None or not is_marker(row):
-            return row
-        if await _is_live(db, row, Place(table, partition_key, row_key)):
-            return row
-        mark = mark_of(row)
-        if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:
-            return None
-        before = row["odata.etag"]
+    return decode_message(body, MoveCommand, _FORMAT, "a command to move an entity")

@@ -31,9 +31,11 @@ __all__ = [
     "StepFailed",
     "Workflow",
     "WorkflowSchema",
+    "note_progress",
     "run_workflows",
     "schema_of_workflow",
     "start_of",
+    "step_token",
     "workflow",
 ]
 
@@ -204,9 +206,7 @@ class _Run:
     async def step(self, name: str, arguments: Any, database: Any) -> Any:
         """Run a step, and return the arguments of the next. Raises StepFailed."""
         schema, work = self.cls.__workflow__, self.decision.works[self.number]
-        # A forger can give a decision row of another place the same token.
-        place = (self.table, self.decision.partition_key, self.decision.token, self.number, work.kind, name)
-        token = urlsafe_b64encode(hashlib.sha256(msgspec.json.encode(place)).digest()[:9]).decode()
+        token = step_token(self.table, self.decision, self.number, name)
         key: Key[Any] = Key(schema.model, self.table, self.decision.partition_key, work.row_key)
         try:
             function: Callable[[Any], Awaitable[Any]] = getattr(self.cls(key, token, arguments), name)
@@ -215,6 +215,21 @@ class _Run:
         except Exception as error:
             problem = f"the step {name!r} of the workflow {schema.name!r}, version {schema.version}, for {key}"
             raise StepFailed(f"{problem}: {type(error).__name__}: {error}") from error
+
+
+def step_token(table: str, decision: Decision, number: int, name: str) -> str:
+    """
+    Return the text that names a step of a workflow: the same each time, and another one for every other step.
+
+    Args:
+        table: The table of the decision row.
+        decision: The decision that started the workflow.
+        number: Which work of the decision it is.
+        name: Name of the step.
+    """
+    # A forger can give a decision row of another place the same token.
+    place = (table, decision.partition_key, decision.token, number, decision.works[number].kind, name)
+    return urlsafe_b64encode(hashlib.sha256(msgspec.json.encode(place)).digest()[:9]).decode()
 
 
 async def run_workflows(
@@ -262,14 +277,20 @@ async def run_workflows(
             following = next(iter(steps[steps.index(name) + 1 :]), None)
             if following is None and number + 1 == len(decision.works):
                 break  # the decision row is deleted next
-            found = await _note_progress(db, table, found, {**found.progress, number: (following, arguments)})
+            found = await note_progress(db, table, found, {**found.progress, number: (following, arguments)})
     return found
 
 
-async def _note_progress(
+async def note_progress(
     db: Connection, table: str, decision: Decision, progress: Mapping[int, tuple[str | None, Any]]
 ) -> Decision | None:
-    """Write how far workflows got, unless somebody else has got on; return what the decision row says now."""
+    """
+    Write how far workflows got, unless somebody else has got on; return what the decision row says now.
+
+    Raises:
+        LimitExceeded: The arguments of the next steps are too large.
+        TableOrmError: The store refused it, or did not answer.
+    """
     row = attrs.evolve(decision, progress=progress).progress_row()
     store, _ = db.sending("merge", DECISION_KIND)
     try:

@@ -239,8 +239,9 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     tentative = derive((tentative_write(insert, command, _TOKEN),)).effects
     confirmed = explain(boundary, (insert,))
     reads = [step for step in confirmed.steps if step.method == "GET"]
-    asked = [step for step in confirmed.before if step.method == "HEAD"]
-    confirmed = attrs.evolve(confirmed, before=confirmed.before[len(asked) :])
+    left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}
+    asked = [step for step in confirmed.before if step.method == "HEAD" and step.path not in left_lists]
+    confirmed = attrs.evolve(confirmed, before=tuple(step for step in confirmed.before if step.method != "HEAD"))
     here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
     batch = WriteStep("POST", _BATCH, None, None)
     before = [

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from ..connection.connection import Connection
+from ..connection.rows import read_place
 from ..errors import (
     EntityExists,
     EntityNotFound,
@@ -30,7 +31,7 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import new_token
 from ..outbox.bell import ring, silence
-from ..outbox.move_command import MoveCommand, move_of, read_place
+from ..outbox.move_command import MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
 from .deferred import check_room

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
-from ..connection.rows import read_row
+from ..connection.rows import read_live, read_place, read_row
 from ..errors import (
     Conflict,
     EntityExists,
@@ -47,7 +47,7 @@ from ..models.property_bag import bag_of_row
 from ..models.reserved import MANIFEST, MOVE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
-from ..outbox.move_command import MoveCommand, read_live, read_place
+from ..outbox.move_command import MoveCommand
 from ..protocol.codes import Code
 from ..stores import Row
 from .move import entity_at_target, given_fields, leaving_mark, leaving_write, tentative_write
@@ -57,7 +57,7 @@ from .stages.change import delete_change, guard_change, insert_change, rebuild_c
 from .stages.derive import derive
 from .stages.encode import encode
 
-__all__ = ["Commit", "Relocation", "clearing_write"]
+__all__ = ["Commit", "Relocation", "clearing_write", "entity_of_row"]
 
 _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
@@ -113,7 +113,7 @@ class Relocation:
                 return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or not _is_leaving(here, command):
                 return await self._give_up(db, command, target, doubt)
-            entity = _entity_of(source, here)
+            entity = entity_of_row(source, here)
             leave = leaving_write(entity, here, command)
             derive((leave,))  # refuses what others need, before anything is sent
             try:
@@ -204,7 +204,7 @@ class Relocation:
                         await self.resolve(db, target, schema)
                         continue
                     tentative = mark.state is MoveState.TENTATIVE
-                    entity = _entity_of(schema, row_of_tentative(schema, there) if tentative else there)
+                    entity = entity_of_row(schema, row_of_tentative(schema, there) if tentative else there)
                     if tentative:
                         confirmed = MoveMark(state=MoveState.CONFIRMED, move=move, other=source)
                         await self._commit(db, (_confirmation(entity, confirmed),))
@@ -231,7 +231,7 @@ class Relocation:
             return found
         there = await read_place(db, command.target)
         if there is not None and command.move in tokens_of(there) and not is_marker(there):
-            return _entity_of(schema, there)
+            return entity_of_row(schema, there)
         if doubt is not None:
             raise doubt
         if await read_place(db, command.source) is None:
@@ -368,7 +368,7 @@ def _is_of(schema: Schema, row: Row) -> bool:
     return found is not None and found[1] <= schema.version
 
 
-def _entity_of(schema: Schema, row: Row) -> Entity:
+def entity_of_row(schema: Schema, row: Row) -> Entity:
     """
     Return the entity of a row.
 
@@ -380,7 +380,7 @@ def _entity_of(schema: Schema, row: Row) -> Entity:
     entity = None if found is None or found[1] > schema.version else kinds.load(row.copy())
     if not isinstance(entity, Entity):
         raise NotSupported(
-            f"the row ({row['PartitionKey']!r}, {row['RowKey']!r}) of a move is not of {schema.name} as this program "
+            f"the row ({row['PartitionKey']!r}, {row['RowKey']!r}) is not of {schema.name} as this program "
             "declares it; leave it to a program that knows it"
         )
     return entity

@@ -305,7 +305,7 @@ async def test_a_token_for_every_service(certificate: Path, name: str, options: 
 CHALLENGE = "Bearer authorization_uri=https://login.example.org/tenant-1/oauth2/authorize resource_id=https://x.org"
 
 
-@pytest.mark.parametrize("name", ["row", "tables"])
+@pytest.mark.parametrize("name", list(CALLS))
 async def test_a_token_of_the_tenant_that_the_service_names(certificate: Path, name: str) -> None:
     """A credential of another tenant is asked again, with that one; the request is sent again, and no other one."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tableorm import (
     AccessDenied,
@@ -46,6 +48,17 @@ class Book(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id
     title: Mapped[str] = field(default="")
 
     tagged = IndexList(partition_key="tags", row_key="tag_{tag}", consistency="eventual", blob=True)
+
+
+class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{id}"):
+    tenant: Mapped[str]
+    id: Mapped[str]
+    tag: Mapped[str | None] = field(default=None)
+    word: Mapped[str | None] = field(default=None)
+
+    tagged = IndexList(row_key="tag_{tag}", consistency="eventual", blob=True)
+    beside = IndexList(partition_key="all", row_key="{tenant}_{tag}", consistency="eventual", blob=True)
+    shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
 
 
 @pytest.fixture
@@ -117,6 +130,22 @@ async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:
         await db.save(two)
     with assert_requests(db, 3):
         assert await ids(db) == [1, 2]
+
+
+KEYS = st.text("ab\u00fc|", max_size=3)
+
+
+@given(st.lists(st.tuples(KEYS, KEYS, st.none() | st.text("vw", min_size=1, max_size=2)), max_size=12))
+def test_contents_are_those_of_a_dictionary(changes: list[tuple[str, str, str | None]]) -> None:
+    """Whatever comes, changes and goes, each entity has one line, and no other line changes."""
+    data, wanted = b"tableorm index list 1\n", dict[tuple[str, str], str | None]()
+    for partition_key, row_key, version in changes:
+        data = blobs._with_member(data, RowKeys("T", partition_key, row_key), version)  # pyright: ignore[reportPrivateUsage]
+        wanted[partition_key, row_key] = version
+    lines = data.decode().split("\n")
+    found = [line.split("\t") for line in lines[1:-1]]
+    assert (lines[0], lines[-1]) == ("tableorm index list 1", "")
+    assert sorted(found) == sorted([*keys, version] for keys, version in wanted.items() if version is not None)
 
 
 VALUES = [".", "..", "a.", "=", "=2E", "%2E", " ", "\u00fc", "\U0001f600", "a|b", "a b", "A", "\ufffe", "x" * 400]
@@ -225,6 +254,20 @@ async def test_an_archive_into_a_full_list(full: Database) -> None:
     with pytest.raises(LimitExceeded, match="is full"):
         await full.archive(draft, to=Book)
     assert (await full.get(Draft, shelf="a", id=3)).etag == draft.etag
+
+
+@pytest.mark.parametrize(("entity", "asked"), [(book(1), 0), (Note(tenant="a", id="1", tag="x"), 2)])
+async def test_what_a_move_asks(db: Database, entity: Book | Note, asked: int) -> None:
+    """A move to another partition asks for room in each list that the entity is not in yet, as `explain_write` says."""
+    await db.create_tables(Note)
+    await db.insert(entity)
+    fields = {"shelf": "b"} if isinstance(entity, Book) else {"tenant": "b"}
+    plan = db.explain_write("move", entity, **fields)
+    assert [step.method for step in (*plan.before, *plan.steps, *plan.after)].count("HEAD") == asked
+    with db.observe() as seen:
+        await db.move(entity, **fields)
+    assert [each.operation for each in seen.requests].count("blob-info") == asked
+    assert (await db.audit(Book, Note)).found == 0
 
 
 # Where there are no blobs
@@ -359,17 +402,6 @@ async def test_a_list_that_was_in_rows_comes_into_blobs(db: Database) -> None:
     assert await ids(db) == [1, 2, 3]
     assert await db.lookup(Shelved.tagged, tag="new") == []
     assert (await db.audit(Book)).found == 0
-
-
-class Note(Entity, table="BlobNotes", partition_key="{tenant}", row_key="note_{id}"):
-    tenant: Mapped[str]
-    id: Mapped[str]
-    tag: Mapped[str | None] = field(default=None)
-    word: Mapped[str | None] = field(default=None)
-
-    tagged = IndexList(row_key="tag_{tag}", consistency="eventual", blob=True)
-    beside = IndexList(partition_key="all", row_key="{tenant}_{tag}", consistency="eventual", blob=True)
-    shared = IndexList(partition_key="all", row_key="any_{word}", consistency="eventual", blob=True)
 
 
 async def test_a_scope_and_lists_in_blobs() -> None:

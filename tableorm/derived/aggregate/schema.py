@@ -61,6 +61,17 @@ class AggregateSchema(Relation[FieldInfo]):
                 raise ModelError(f"{self.label}: {of!r} is not a field of whole numbers, which alone add up exactly")
             schema.refuse_maintained([of], self.label, "it sums")
 
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
+        target, field = self.target
+        return {
+            "pattern": "Count" if self._of is None else "Sum",
+            "of": self._of,
+            "in": f"{target.kind}.{field.property}",
+            "key": self.key,
+            "where": self._where is not None,
+        }
+
     def resolve(self) -> tuple[Schema, FieldInfo]:
         """Return the schema and the field that hold it, found anew. Raises ModelError."""
         field: Any = find_target(self.label, self._field)

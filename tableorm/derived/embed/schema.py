@@ -74,6 +74,11 @@ class EmbedSchema(Relation[dict[str, str]]):
                     "field(default=None, maintained=True)"
                 )
 
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it. Raises ModelError if the other model is not declared."""
+        target, properties = self.target
+        return {"pattern": "Embedded", "of": target.kind, "fields": properties, "key": self.key}
+
     def resolve(self) -> tuple[Schema, dict[str, str]]:
         """Return the schema of the other model, and the properties, found anew. Raises ModelError."""
         model: Any = find_target(self.label, self._model)

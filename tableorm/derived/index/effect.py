@@ -231,6 +231,10 @@ class IndexMaintainer(AuditedSchema):
 
     # What is declared
 
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it."""
+        return self.rows.describe()
+
     def row_templates(self) -> Sequence[Template]:
         """Return the template of the entries' RowKeys."""
         return (self._template,)

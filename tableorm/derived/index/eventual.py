@@ -60,6 +60,10 @@ class EventualIndexMaintainer(AuditedSchema):
 
     # What is declared
 
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it."""
+        return self.rows.describe()
+
     def row_templates(self) -> Sequence[Template]:
         """Return the template of the entries' RowKeys."""
         return (self.rows.templates()[1],)

@@ -187,6 +187,20 @@ class EntrySchema(Schema):
                 )
         return found
 
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it."""
+        partition, row = self.templates()
+        return {
+            "pattern": "Index",
+            "table": self.table,
+            "partition_key": partition.text,
+            "row_key": row.text,
+            "unique": self.unique,
+            "include": self.include if isinstance(self.include, str) else sorted(self.include),
+            "where": self.where is not None,
+            "consistency": None if self.exact else "eventual",
+        }
+
     # Writing
 
     def concerns(self, changed: AbstractSet[str]) -> bool:

@@ -75,6 +75,18 @@ class ListSchema(Maintainer):
         schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
         schema.refuse_maintained(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
 
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it. How rows are divided may differ between programs."""
+        return {
+            "pattern": "IndexList",
+            "table": self.table,
+            "partition_key": self.list_partition.text,
+            "row_key": self.row.text,
+            "where": self._where is not None,
+            "consistency": "eventual" if self.deferred else None,
+            "blob": self.in_blobs,
+        }
+
     def _refuse_own_keys(self) -> None:
         """Refuse keys of lists that could be those of entities. Raises ModelError."""
         refuse_meeting(self.label, self._row_template(), f"{self.primary.name}.row_key", self.primary.templates()[1])

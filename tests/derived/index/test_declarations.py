@@ -97,9 +97,9 @@ REFUSED: dict[str, tuple[Callable[[], object], type[TableOrmError], tuple[str, .
         ("Person.by_email", "is the class Index", "write Index(...)"),
     ),
     "include of nothing": (
-        lambda: model({"by_email": Index(row_key="email_{email}", include=cast("Any", None))}),
+        lambda: model({"by_email": Index(row_key="email_{email}", include=cast("Any", 5))}),
         ModelError,
-        ("include=None", "'all', 'keys'"),
+        ("include=5", "'all', 'keys'"),
     ),
     "unique": (
         lambda: model({"by_email": Index(row_key="email_{email}", unique=cast("Any", "no"))}),

@@ -1,0 +1,311 @@
+"""
+The rules of evolution: what each change of a model does to rows that are stored, and to older programs that still run.
+"""
+
+import enum
+
+import msgspec
+
+__all__ = ["RULES", "Rule", "Verdict"]
+
+
+class Verdict(enum.StrEnum):
+    """What a change of a model needs."""
+
+    NOTHING = "nothing to do"
+    SAFE = "safe while older programs run"
+    BUILD_INDEX = "needs build_index"
+    REPAIR = "needs audit --repair"
+    REWRITE = "needs rewrite"
+    TWO_ROLLOUTS = "needs two roll-outs"
+    REKEY = "needs a re-key"
+    REFUSED = "refused"
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    How one kind of change is judged.
+
+    Args:
+        code: Its name.
+        change: What has changed.
+        verdict: What the change needs.
+        reason: Why.
+        remedy: What to do; empty if there is nothing to do.
+    """
+
+    code: str
+    change: str
+    verdict: Verdict
+    reason: str
+    remedy: str = ""
+
+
+_NOTHING, _SAFE, _REFUSED, _REWRITE = Verdict.NOTHING, Verdict.SAFE, Verdict.REFUSED, Verdict.REWRITE
+_TWO, _BUILD, _REKEY = Verdict.TWO_ROLLOUTS, Verdict.BUILD_INDEX, Verdict.REKEY
+
+
+def _rule(code: str, verdict: Verdict, change: str, reason: str, remedy: str = "") -> Rule:
+    return Rule(code=code, change=change, verdict=verdict, reason=reason, remedy=remedy)
+
+
+RULES = {
+    rule.code: rule
+    for rule in (
+        # Models
+        _rule("model-added", _SAFE, "a model is added", "programs that do not know its kind pass over its rows"),
+        _rule(
+            "model-removed",
+            _SAFE,
+            "a model is removed",
+            "its rows stay, and nobody reads them",
+            "delete its rows, or keep them; the snapshot keeps the name of the kind",
+        ),
+        _rule("class-renamed", _NOTHING, "a class is renamed, and its kind stays", "rows name the kind, not the class"),
+        _rule(
+            "kind-changed",
+            _REFUSED,
+            "the kind of a model is changed",
+            "rows of the old kind would not be found any more",
+            'keep the old kind: class ...(Entity, kind="...")',
+        ),
+        _rule(
+            "table-changed",
+            _REKEY,
+            "a model is put into another table",
+            "its rows are in the old table",
+            "re-key the table, or keep the name of the table",
+        ),
+        _rule(
+            "discriminator-changed",
+            _REFUSED,
+            "kinds are told apart in another way",
+            "rows tell their kind and version as they were written, so that old ones would not be found",
+            "keep the discriminator",
+        ),
+        _rule(
+            "version-raised",
+            _REWRITE,
+            "the version is raised, and functions upgrade from each version before",
+            "rows of older versions are upgraded whenever they are read, and queries find them by the old properties",
+            "run rewrite when no older program runs",
+        ),
+        _rule(
+            "upgrade-missing",
+            _REFUSED,
+            "the version is raised, and nothing upgrades from a version before",
+            "rows of that version cannot be read",
+            "write @upgrade(..., from_version=...)",
+        ),
+        _rule(
+            "upgrade-removed",
+            _REWRITE,
+            "a function that upgrades is removed",
+            "rows of that version cannot be read any more",
+            "run rewrite to the end before",
+        ),
+        _rule(
+            "version-lowered",
+            _REFUSED,
+            "the version is lowered",
+            "rows of the higher version would be read as if they had the lower one",
+            "raise it again",
+        ),
+        # Keys
+        _rule(
+            "partition-key-changed",
+            _REKEY,
+            "the template of the PartitionKey is changed",
+            "rows have the keys of the old template",
+            "re-key the table, or keep the template",
+        ),
+        _rule(
+            "row-key-changed",
+            _REKEY,
+            "the template of the RowKey is changed",
+            "rows have the keys of the old template",
+            "re-key the table, or keep the template",
+        ),
+        _rule("key-field-renamed", _NOTHING, "a field is renamed in the templates", "the keys of rows are the same"),
+        _rule(
+            "key-type-changed",
+            _REFUSED,
+            "a field of the keys gets another type",
+            "keys of rows may not be of the new type",
+            "re-key the table, or keep the type",
+        ),
+        # Fields
+        _rule(
+            "field-added",
+            _SAFE,
+            "a field with a default, or `| None`, is added",
+            "rows without it are read with the default, and older programs keep what they do not know",
+        ),
+        _rule(
+            "field-added-required",
+            _REFUSED,
+            "a field without a default is added",
+            "rows that lack it cannot be read",
+            "give it a default, declare it `| None`, or raise the version and upgrade",
+        ),
+        _rule(
+            "field-added-upgraded",
+            _REWRITE,
+            "a field without a default is added, and the version is raised",
+            "rows of older versions get it by the upgrade",
+            "run rewrite when no older program runs",
+        ),
+        _rule(
+            "field-removed",
+            _SAFE,
+            "a field with a default, or `| None`, is removed",
+            "older programs read rows without it, and rows that have it keep it",
+            "the snapshot keeps the name of the property",
+        ),
+        _rule(
+            "field-removed-required",
+            _TWO,
+            "a field without a default is removed",
+            "older programs cannot read rows that lack it",
+            "give it a default first; remove it when all programs have that",
+        ),
+        _rule("field-renamed", _NOTHING, "a field is renamed, and its property stays", "rows name the property"),
+        _rule(
+            "property-renamed",
+            _REFUSED,
+            "the property of a field is renamed",
+            "values under the old name would not be read",
+            'keep it: field(name="..."), or raise the version and upgrade',
+        ),
+        _rule(
+            "property-renamed-upgraded",
+            _TWO,
+            "the property of a field is renamed, and the version is raised",
+            "older programs do not find values under the new name",
+            "add the new field beside the old one first; remove the old one when all programs have both",
+        ),
+        _rule(
+            "type-changed",
+            _REFUSED,
+            "a field gets another type",
+            "stored values are of the old type",
+            "declare another field, and remove this one later",
+        ),
+        _rule(
+            "int-widened",
+            _TWO,
+            "Int32 becomes int",
+            "older programs cannot read values that are stored as Int64",
+            "end all older programs before the new ones begin",
+        ),
+        _rule(
+            "enum-widened",
+            _TWO,
+            "an enum becomes the type of its values",
+            "older programs cannot read values that are not in the enum",
+            "write no others before all programs have this",
+        ),
+        _rule(
+            "enum-value-added",
+            _TWO,
+            "an enum gets a value",
+            "older programs cannot read it",
+            "write it only when all programs know it",
+        ),
+        _rule(
+            "enum-value-removed",
+            _REFUSED,
+            "an enum loses a value",
+            "rows that have it cannot be read",
+            "keep the value, or raise the version and upgrade",
+        ),
+        _rule(
+            "made-optional",
+            _TWO,
+            "a field is declared `| None`",
+            "older programs cannot read None, or read their default instead",
+            "write None only when all programs know it",
+        ),
+        _rule(
+            "made-required",
+            _REFUSED,
+            "a field is no longer declared `| None`",
+            "rows in which it is None cannot be read, or are read with the default",
+            "keep `| None`, or raise the version and upgrade",
+        ),
+        _rule(
+            "default-removed",
+            _REFUSED,
+            "a field loses its default",
+            "rows that were stored before it was declared lack it, and cannot be read",
+            "keep the default, or raise the version and upgrade",
+        ),
+        _rule(
+            "required-upgraded",
+            _REWRITE,
+            "a field, an enum or a default is narrowed, and the version is raised",
+            "the upgrade gives rows of older versions a value that fits",
+            "run rewrite when no older program runs",
+        ),
+        _rule("default-added", _SAFE, "a field gets a default", "all rows have a value"),
+        _rule(
+            "maintained-changed",
+            _TWO,
+            "a field is kept by other entities, or no longer",
+            "older programs write the field themselves, or the counts that new ones do not",
+            "end all older programs before the new ones begin; then audit --repair",
+        ),
+        _rule(
+            "class-changed",
+            _TWO,
+            "a class that is stored as JSON text gets or loses members, or their types change",
+            "older programs cannot keep members that they do not know, nor read without those that they need",
+            "give new members defaults, and end all older programs before the new ones begin",
+        ),
+        # What is derived
+        _rule(
+            "index-added",
+            _BUILD,
+            "an index, list, count or sum is added, and not building",
+            "it lacks the entities that are stored already, and those that older programs write",
+            "declare it building=True if it can be; run build_index when no older program runs",
+        ),
+        _rule(
+            "index-building",
+            _BUILD,
+            "an index is added with building=True",
+            "nobody reads it before it has all entities",
+            "run build_index when no older program runs, then declare it without building=True",
+        ),
+        _rule(
+            "index-readable",
+            _BUILD,
+            "an index loses building=True",
+            "it is read from now on",
+            "run build_index to the end before",
+        ),
+        _rule("index-hidden", _SAFE, "an index gets building=True", "it is written on, and not read by new programs"),
+        _rule(
+            "copies-added",
+            Verdict.REPAIR,
+            "embedded copies are added",
+            "entities that are stored already have no copies",
+            "run audit --repair when no older program runs",
+        ),
+        _rule(
+            "derived-changed",
+            _REFUSED,
+            "what an index, list, count, sum or embedding is made of is changed",
+            "programs of both kinds would take each other's rows for wrong",
+            "declare it under another name, and remove this one later",
+        ),
+        _rule(
+            "derived-removed",
+            _TWO,
+            "an index, list, count, sum or embedding is removed",
+            "new programs take away what older ones still read",
+            "remove what reads it first; remove the declaration when all programs have that",
+        ),
+    )
+}
+"""By code."""

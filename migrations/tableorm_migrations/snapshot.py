@@ -1,0 +1,215 @@
+"""
+Snapshots of models: what the stored rows of some models look like, as JSON that is kept beside the program.
+
+A snapshot is a pure description: it names classes, and imports none. `tableorm_migrations.evolution` compares two.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import attrs
+import msgspec
+
+from tableorm import Entity, ModelError
+from tableorm.audit.check import AuditedSchema
+from tableorm.models.entity import schema_of
+from tableorm.models.property_types import PropertyType, annotation_name
+from tableorm.models.schema import Schema, concrete
+
+__all__ = ["FieldLayout", "ModelLayout", "Snapshot", "describe_models", "read_snapshot", "write_snapshot"]
+
+_FORMAT = 1
+
+
+class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    A field of a model.
+
+    Args:
+        type: The declared type, without None.
+        edm: The EDM type of its property.
+        property: Name of the property; None if keys hold the field.
+        optional: Whether it is declared `| None`.
+        default: Whether it has a default, or writes fill it.
+        maintained: Whether other entities keep it.
+        values: The stored values of an enum.
+        classes: By name the members of the classes that its JSON text is made of, with their types.
+    """
+
+    type: str
+    edm: str
+    property: str | None = None
+    optional: bool = False
+    default: bool = False
+    maintained: bool = False
+    values: tuple[str | int | float | bool, ...] = ()
+    classes: dict[str, dict[str, str]] = {}
+
+
+class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    A model.
+
+    Args:
+        name: Name of the class.
+        table: Name of the table.
+        kind: What rows say that they are; None if they say nothing.
+        version: The version.
+        discriminator: How kinds are told apart.
+        partition_key: Template of the PartitionKey.
+        row_key: Template of the RowKey.
+        fields: The fields by name.
+        derived: What is derived from its entities, by name of the declaration.
+        building: The names of those that are written and not read yet.
+        upgrades: The versions that functions upgrade from.
+        removed_fields: By property the fields that it had once.
+        removed_derived: By name the declarations that it had once.
+    """
+
+    name: str
+    table: str
+    kind: str | None
+    version: int = 1
+    discriminator: str = "property"
+    partition_key: str
+    row_key: str
+    fields: dict[str, FieldLayout]
+    derived: dict[str, dict[str, Any]] = {}
+    building: tuple[str, ...] = ()
+    upgrades: tuple[int, ...] = ()
+    removed_fields: dict[str, FieldLayout] = {}
+    removed_derived: dict[str, dict[str, Any]] = {}
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The table, and what the rows say that they are; of a model without a kind, the name of the class."""
+        return self.table, self.kind if self.kind is not None else f" {self.name}"
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """
+    Some models, and those that there were once: their kinds never come back with another meaning.
+
+    Args:
+        format: The form of the snapshot.
+        models: The models.
+        removed: The models that there are no more.
+    """
+
+    format: int = _FORMAT
+    models: tuple[ModelLayout, ...]
+    removed: tuple[ModelLayout, ...] = ()
+
+
+def describe_models(models: Iterable[type[Entity]]) -> Snapshot:
+    """
+    Return the snapshot of models as they are declared.
+
+    Args:
+        models: The classes; an abstract base stands for all of its classes.
+
+    Raises:
+        ModelError: There is none, or one refers to a model that is not declared.
+    """
+    schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
+    if not schemas:
+        raise ModelError("there is no model to describe: give at least one class with entities")
+    return Snapshot(models=tuple(sorted(map(_describe, schemas), key=lambda model: model.identity)))
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """
+    Read the snapshot of a file.
+
+    Raises:
+        ModelError: The file is no snapshot of a form that this version knows.
+        OSError: It cannot be read.
+    """
+    try:
+        snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise ModelError(f"{path} is no snapshot of models: {error}; restore it from the repository") from None
+    if snapshot.format != _FORMAT:
+        raise ModelError(f"{path} has the format {snapshot.format}; this version of tableorm reads {_FORMAT}")
+    return snapshot
+
+
+def write_snapshot(path: Path, snapshot: Snapshot) -> None:
+    """
+    Write a snapshot to a file, whole or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    data = msgspec.to_builtins(snapshot)
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(msgspec.json.format(msgspec.json.encode({"format": _FORMAT, **data}), indent=2) + b"\n")
+    new.replace(path)
+
+
+def _describe(schema: Schema) -> ModelLayout:
+    partition, row = schema.templates()
+    derived = {name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedSchema)}
+    return ModelLayout(
+        name=schema.name,
+        table=schema.table_name(),
+        kind=schema.kind,
+        version=schema.version,
+        discriminator=schema.discriminator if isinstance(schema.discriminator, str) else "function",
+        partition_key=partition.text,
+        row_key=row.text,
+        fields={
+            name: FieldLayout(
+                type=info.type.name,
+                edm=info.type.edm.value,
+                property=info.property if info.stored else None,
+                optional=info.optional,
+                default=info.default is not None or info.is_filled(),
+                maintained=info.maintained,
+                values=_values(info.type),
+                classes=_classes(info.type.annotation) if info.type.json_text else {},
+            )
+            for name, info in schema.fields.items()
+        },
+        derived=derived,
+        building=tuple(name for name, each in schema.derived.items() if each.building),
+        upgrades=tuple(number for number in range(1, schema.version) if _upgrades_from(schema, number)),
+    )
+
+
+def _upgrades_from(schema: Schema, version: int) -> bool:
+    """Return whether a function upgrades a version, registered for the model or for a base of it."""
+    schemas = (base.__dict__.get("__schema__") for base in schema.model.__mro__)
+    return any(isinstance(each, Schema) and version in each.upgrades for each in schemas)
+
+
+def _values(kind: PropertyType) -> tuple[Any, ...]:
+    annotation = kind.annotation
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return tuple(member.value for member in annotation)
+    return ()
+
+
+def _classes(annotation: object, found: dict[str, dict[str, str]] | None = None) -> dict[str, dict[str, str]]:
+    """Return the members of the attrs classes and dataclasses that a type is made of, with their types."""
+    found = {} if found is None else found
+    for each in get_args(annotation):
+        _classes(each, found)
+    members = _members(annotation)
+    if members and isinstance(annotation, type) and annotation.__name__ not in found:
+        found[annotation.__name__] = {name: annotation_name(kind) for name, kind in members.items()}
+        for kind in members.values():
+            _classes(kind, found)
+    return found
+
+
+def _members(annotation: object) -> Mapping[str, object]:
+    if isinstance(annotation, type) and attrs.has(annotation):
+        return {each.name: each.type for each in attrs.fields(attrs.resolve_types(annotation))}
+    if isinstance(annotation, type) and is_dataclass(annotation):
+        return {each.name: cast("object", each.type) for each in dataclass_fields(annotation)}
+    return {}

@@ -1,0 +1,378 @@
+"""
+Archives outside of the tables of a database, and the copies of entities that are made there.
+
+A copy is made for one archiving of one entity, whose token it has: in the name of the blob, or among the write tokens
+of the row. So who makes it again, after a crash or beside another worker, knows it from what others have put there.
+Each write of a copy is conditional: it replaces no version of the copy but the one that was found.
+"""
+
+import re
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import attrs
+import msgspec
+from msgspec import structs
+
+from ..connection.connection import Connected, Connection, connection_of
+from ..connection.translate import translate
+from ..connection.translating import TranslatingStore
+from ..errors import (
+    Conflict,
+    DecodeError,
+    EntityExists,
+    EntityNotFound,
+    ModelError,
+    NotSupported,
+    PreconditionFailed,
+    TableOrmError,
+    shown,
+)
+from ..models.entity import Entity, schema_of
+from ..models.key import Key
+from ..models.kinds import KindSet
+from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
+from ..models.state import set_state, state_of
+from ..models.write_tokens import tokens_of, with_token
+from ..protocol.codes import Code, Fault
+from ..protocol.limits import check_blob_name, check_container_name
+from ..stores import BlobStore, Operation, Row
+from .commit import RELOCATION, commit
+from .plan import Change, PlannedWrite
+from .relocation import entity_of_row
+from .stages.change import delete_change, insert_change, replace_change
+from .stages.complete import complete
+from .stages.encode import encode
+
+__all__ = ["Archive", "BlobArchive", "Copy", "DatabaseArchive", "check_archivable", "kind_of", "open_copy"]
+
+E = TypeVar("E", bound=Entity)
+
+_FORMAT = 1
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_BOOKKEEPING = frozenset({MANIFEST, MOVE, WRITE_TOKENS})  # of the row where it was, and not of the entity
+
+
+class _StoredRow(msgspec.Struct, frozen=True, gc=False):
+    """The JSON of a blob."""
+
+    format: int
+    table: str
+    row: Row
+
+
+@attrs.frozen
+class BlobArchive(Generic[E]):
+    """
+    A container that entities are archived to by `db.archive`, each as a blob of JSON.
+
+        old_orders = BlobArchive("old-orders", Order)
+        await db.archive(order, to=old_orders)
+
+    Args:
+        name: The name of the container. Messages have it. The first archived entity makes the container.
+        model: The model of the entities.
+
+    Raises:
+        ModelError: No container can have the name, or the entities of the model cannot be archived.
+    """
+
+    name: str
+    model: type[E]
+
+    def __attrs_post_init__(self) -> None:
+        try:
+            check_container_name(self.name)
+        except Fault as fault:
+            raise ModelError(f"BlobArchive({shown(self.name)}) is refused: {fault.message}") from None
+        _check_model(self)
+
+    def prefix(self, key: Key[E]) -> str:
+        """Return what the names of the blobs of an entity begin with, one for each time that it was archived."""
+        return "/".join([key.table, _segment(key.partition_key), _segment(key.row_key), ""])
+
+    def load(self, content: bytes) -> E:
+        """
+        Return the entity that a blob has, with its unknown properties; `db.insert` stores it again.
+
+        Args:
+            content: What the blob holds.
+
+        Raises:
+            DecodeError: It is not a blob of an archive, or one of another model.
+            NotSupported: A newer program has written it.
+        """
+        name = schema_of(self.model).name
+        try:
+            stored = msgspec.json.decode(content, type=_StoredRow)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise DecodeError(f"of a blob cannot be read: {error}", name, ("", "")) from None
+        if stored.format != _FORMAT:
+            raise NotSupported(
+                f"the blob has the format {stored.format}, and this program knows {_FORMAT}; read it with a newer one"
+            )
+        entity = KindSet.of([self.model]).load(stored.row)
+        if not isinstance(entity, self.model):
+            keys = str(stored.row.get("PartitionKey")), str(stored.row.get("RowKey"))
+            raise DecodeError(f"of a blob is not of {name}; give the archive its model", name, keys)
+        return entity
+
+
+@attrs.frozen
+class DatabaseArchive(Generic[E]):
+    """
+    Another database that entities are archived to by `db.archive`, under the keys that they have.
+
+        cold_orders = DatabaseArchive("cold", Order, lambda: connect("local:./cold.tables"))
+        await db.archive(order, to=cold_orders)
+
+    Args:
+        name: A name for the other database. Messages have it.
+        model: The model of the entities, here and there.
+        open: Called by a worker for each entity: returns an asynchronous context manager of the other database, such as
+            `connect` returns, or one that hands out a database that is open already.
+
+    Raises:
+        ModelError: The name is refused, or the entities of the model cannot be archived.
+    """
+
+    name: str
+    model: type[E]
+    open: Callable[[], AbstractAsyncContextManager[Connected]]
+
+    def __attrs_post_init__(self) -> None:
+        if not (type(self.name) is str and _NAME.fullmatch(self.name)):
+            raise ModelError(
+                f"DatabaseArchive({shown(self.name)}) is refused: a name has up to 63 letters, digits, '_' and '-', a "
+                "letter first"
+            )
+        _check_model(self)
+        schema = schema_of(self.model)
+        if not schema.write_token:
+            raise ModelError(
+                f"DatabaseArchive({self.name!r}, {schema.name}) is refused: a copy of a row without write tokens "
+                f"cannot be told from what others have put there; declare class {schema.name}(..., write_token=True)"
+            )
+
+
+Archive = BlobArchive[E] | DatabaseArchive[E]
+"""Where entities can be archived, outside of the tables of their database."""
+
+
+def _check_model(archive: Archive[Any]) -> None:
+    schema = schema_of(archive.model)
+    problem = None
+    if schema.abstract:
+        problem = "is abstract; declare an archive for each of its concrete classes"
+    elif schema.kind is None or callable(schema.discriminator):
+        problem = "has rows that do not say of which model they are; give it a kind, told by a property or a key"
+    if problem is not None:
+        raise ModelError(
+            f"{type(archive).__name__}({archive.name!r}, {schema.name}) is refused: {schema.name} {problem}"
+        )
+
+
+def kind_of(archive: Archive[Any]) -> str:
+    """Return what stands for an archive in place of the kind of an entity, in messages and decision rows."""
+    return f"archive {archive.name}:1"
+
+
+def check_archivable(archive: Archive[E], entity: E, key: Key[E]) -> None:
+    """
+    Refuse an entity that an archive cannot take.
+
+    Raises:
+        ModelError: It is of another model.
+        LimitExceeded: No blob can have the name that its keys make.
+    """
+    if type(entity) is not archive.model:
+        raise ModelError(
+            f"{key} cannot be archived to {archive.name!r}, which is for {archive.model.__name__}; declare an archive for "
+            f"{type(entity).__name__}"
+        )
+    if isinstance(archive, BlobArchive):
+        try:
+            check_blob_name(archive.prefix(key) + "x" * 17)
+        except Fault as fault:
+            raise translate(fault, f"archive of {key}", "") from fault
+
+
+# Copies
+
+
+class Copy(Protocol):
+    """The copy of an entity that is being archived. It has ETags of its own."""
+
+    async def find(self) -> str | None:
+        """Return the ETag of the copy; None if there is none."""
+        ...
+
+    async def write(self, row: Row, etag: str | None) -> None:
+        """
+        Make the copy of a row, which is durable afterwards, and has all that the entity has.
+
+        Args:
+            row: The row of the entity.
+            etag: The ETag of the copy that is replaced; None to write only where there is nothing.
+
+        Raises:
+            EntityExists: There is a copy.
+            Conflict: Something else is in its place.
+            PreconditionFailed: The copy has another ETag.
+            EntityNotFound: There is no copy.
+            OutcomeUnknown: A reply was lost.
+        """
+        ...
+
+    async def remove(self, etag: str) -> None:
+        """Delete the copy, unless it has changed since."""
+        ...
+
+
+@asynccontextmanager
+async def open_copy(archive: Archive[Any], db: Connection, key: Key[Any], token: str) -> AsyncGenerator[Copy]:
+    """
+    Open the place where the copy of an entity is made.
+
+    Args:
+        archive: The archive.
+        db: The database of the entity.
+        key: The key of the entity.
+        token: The token of the archiving.
+    """
+    if isinstance(archive, BlobArchive):
+        blobs = cast("BlobStore", TranslatingStore(db.blobs, "blobs"))
+        yield _BlobCopy(blobs, archive.name, f"{archive.prefix(key)}{token}.json", key.table)
+    else:
+        async with archive.open() as other:
+            yield _RowCopy(connection_of(other), key, token)
+
+
+def _segment(key: str) -> str:
+    """Return a PartitionKey or RowKey as a part of the name of a blob; none is empty there, or ends with a dot."""
+    text = key.replace("%", "%25")
+    return f"{text[:-1]}%2E" if text.endswith(".") else text or "%"
+
+
+@attrs.frozen
+class _BlobCopy:
+    """
+    The blob that an entity is archived to.
+
+    Args:
+        blobs: Where it is.
+        container: Name of the container.
+        name: Name of the blob.
+        table: The table of the entity.
+    """
+
+    blobs: BlobStore
+    container: str
+    name: str
+    table: str
+
+    async def find(self) -> str | None:
+        """See `Copy`."""
+        try:
+            return (await self.blobs.info(self.container, self.name)).etag
+        except TableOrmError as error:
+            if error.code in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
+                return None
+            raise
+
+    async def write(self, row: Row, etag: str | None) -> None:
+        """See `Copy`."""
+        row = {name: value for name, value in row.items() if name.partition("@")[0] not in _BOOKKEEPING}
+        content = msgspec.json.encode(_StoredRow(_FORMAT, self.table, row))
+        try:
+            await self._put(content, etag)
+        except TableOrmError as error:
+            if error.code != Code.CONTAINER_NOT_FOUND:
+                raise
+            with suppress(Conflict):  # somebody else has made it
+                await self.blobs.create_container(self.container)
+            await self._put(content, etag)
+
+    async def _put(self, content: bytes, etag: str | None) -> None:
+        await self.blobs.put(self.container, self.name, content, if_none_match=etag is None, if_match=etag)
+
+    async def remove(self, etag: str) -> None:
+        """See `Copy`."""
+        with suppress(PreconditionFailed, EntityNotFound):
+            await self.blobs.delete(self.container, self.name, if_match=etag)
+
+
+@attrs.frozen
+class _RowCopy:
+    """
+    The entity of another database that an entity is archived to.
+
+    Args:
+        db: The other database.
+        key: The key, which is the same in both.
+        token: The token of the archiving.
+    """
+
+    db: Connection
+    key: Key[Any]
+    token: str
+
+    async def find(self) -> str | None:
+        """See `Copy`."""
+        row = await self._read()
+        return None if row is None else row["odata.etag"]
+
+    async def write(self, row: Row, etag: str | None) -> None:
+        """See `Copy`."""
+        schema = schema_of(self.key.model)
+        entity = entity_of_row(schema, row)
+        if etag is None:
+            change = insert_change(entity, verb="archive")
+        else:
+            _ = entity.extra  # the unknown properties are those of the entity, whatever the copy has
+            set_state(entity, state_of(entity).adopt(state_of(entity_of_row(schema, await self._read_again(etag)))))
+            change = replace_change(entity)
+        try:
+            await self._send(structs.replace(change, values=entity.__dict__, made=None))  # no field is filled anew
+        except EntityExists as error:
+            if error.index or await self._read() is not None:
+                raise
+            raise Conflict(
+                f"archive of {self.key}: the other database has a row with this key, which is not the copy; move it "
+                "or delete it there, then run `tableorm outbox retry`",
+                error.code,
+            ) from error
+
+    async def remove(self, etag: str) -> None:
+        """See `Copy`."""
+        with suppress(PreconditionFailed, EntityNotFound):
+            row = await self._read_again(etag)
+            entity = entity_of_row(schema_of(self.key.model), row)
+            await self._send(complete(delete_change(entity, verb="archive"), row))
+
+    async def _read(self) -> Row | None:
+        row = await RELOCATION.read_current(self.db, self.key)
+        return row if self.token in tokens_of(row) else None
+
+    async def _read_again(self, etag: str) -> Row:
+        row = await self._read()
+        if row is None or row["odata.etag"] != etag:
+            raise PreconditionFailed(f"archive of {self.key}: somebody else has written the copy", None)
+        return row
+
+    async def _send(self, change: Change) -> None:
+        write = encode(change, 0)
+        assert write is not None
+        await commit(self.db, (write if write.after is None else self._named(write),))
+
+    def _named(self, write: PlannedWrite) -> PlannedWrite:
+        """
+        Return a write with the token of the archiving behind its own, which alone proves after a lost reply that it was
+        applied: the copy of another worker has the first one too.
+        """
+        assert write.token is not None
+        tokens = {WRITE_TOKENS: with_token((self.token,), write.token)}
+        operation = write.operation
+        operation = Operation(operation.verb, {**operation.row, **tokens}, operation.if_match)
+        return structs.replace(write, operation=operation, after={**(write.after or {}), **tokens}, weight=None)

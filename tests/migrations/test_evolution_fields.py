@@ -1,0 +1,290 @@
+"""
+Changes of fields, each judged by its rule, and each shown by two programs that write the same rows in turn.
+"""
+
+import enum
+
+import attrs
+import pytest
+
+from tableorm import Database, Entity, Int32, Mapped, PropertyBag, field, upgrade
+from tests.faults import FaultyBackend
+
+from .turns import Case, Program, both_work, new_reads_no_old, old_reads_no_new
+
+
+class Base(Entity, table="EvolvedItems", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
+    group: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+class Item(Base):
+    pass
+
+
+class Optional(Base, kind="Item"):
+    more: Mapped[str | None] = field(default=None)
+
+
+class Defaulted(Base, kind="Item"):
+    more: Mapped[str] = field(default="none")
+
+
+class Required(Base, kind="Item"):
+    more: Mapped[str] = field()
+
+
+class RequiredTwo(Base, kind="Item", version=2):
+    more: Mapped[str] = field()
+
+
+class Renamed(Base, kind="Item"):
+    other: Mapped[str] = field(name="more")
+
+
+class PropertyRenamed(Base, kind="Item"):
+    more: Mapped[str] = field(name="More")
+
+
+class PropertyRenamedTwo(Base, kind="Item", version=2):
+    more: Mapped[str] = field(name="More")
+
+
+class Number(Base, kind="Item"):
+    more: Mapped[int] = field()
+
+
+class NumberTwo(Base, kind="Item", version=2):
+    more: Mapped[int] = field()
+
+
+class Small(Base, kind="Item"):
+    more: Mapped[Int32] = field()
+
+
+class Fraction(Base, kind="Item"):
+    more: Mapped[float] = field()
+
+
+class Kept(Base, kind="Item"):
+    more: Mapped[str] = field(default="none", maintained=True)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Painted(Base, kind="Item"):
+    more: Mapped[Colour] = field()
+
+
+class ColourNow(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+    GREEN = "green"
+
+
+class PaintedNow(Base, kind="Item"):
+    more: Mapped[ColourNow] = field()
+
+
+class PaintedTwo(Base, kind="Item", version=2):
+    more: Mapped[Colour] = field()
+
+
+@attrs.define
+class Line:
+    sku: str
+
+
+@attrs.define(kw_only=True)
+class LongLine:
+    sku: str
+    count: int
+
+
+class Ordered(Base, kind="Item"):
+    more: Mapped[list[Line]] = field()
+
+
+LongLine.__name__ = LongLine.__qualname__ = "Line"
+
+
+class OrderedNow(Base, kind="Item"):
+    more: Mapped[list[LongLine]] = field()
+
+
+@upgrade(RequiredTwo, from_version=1)
+def _give_more(bag: PropertyBag) -> PropertyBag:
+    bag["more"] = str(bag.get("more") or "given")
+    return bag
+
+
+@upgrade(PropertyRenamedTwo, from_version=1)
+def _rename(bag: PropertyBag) -> PropertyBag:
+    bag["More"] = bag.pop("more")
+    return bag
+
+
+@upgrade(PaintedTwo, from_version=1)
+def _paint(bag: PropertyBag) -> PropertyBag:
+    bag["more"] = "red" if bag["more"] == "green" else bag["more"]
+    return bag
+
+
+@upgrade(NumberTwo, from_version=1)
+def _count(bag: PropertyBag) -> PropertyBag:
+    bag["more"] = int(str(bag["more"]))
+    return bag
+
+
+async def upgraded(old: Program, new: Program) -> None:
+    """The new program reads what the old one wrote, as the upgrade says."""
+    await old.insert(1)
+    assert (await new.get(1)).more is not None
+
+
+async def upgraded_away(old: Program, new: Program) -> None:
+    """The new program reads what the old one wrote; the old one cannot read what the new one wrote."""
+    await upgraded(old, new)
+    await new.insert(2)
+    with pytest.raises(Exception, match="more"):
+        await old.get(2)
+
+
+async def loses_the_value(old: Program, new: Program) -> None:
+    """What the old program wrote is not there for the new one, or cannot be read."""
+    await new_reads_no_old(old, new)
+
+
+async def reads_a_default(old: Program, new: Program) -> None:
+    """A None of the new program is another value for the old one."""
+    await new.insert(1, more=None)
+    assert (await old.get(1)).more == "none"
+
+
+async def a_none_is_lost(old: Program, new: Program) -> None:
+    """A None of the old program is another value for the new one."""
+    await old.insert(1, more=None)
+    assert (await new.get(1)).more == "none"
+
+
+async def misses_what_is_older(old: Program, new: Program) -> None:
+    """A row that is older than the field cannot be read any more."""
+    await old.db.insert(Item(group="g", id=1))
+    assert (await old.get(1)).more == "none"
+    with pytest.raises(Exception, match="more"):
+        await new.get(1)
+
+
+async def is_written_by_both(old: Program, new: Program) -> None:
+    """The old program writes what the new one leaves to others."""
+    await new.insert(1)
+    await old.change(1, more="mine")
+    assert (await new.get(1)).more == "mine"
+
+
+async def knows_more_values(old: Program, new: Program) -> None:
+    """The old program reads no value that it does not know."""
+    await old.insert(1)
+    await new.change(1, note="x")
+    assert (await old.get(1)).note == "x"
+    await new.change(1, **new.values)
+    with pytest.raises(Exception, match="more"):
+        await old.get(1)
+
+
+CASES = {
+    "optional": Case(("field-added",), Item, Optional, both_work, new_values={"more": "x"}),
+    "default": Case(("field-added",), Item, Defaulted, both_work, new_values={"more": "x"}),
+    "required": Case(("field-added-required",), Item, Required, new_reads_no_old, new_values={"more": "x"}),
+    "required, upgraded": Case(
+        ("version-raised", "field-added-upgraded"), Item, RequiredTwo, upgraded, new_values={"more": "x"}
+    ),
+    "optional removed": Case(("field-removed",), Optional, Item, both_work, old_values={"more": "x"}),
+    "default removed": Case(("field-removed",), Defaulted, Item, both_work, old_values={"more": "x"}),
+    "required removed": Case(("field-removed-required",), Required, Item, old_reads_no_new, old_values={"more": "x"}),
+    "renamed": Case(
+        ("field-renamed",), Required, Renamed, both_work, old_values={"more": "x"}, new_values={"other": "x"}
+    ),
+    "property renamed": Case(
+        ("property-renamed",), Required, PropertyRenamed, loses_the_value, {"more": "x"}, {"more": "x"}
+    ),
+    "property renamed, upgraded": Case(
+        ("version-raised", "property-renamed-upgraded"),
+        Required,
+        PropertyRenamedTwo,
+        upgraded_away,
+        {"more": "x"},
+        {"more": "x"},
+    ),
+    "type": Case(("type-changed",), Required, Number, new_reads_no_old, {"more": "x"}, {"more": 1}),
+    "type, upgraded": Case(
+        ("version-raised", "type-changed"), Required, NumberTwo, upgraded_away, {"more": "7"}, {"more": 1}
+    ),
+    "Int64 to Double": Case(("type-changed",), Number, Fraction, new_reads_no_old, {"more": 1}, {"more": 1.5}),
+    "Int64 to Int32": Case(("type-changed",), Number, Small, new_reads_no_old, {"more": 2**40}, {"more": 1}),
+    "Int32 to Int64": Case(("int-widened",), Small, Number, old_reads_no_new, {"more": 1}, {"more": 2**40}),
+    "enum to text": Case(
+        ("enum-widened",), Painted, Required, old_reads_no_new, {"more": Colour.RED}, {"more": "pink"}
+    ),
+    "text to enum": Case(("type-changed",), Required, Painted, new_reads_no_old, {"more": "x"}, {"more": Colour.RED}),
+    "enum with more": Case(
+        ("enum-value-added",), Painted, PaintedNow, knows_more_values, {"more": Colour.RED}, {"more": ColourNow.GREEN}
+    ),
+    "enum with less": Case(
+        ("enum-value-removed",),
+        PaintedNow,
+        Painted,
+        new_reads_no_old,
+        {"more": ColourNow.GREEN},
+        {"more": Colour.RED},
+    ),
+    "enum with less, upgraded": Case(
+        ("version-raised", "required-upgraded"),
+        PaintedNow,
+        PaintedTwo,
+        upgraded,
+        {"more": ColourNow.GREEN},
+        {"more": Colour.RED},
+    ),
+    "made optional": Case(
+        ("made-optional", "default-added"), Required, Optional, old_reads_no_new, {"more": "x"}, {"more": None}
+    ),
+    "made optional beside a default": Case(("made-optional",), Defaulted, Optional, reads_a_default, {}, {}),
+    "made required": Case(
+        ("made-required", "default-removed"), Optional, Required, new_reads_no_old, {"more": None}, {"more": "x"}
+    ),
+    "made required with a default": Case(("made-required",), Optional, Defaulted, a_none_is_lost, {}, {}),
+    "made required, upgraded": Case(
+        ("version-raised", "required-upgraded", "required-upgraded"),
+        Optional,
+        RequiredTwo,
+        upgraded,
+        {"more": None},
+        {"more": "x"},
+    ),
+    "no default": Case(("default-removed",), Defaulted, Required, misses_what_is_older, {}, {"more": "x"}),
+    "a default": Case(("default-added",), Required, Defaulted, both_work, {"more": "x"}, {"more": "x"}),
+    "maintained": Case(("maintained-changed",), Defaulted, Kept, is_written_by_both),
+    "nested": Case(
+        ("class-changed",),
+        OrderedNow,
+        Ordered,
+        old_reads_no_new,
+        {"more": [LongLine(sku="a", count=1)]},
+        {"more": [Line("a")]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_changes_of_fields(case: Case) -> None:
+    """The judgement, and what two programs see."""
+    assert [each.rule.code for each in case.judge() if each.rule.code != "class-renamed"] == list(case.codes)
+    backend = FaultyBackend()
+    async with Database(backend) as old, Database(backend) as new:
+        await old.create_tables(case.old)
+        await case.check(Program(old, case.old, case.old_values), Program(new, case.new, case.new_values))

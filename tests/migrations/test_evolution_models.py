@@ -1,0 +1,358 @@
+"""
+Changes of models, their keys and what is derived, each judged by its rule and shown by two programs.
+"""
+
+import enum
+
+import pytest
+
+from tableorm import (
+    Count,
+    Database,
+    DecodeError,
+    Embedded,
+    Entity,
+    EntityNotFound,
+    Index,
+    IndexList,
+    Mapped,
+    NotSupported,
+    PropertyBag,
+    Sum,
+    WrongKind,
+    field,
+    upgrade,
+)
+from tests.faults import FaultyBackend
+
+from .turns import Case, Program, both_work
+
+
+class Base(Entity, table="EvolvedModels", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
+    group: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+class Item(Base):
+    pass
+
+
+class Renamed(Base, kind="Item"):
+    pass
+
+
+def item_of_another_kind() -> type[Entity]:
+    class Item(Base, kind="Thing"):
+        pass
+
+    return Item
+
+
+class OtherTable(Base, kind="Item", table="EvolvedElsewhere"):
+    pass
+
+
+class ToldByKeyTwo(Base, kind="Item", discriminator="row_key", version=2):
+    pass
+
+
+class Two(Base, kind="Item", version=2):
+    pass
+
+
+class TwoBare(Base, kind="Item", version=2):
+    pass
+
+
+@upgrade(Two, from_version=1)
+def _keep(bag: PropertyBag) -> PropertyBag:
+    bag["upgraded"] = True
+    return bag
+
+
+class OtherPartition(Base, kind="Item", partition_key="group_{group}"):
+    pass
+
+
+class OtherRow(Base, kind="Item", row_key="item_{id:05d}"):
+    pass
+
+
+class RenamedKey(Entity, table="EvolvedModels", kind="Item", partition_key="{team}", row_key="item_{number:03d}"):
+    team: Mapped[str]
+    number: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+class Size(enum.Enum):
+    SMALL = "small"
+
+
+class Sized(Entity, table="EvolvedModels", kind="Item", partition_key="{group}", row_key="item_{id:03d}"):
+    group: Mapped[Size]
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+class Other(Entity, table="EvolvedModels", partition_key="{group}", row_key="other_{id:03d}"):
+    group: Mapped[str]
+    id: Mapped[int]
+
+
+class Indexed(Base, kind="Item"):
+    by_note = Index(row_key="note_{note}_{id:03d}")
+
+
+class Building(Base, kind="Item"):
+    by_note = Index(row_key="note_{note}_{id:03d}", building=True)
+
+
+class IndexedOtherwise(Base, kind="Item"):
+    by_note = Index(row_key="by_{note}_{id:03d}")
+
+
+class Listed(Base, kind="Item"):
+    by_note = IndexList(row_key="list_{note}")
+
+
+class Total(Entity, table="EvolvedModels", partition_key="{group}", row_key="total"):
+    group: Mapped[str]
+    items: Mapped[int] = field(default=0, maintained=True)
+    ids: Mapped[int] = field(default=0, maintained=True)
+
+
+class Counted(Base, kind="Item"):
+    counted = Count(lambda: Total.items, group="{group}")
+
+
+class Summed(Base, kind="Item"):
+    size: Mapped[int] = field(default=1)
+
+    counted = Sum("size", lambda: Total.ids, group="{group}")
+
+
+class SummedOtherwise(Base, kind="Item"):
+    size: Mapped[int] = field(default=1)
+
+    counted = Sum("size", lambda: Total.items, group="{group}")
+
+
+class Tracked(Base, kind="Item", tracked=True):
+    other: Mapped[int | None] = field(default=None)
+    text: Mapped[str | None] = field(default=None, maintained=True)
+
+
+class Holding(Base, kind="Item", tracked=True):
+    other: Mapped[int | None] = field(default=None)
+    text: Mapped[str | None] = field(default=None, maintained=True)
+
+    copied = Embedded(lambda: Note, {"text": "text"}, group="{group}", id="{other}")
+
+
+class Note(Entity, table="EvolvedModels", tracked=True, partition_key="{group}", row_key="noted_{id:03d}"):
+    group: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="t")
+
+
+async def passes_over(old: Program, new: Program) -> None:
+    """The old program reads its own rows in the table, and not those of the new model."""
+    await new.db.insert(Other(group="g", id=1))
+    await both_work(old, new)
+    assert [each.id for each in await old.db.select(old.model).where(old.model.group == "g").all()] == [1, 2]
+
+
+async def leaves_rows(old: Program, new: Program) -> None:
+    """The rows of a model that is gone stay as they are."""
+    await old.db.insert(Other(group="g", id=1))
+    await both_work(old, new)
+    assert (await old.db.get(Other, group="g", id=1)).id == 1
+
+
+async def is_not_there(old: Program, new: Program) -> None:
+    """The new program does not get what the old one wrote."""
+    await old.insert(1)
+    with pytest.raises(EntityNotFound):
+        await new.get(1)
+
+
+async def is_of_another_kind(old: Program, new: Program) -> None:
+    """The new program takes what the old one wrote for something else."""
+    await old.insert(1)
+    with pytest.raises(WrongKind):
+        await new.get(1)
+
+
+async def is_upgraded(old: Program, new: Program) -> None:
+    """Old rows are upgraded whenever they are read, and stay old until they are written."""
+    await old.insert(1)
+    assert (await new.get(1)).extra["upgraded"] is True
+    assert "upgraded" not in (await old.get(1)).extra
+
+
+async def is_not_upgraded(old: Program, new: Program) -> None:
+    """Old rows cannot be read."""
+    await old.db.insert(Item(group="g", id=1))
+    with pytest.raises(DecodeError, match="nothing upgrades"):
+        await new.get(1)
+
+
+async def is_read_as_older(old: Program, new: Program) -> None:
+    """The new program does not see the version that the old one has written."""
+    await old.insert(1)
+    with pytest.raises(DecodeError, match="has version 1"):
+        await new.get(1)
+
+
+async def is_taken_for_older(old: Program, new: Program) -> None:
+    """The new program reads rows of the higher version as they are, and never upgrades them again."""
+    await old.insert(1)
+    row = await old.db.get(PropertyBag.key("EvolvedModels", "g", "item_001"))
+    assert row["EntityType"] == "Item:2"
+    assert (await new.get(1)).id == 1
+    await new.insert(2)
+    assert (await old.get(2)).extra["upgraded"] is True
+
+
+async def keys_are_equal(old: Program, new: Program) -> None:
+    """Each finds the row of the other one by its own names."""
+    await old.insert(1)
+    entity = await new.db.get(RenamedKey, team="g", number=1)
+    entity.note = "new"
+    await new.db.save(entity)
+    assert (await old.get(1)).note == "new"
+
+
+async def keys_do_not_fit(old: Program, new: Program) -> None:
+    """A key of the old program has no value of the new type."""
+    await old.insert(1)
+    with pytest.raises(DecodeError):
+        await new.db.select(Sized).allow_scan().all()
+
+
+async def query(program: Program, note: str) -> list[int]:
+    index = program.model.by_note
+    found = await program.db.select(index).where(program.model.group == "g", program.model.note == note).all()
+    return [each.id for each in found]
+
+
+async def misses_what_is_older(old: Program, new: Program) -> None:
+    """The index lacks what the old program has written, until it is built."""
+    await old.insert(1, note="a")
+    await new.insert(2, note="a")
+    assert await query(new, "a") == [2]
+    assert (await new.db.build_index(new.model.by_note)).complete
+    assert await query(new, "a") == [1, 2]
+
+
+async def lists_miss_what_is_older(old: Program, new: Program) -> None:
+    """The list lacks what the old program has written, until it is built."""
+    await old.insert(1, note="a")
+    assert await new.db.lookup(new.model.by_note, group="g", note="a") == []
+    assert (await new.db.build_index(new.model.by_note)).complete
+    assert [each.id for each in await new.db.lookup(new.model.by_note, group="g", note="a")] == [1]
+
+
+async def counts_miss_what_is_older(old: Program, new: Program) -> None:
+    """The count lacks what the old program has written, until it is built."""
+    await new.db.insert(Total(group="g"))
+    await old.insert(1)
+    assert (await new.db.get(Total, group="g")).items == 0
+    assert (await new.db.build_index(new.model.counted)).complete
+    assert (await new.db.get(Total, group="g")).items == 1
+
+
+async def is_not_read(old: Program, new: Program) -> None:
+    """Nobody reads the index before it is declared to be complete."""
+    await both_work(old, new)
+    with pytest.raises(NotSupported, match="is being built"):
+        await query(new, "a")
+
+
+async def is_read_too_early(old: Program, new: Program) -> None:
+    """Built to the end it has all, and not before."""
+    await old.db.insert(Item(group="g", id=1, note="a"))
+    assert await query(new, "a") == []
+    assert (await old.db.build_index(old.model.by_note)).complete
+    assert await query(new, "a") == [1]
+
+
+async def is_still_written(old: Program, new: Program) -> None:
+    """The old program reads in the index what the new one writes."""
+    await both_work(old, new)
+    await new.change(1, note="z")
+    assert await query(old, "z") == [1]
+
+
+async def is_not_where_it_was(old: Program, new: Program) -> None:
+    """The new program does not find what the old one has written by the index."""
+    await old.insert(1, note="a")
+    assert await query(old, "a") == [1]
+    assert await query(new, "a") == []
+
+
+async def counts_elsewhere(old: Program, new: Program) -> None:
+    """Each program adds to its own field, and neither is right."""
+    await old.db.insert(Total(group="g"))
+    await old.insert(1)
+    await new.insert(2)
+    total = await old.db.get(Total, group="g")
+    assert (total.ids, total.items) == (1, 1)
+
+
+async def is_taken_away(old: Program, new: Program) -> None:
+    """What the new program writes, the old one does not find by the index."""
+    await old.insert(1, note="a")
+    await new.insert(2, note="a")
+    assert await query(old, "a") == [1]
+
+
+async def has_no_copies(old: Program, new: Program) -> None:
+    """What the old program has written has no copies, until an audit has made them."""
+    await new.db.insert(Note(group="g", id=7, text="copied"))
+    await old.insert(1, other=7)
+    assert (await new.get(1)).text is None
+    await new.db.audit(Holding, Note, repair=True)
+    assert (await new.get(1)).text == "copied"
+
+
+CASES = {
+    "a model": Case(("model-added",), Item, Item, passes_over, others=(Other,)),
+    "no model": Case(("model-removed",), Item, Item, leaves_rows, old_others=(Other,)),
+    "a class": Case(("class-renamed",), Item, Renamed, both_work),
+    "the kind": Case(("kind-changed",), Item, item_of_another_kind(), is_of_another_kind),
+    "the table": Case(("table-changed",), Item, OtherTable, is_not_there),
+    "the discriminator": Case(("discriminator-changed", "upgrade-removed"), Two, ToldByKeyTwo, is_read_as_older),
+    "a version": Case(("version-raised",), Item, Two, is_upgraded),
+    "no upgrade": Case(("upgrade-missing",), Item, TwoBare, is_not_upgraded),
+    "an upgrade less": Case(("upgrade-removed",), Two, TwoBare, is_not_upgraded),
+    "a lower version": Case(("version-lowered",), Two, Item, is_taken_for_older),
+    "the PartitionKey": Case(("partition-key-changed",), Item, OtherPartition, is_not_there),
+    "the RowKey": Case(("row-key-changed",), Item, OtherRow, is_not_there),
+    "names in keys": Case(("key-field-renamed", "key-field-renamed"), Item, RenamedKey, keys_are_equal),
+    "types in keys": Case(("key-type-changed",), Item, Sized, keys_do_not_fit),
+    "an index": Case(("index-added",), Item, Indexed, misses_what_is_older),
+    "a list": Case(("index-added",), Item, Listed, lists_miss_what_is_older),
+    "a count": Case(("index-added",), Item, Counted, counts_miss_what_is_older),
+    "an index that is built": Case(("index-building",), Item, Building, is_not_read),
+    "a built index": Case(("index-readable",), Building, Indexed, is_read_too_early),
+    "a hidden index": Case(("index-hidden",), Indexed, Building, is_still_written),
+    "another template": Case(("derived-changed",), Indexed, IndexedOtherwise, is_not_where_it_was),
+    "another sum": Case(("derived-changed",), Summed, SummedOtherwise, counts_elsewhere),
+    "no index": Case(("derived-removed",), Indexed, Item, is_taken_away),
+    "copies": Case(("copies-added",), Tracked, Holding, has_no_copies),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+async def test_changes_of_models(case: Case) -> None:
+    """The judgement, and what two programs see."""
+    renames = case.codes == ("class-renamed",)
+    found = [each.rule.code for each in case.judge()]
+    assert [code for code in found if renames or code != "class-renamed"] == list(case.codes)
+    backend = FaultyBackend()
+    async with Database(backend) as old, Database(backend) as new:
+        await old.create_tables(case.old)
+        await new.create_tables(case.new)
+        await case.check(Program(old, case.old, case.old_values), Program(new, case.new, case.new_values))

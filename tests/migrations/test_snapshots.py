@@ -1,0 +1,220 @@
+"""
+Snapshots: what is kept of models, that removed names never come back with another meaning, and the command.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from tableorm import Entity, Index, Mapped, ModelError, field
+from tableorm_migrations import (
+    RULES,
+    Verdict,
+    carry_removed,
+    compare_snapshots,
+    describe_models,
+    read_snapshot,
+    write_snapshot,
+)
+
+from . import test_evolution_fields, test_evolution_models
+from .turns import Case
+
+
+def test_each_rule_is_shown() -> None:
+    """There is no rule of which no case shows two programs."""
+    cases: list[Case] = [*test_evolution_fields.CASES.values(), *test_evolution_models.CASES.values()]
+    assert {code for case in cases for code in case.codes} == {*RULES}
+    assert len(RULES) >= 25
+
+
+def test_what_is_refused_or_needs_something_says_what_to_do() -> None:
+    """Only what needs nothing has no remedy."""
+    assert {each.code for each in RULES.values() if not each.remedy} <= {
+        each.code for each in RULES.values() if each.verdict in (Verdict.NOTHING, Verdict.SAFE)
+    }
+
+
+@attrs.define
+class Part:
+    name: str
+    size: int | None = None
+
+
+class Base(Entity, table="SnapshotItems", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
+    group: Mapped[str]
+    id: Mapped[int]
+
+
+class First(Base, kind="Item"):
+    note: Mapped[str] = field(default="")
+    parts: Mapped[list[Part] | None] = field(default=None, name="Parts")
+
+    by_note = Index(row_key="note_{note}_{id:03d}", where=lambda item: item.id > 0)
+
+
+class Second(Base, kind="Item"):
+    pass
+
+
+class Third(Base, kind="Item"):
+    note: Mapped[int | None] = field(default=None)
+
+    by_note = Index(row_key="other_{id:03d}")
+
+
+class Fourth(Base, kind="Item"):
+    note: Mapped[str] = field(default="")
+
+    by_note = Index(row_key="note_{note}_{id:03d}", where=lambda item: item.id > 0)
+
+
+class Thing(Base, row_key="thing_{id:03d}"):
+    pass
+
+
+def test_a_snapshot_is_written_and_read(tmp_path: Path) -> None:
+    """As JSON that people can read, and that differs only where the models do."""
+    path = tmp_path / "models.json"
+    snapshot = describe_models([First, Thing])
+    write_snapshot(path, snapshot)
+
+    assert read_snapshot(path) == snapshot
+    assert compare_snapshots(read_snapshot(path), describe_models([Thing, First])) == []
+    item = json.loads(path.read_text(encoding="utf-8"))["models"][0]
+    assert item["fields"]["parts"] == {
+        "type": "list[Part]",
+        "edm": "Edm.String",
+        "property": "Parts",
+        "optional": True,
+        "default": True,
+        "classes": {"Part": {"name": "str", "size": "int | None"}},
+    }
+    assert item["derived"]["by_note"] == {
+        "pattern": "Index",
+        "table": "SnapshotItems",
+        "partition_key": "{group}",
+        "row_key": "note_{note}_{id:03d}",
+        "unique": False,
+        "include": "all",
+        "where": True,
+        "consistency": None,
+    }
+
+
+def codes(model: type[Entity], kept: Path) -> list[str]:
+    """How a model differs from the snapshot that is kept, which is written anew."""
+    before, now = read_snapshot(kept), describe_models([model])
+    write_snapshot(kept, carry_removed(before, now))
+    return [each.rule.code for each in compare_snapshots(before, now) if each.rule.code != "class-renamed"]
+
+
+def test_removed_names_do_not_come_back_as_something_else(tmp_path: Path) -> None:
+    """A property of another type, an index of other keys; as they were they may come back."""
+    kept = tmp_path / "models.json"
+    write_snapshot(kept, describe_models([First]))
+    assert codes(Second, kept) == ["field-removed", "field-removed", "derived-removed"]
+    again = kept.read_bytes()
+    assert codes(Third, kept) == ["field-added", "type-changed", "made-optional", "derived-changed"]
+
+    kept.write_bytes(again)
+    assert codes(Fourth, kept) == ["field-added", "index-added"]
+
+
+def test_removed_kinds_do_not_come_back_as_something_else(tmp_path: Path) -> None:
+    """Their rows may be there still, so that they are compared with what was removed."""
+    kept = tmp_path / "models.json"
+    write_snapshot(kept, describe_models([First]))
+    assert codes(Thing, kept) == ["model-added", "model-removed"]
+    assert codes(Third, kept) == [
+        "model-added",
+        "type-changed",
+        "made-optional",
+        "field-removed",
+        "derived-changed",
+        "model-removed",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 9, "models": []}', '{"models": [], "more": 1}'])
+def test_files_that_are_no_snapshots(tmp_path: Path, text: str) -> None:
+    """They are refused by name."""
+    path = tmp_path / "models.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ModelError, match=r"models\.json"):
+        read_snapshot(path)
+
+
+def test_a_base_without_classes_has_no_snapshot() -> None:
+    """There must be something to describe."""
+    with pytest.raises(ModelError, match="no model to describe"):
+        describe_models([])
+
+
+MODELS = """
+from tableorm import Entity, Mapped, field
+
+class Item(Entity, table="Items", partition_key="{group}", row_key="{id:03d}"):
+    group: Mapped[str]
+    id: Mapped[int]
+"""
+
+
+def migrate(folder: Path, *arguments: str) -> tuple[int, str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tableorm.cli", "migrate", "check", *arguments],
+        cwd=folder,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """It fails where models differ, writes what is not refused, and leaves the file alone otherwise."""
+    module = tmp_path / "shop.py"
+    module.write_text(MODELS, encoding="utf-8")
+    status, said = migrate(tmp_path, "shop")
+    assert status == 1
+    assert "write the first one with --write" in said
+    assert migrate(tmp_path, "shop", "--write") == (0, "models.snapshot.json: 1 models\n")
+    assert migrate(tmp_path, "shop") == (0, "")
+
+    module.write_text(MODELS + "    note: Mapped[str | None] = field(default=None)\n", encoding="utf-8")
+    status, said = migrate(tmp_path, "shop")
+    assert status == 1
+    assert said.startswith("Item.note: property 'note' is new (field-added): is safe while older programs run: ")
+    assert migrate(tmp_path, "shop", "--write") == (0, said)
+    assert migrate(tmp_path, "shop") == (0, "")
+
+    module.write_text(MODELS + "    note: Mapped[int]\n", encoding="utf-8")
+    kept = (tmp_path / "models.snapshot.json").read_bytes()
+    status, said = migrate(tmp_path, "shop", "--write")
+    assert status == 1
+    assert "Item.note: str becomes int (type-changed): is refused: stored values are of the old type" in said
+    assert "was not written" in said
+    assert (tmp_path / "models.snapshot.json").read_bytes() == kept
+
+
+@pytest.mark.parametrize(("module", "problem"), [("nowhere", "ModuleNotFoundError"), ("json", "has no models")])
+def test_modules_without_models(tmp_path: Path, module: str, problem: str) -> None:
+    """They are named."""
+    status, said = migrate(tmp_path, module)
+    assert status == 1
+    assert problem in said
+
+
+def test_the_table_of_the_documentation() -> None:
+    """It is made of the rules."""
+    text = (Path(__file__).parents[2] / "docs" / "evolution.md").read_text(encoding="utf-8")
+    head = "| change | what it needs | why | what to do |\n|---|---|---|---|\n"
+    table = "".join(
+        f"| {rule.change[0].upper()}{rule.change[1:]} | {rule.verdict} | {rule.reason} | {rule.remedy or '-'} |\n"
+        for rule in RULES.values()
+    )
+    assert head + table.replace("| None", r"\| None") + "\n" in text

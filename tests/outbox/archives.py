@@ -1,0 +1,378 @@
+"""
+What the tests of archives share: an entity with much that is derived from it, and a database on a network that fails.
+"""
+
+import asyncio
+import datetime as dt
+import itertools
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Self
+
+import attrs
+
+from tableorm import BlobArchive, Count, Database, DatabaseArchive, Entity, Index, Int32, Mapped, TableOrmError, field
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.decision import Decision
+from tableorm.outbox.overview import find_pending
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
+from tableorm.testing import MemoryStore
+from tableorm.testing.contract.base import everything
+from tableorm.writes.archive import carry_out_archives
+from tableorm.writes.archive_copy import kind_of
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+
+__all__ = ["HOUR", "Customer", "FaultyBlobs", "Order", "World"]
+
+HOUR = dt.timedelta(hours=1)
+
+
+_TIMES = (dt.datetime(2025, 5, 4, tzinfo=dt.UTC) + dt.timedelta(seconds=number) for number in itertools.count())
+
+
+class Customer(Entity, table="ArchiveShop", partition_key="{name}", row_key="customer"):
+    name: Mapped[str]
+    orders: Mapped[int] = field(default=0, maintained=True)
+
+
+class Order(Entity, table="ArchiveShop", partition_key="{customer}", row_key="order_{id:03d}"):
+    customer: Mapped[str]
+    id: Mapped[Int32]
+    code: Mapped[str] = field(default="c")
+    total: Mapped[float] = field(default=2.0)
+    at: Mapped[dt.datetime | None] = field(default=None, on_write=lambda: next(_TIMES))
+
+    by_code = Index(row_key="code_{code}", unique=True)
+    everywhere = Index(partition_key="code_{code}", row_key="in_{customer}_{id:03d}", consistency="eventual")
+    counted = Count(lambda: Customer.orders, name="{customer}")
+
+
+EXTRA: Row = {"Old": "9007199254740993", "Old@odata.type": "Edm.Int64", "Small": 7, "Blank": ""}
+"""Properties that the model does not know."""
+
+
+@attrs.frozen
+class Gate:
+    """
+    A point at which a task waits until a test lets it go on.
+
+    Args:
+        reached: Set when the task waits.
+        opened: Set by the test.
+    """
+
+    reached: asyncio.Event = attrs.Factory(asyncio.Event)
+    opened: asyncio.Event = attrs.Factory(asyncio.Event)
+
+
+class Gates:
+    """The gates of a world: by the name of a task, and the request before which it waits once."""
+
+    def __init__(self) -> None:
+        self._closed: dict[tuple[str, str], Gate] = {}
+
+    def close(self, task: str, request: str) -> Gate:
+        """Let a task wait before its next request of this sort: "find", "copy" or "delete"."""
+        gate = self._closed[task, request] = Gate()
+        return gate
+
+    async def pass_through(self, request: str) -> None:
+        """Wait if the gate is closed for the task that is running."""
+        current = asyncio.current_task()
+        gate = self._closed.pop(("" if current is None else current.get_name(), request), None)
+        if gate is not None:
+            gate.reached.set()
+            await gate.opened.wait()
+
+
+@attrs.frozen
+class _Blob:
+    etag: str
+    content: bytes
+
+
+class FaultyBlobs:
+    """
+    Blobs in memory, as far as archives use them, behind a network that fails.
+
+    Args:
+        fates: Of the writes in order; after the last one all is fine.
+
+    Attributes:
+        late: What will arrive later.
+        meanwhile: What others do, once, after the next write has met its fate, and before its sender knows.
+        gates: Where tasks wait.
+    """
+
+    def __init__(self, fates: Iterable[Fate] = ()) -> None:
+        self.meanwhile: Callable[[], Awaitable[object]] | None = None
+        self.gates = Gates()
+        self.containers: dict[str, dict[str, _Blob]] = {}
+        self.fates: Iterator[Fate] = iter(fates)
+        self.late: list[tuple[str, str, bytes | None, str | None]] = []
+        self._numbers = itertools.count(1)
+
+    async def create_container(self, container: str) -> None:
+        if container in self.containers:
+            raise Fault(Code.CONTAINER_EXISTS, "It exists.")
+        self.containers[container] = {}
+
+    async def info(self, container: str, name: str) -> _Blob:
+        await self.gates.pass_through("find")
+        found = self._container(container).get(name)
+        if found is None:
+            raise Fault(Code.BLOB_NOT_FOUND, "There is none.")
+        return found
+
+    async def put(
+        self, container: str, name: str, data: bytes, *, if_none_match: bool = False, if_match: str | None = None
+    ) -> None:
+        assert if_none_match != (if_match is not None)
+        await self.gates.pass_through("copy")
+        await self._send(container, name, data, if_match)
+
+    async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
+        await self._send(container, name, None, if_match)
+
+    def deliver(self) -> None:
+        """Let everything arrive that is under way."""
+        late, self.late = self.late, []
+        for each in late:
+            with suppress(Fault):
+                self._arrive(*each)
+
+    def _container(self, container: str) -> dict[str, _Blob]:
+        if container not in self.containers:
+            raise Fault(Code.CONTAINER_NOT_FOUND, "There is no such container.")
+        return self.containers[container]
+
+    async def _send(self, container: str, name: str, data: bytes | None, if_match: str | None) -> None:
+        fate = next(self.fates, Fate.FINE)
+        try:
+            self._meet(fate, container, name, data, if_match)
+        finally:
+            meanwhile, self.meanwhile = self.meanwhile, None
+            if meanwhile is not None:
+                await meanwhile()
+
+    def _meet(self, fate: Fate, container: str, name: str, data: bytes | None, if_match: str | None) -> None:
+        if fate is Fate.BUSY:
+            raise Fault(Code.SERVER_BUSY, "Asked for too much.", retry_after=0.0)
+        if fate in (Fate.LATE, Fate.TWICE):
+            self.late.append((container, name, data, if_match))
+        if fate not in (Fate.LATE, Fate.LOST_REQUEST):
+            self._arrive(container, name, data, if_match)
+        if fate in (Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.LATE):
+            raise Fault(Code.NO_ANSWER, "Nobody answered.", doubt=True)
+
+    def _arrive(self, container: str, name: str, data: bytes | None, if_match: str | None) -> None:
+        blobs = self._container(container)
+        found = blobs.get(name)
+        if if_match is None and found is not None:
+            raise Fault(Code.BLOB_EXISTS, "It exists.")
+        if if_match is not None and (found is None or found.etag != if_match):
+            raise Fault(Code.CONDITION_NOT_MET, "It has changed.")
+        if data is None:
+            del blobs[name]
+        else:
+            blobs[name] = _Blob(f"b{next(self._numbers)}", data)
+
+
+class WatchedStore(FaultyStore):
+    """
+    Tables behind such a network, which note what is archived.
+
+    Attributes:
+        archived: The properties of each order that was deleted, in a transaction that notes that it is archived.
+        missing: Those of them that the archive did not have at that moment.
+        copies: Returns what the archive has.
+        gates: Where tasks wait.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.archived = list[Row]()
+        self.missing = list[Row]()
+        self.copies: Callable[[], Awaitable[list[Row]]] | None = None
+        self.gates = Gates()
+
+    async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        deleted = [each.row for each in operations if each.verb is Verb.DELETE and each.row["RowKey"] == "order_001"]
+        noted = any("Progress" in each.row for each in operations)
+        if deleted and noted:
+            await self.gates.pass_through("delete")
+        before = await self.store.get(table, "ann", "order_001") if deleted and noted else None
+        etags = await super()._arrive(table, operations, transaction=transaction)
+        if before is not None and self.copies is not None:
+            self.archived.append(content_of(before))
+            if self.archived[-1] not in await self.copies():
+                self.missing.append(self.archived[-1])
+        return etags
+
+
+class _Backend(FaultyBackend):
+    def __init__(self, blobs: FaultyBlobs | None) -> None:
+        super().__init__()
+        self.tables = self.watched = WatchedStore()
+        self._blobs: Any = blobs
+
+    @property
+    def blobs(self) -> Any:
+        return self._blobs
+
+
+class World:
+    """
+    A database whose tables and blobs, and another database, are behind a network that fails.
+
+    Attributes:
+        tables: The tables.
+        blobs: The blobs.
+        there: The tables of the other database.
+        to: The archive that orders go to.
+        gates: Where workers of blobs wait.
+    """
+
+    def __init__(self, to: str) -> None:
+        self.blobs = FaultyBlobs()
+        backend, other = _Backend(self.blobs), _Backend(None)
+        self.tables, self.there = backend.watched, other.watched
+        self.tables.copies = self.copies
+        self.gates = self.blobs.gates = self.tables.gates = Gates()
+        self.db, self.other = Database(backend, retry=QUICK), Database(other, retry=QUICK)
+        cold = DatabaseArchive("cold", Order, self._open_other)
+        self.to: BlobArchive[Order] | DatabaseArchive[Order] = (
+            BlobArchive("old-orders", Order) if to == "blob" else cold
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.db.open()
+        await self.other.open()
+        for db in (self.db, self.other):
+            await db.create_tables(Order)
+            await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+            await db.insert(Customer(name="ann"))
+        await self.db.insert(Order(customer="ann", id=1))
+        keys = {"PartitionKey": "ann", "RowKey": "order_001"}
+        await self.db.store.write("ArchiveShop", Operation(Verb.MERGE, {**keys, **EXTRA}, "*"))
+        self.order = await self.db.get(Order, customer="ann", id=1)
+        self.tables.sent.clear()
+        self.there.sent.clear()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.other.close()
+        await self.db.close()
+
+    @asynccontextmanager
+    async def _open_other(self) -> AsyncGenerator[Database]:
+        yield self.other
+
+    def plan(self, *fates: Fate, at: str = "tables") -> None:
+        """Decide over the next writes to the tables, or to the archive."""
+        if at == "tables":
+            self.tables.plan(*fates)
+        elif isinstance(self.to, BlobArchive):
+            self.blobs.fates = iter(fates)
+        else:
+            self.there.plan(*fates)
+
+    async def work(self, turns: int, requests: int = 1_000_000) -> None:
+        """Let two workers work for some turns of the event loop, or until so many requests were sent, and crash."""
+        with suppress(InterruptedError):
+            async with self.db.worker(Order, self.to, tries=99), self.db.worker(Order, self.to, tries=99):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                    if len(self.tables.sent) >= requests:
+                        break
+                raise InterruptedError
+
+    async def recover(self) -> None:
+        """Let everything arrive that is under way, and work until nothing is left to do."""
+        for store in (self.tables, self.there):
+            store.plan()
+            await store.deliver()
+        self.blobs.fates = iter(())
+        self.blobs.deliver()
+        for _ in range(40):
+            CLOCK.advance(HOUR)
+            await self.work(400)
+            async with self.other.worker(Order, tries=99) as other:
+                await other.drain()
+            if not await self.decisions():
+                return
+        raise AssertionError(f"something is left to do: {await self.decisions()}")
+
+    async def rows(self, store: TableStore | None = None) -> dict[str, Row]:
+        """Return the rows of a table by RowKey, without decision rows."""
+        found = await everything(store or self.tables.store, "ArchiveShop")
+        return {row["RowKey"]: row for row in found if not row["RowKey"].startswith("~o_")}
+
+    async def decisions(self) -> list[Row]:
+        """Return the decision rows that are committed."""
+        stores = (self.tables.store, self.there.store)
+        rows = [row for store in stores for row in await everything(store, "ArchiveShop")]
+        return [row for row in rows if row.get("State") == "committed"]
+
+    async def copies(self) -> list[Row]:
+        """Return the properties of the orders that the archive has, without those that tell of writes."""
+        if isinstance(self.to, BlobArchive):
+            blobs = self.blobs.containers.get("old-orders", {}).values()
+            rows: list[Row] = [json.loads(blob.content)["row"] for blob in blobs]
+        else:
+            rows = [row for key, row in (await self.rows(self.there.store)).items() if key.startswith("order_")]
+        return [content_of(row) for row in rows]
+
+    async def check_archived(self, order: Row) -> None:
+        """The order is in the archive once, as it was; nothing is left of it in the database."""
+        assert await self.copies() == [content_of(order)]
+        assert list(await self.rows()) == ["customer"]
+        await self.check()
+
+    async def check_kept(self, order: Row | None) -> None:
+        """The order is in the database as it is given; the archive has no copy."""
+        found = (await self.rows()).get("order_001")
+        assert (found and content_of(found)) == (order and content_of(order))
+        assert await self.copies() == []
+        await self.check()
+
+    async def check(self) -> None:
+        """
+        What was deleted to be archived was in the archive at that moment, and is there alone; index entries and counts
+        are those of the orders in their database; nothing is left to do.
+        """
+        assert self.tables.missing == []
+        assert sorted(await self.copies(), key=str) == sorted(self.tables.archived, key=str)
+        for store in (self.tables.store, self.there.store):
+            rows = await self.rows(store)
+            orders = [row for key, row in rows.items() if key.startswith("order_")]
+            entries = [[f"code_{order['code']}", f"in_ann_{order['RowKey'][-3:]}"] for order in orders]
+            assert rows["customer"]["orders"] == str(len(orders))
+            assert sorted(key for key in rows if key.startswith(("code_", "in_"))) == sorted(itertools.chain(*entries))
+        assert await self.decisions() == []
+
+    async def begun(self) -> Decision:
+        """Return the decision that starts to archive the order."""
+        (left,) = [each async for each in find_pending(connection_of(self.db), "ArchiveShop")]
+        return left.decision
+
+    async def carry_out(self, decision: Decision) -> Decision | None:
+        """Archive the order, as a worker does."""
+        return await carry_out_archives(connection_of(self.db), "ArchiveShop", {kind_of(self.to): self.to}, decision)
+
+    async def begin(self) -> None:
+        """Archive the order; who asks for that gives up after an error."""
+        with suppress(TableOrmError, Fault):
+            await self.db.archive(self.order, to=self.to)
+
+
+def content_of(row: Row) -> Row:
+    """Return the properties of a row that are of the entity, with their types."""
+    return {
+        name: (type(value), value)
+        for name, value in row.items()
+        if not name.startswith(("_", "odata.")) and name != "Timestamp"
+    }

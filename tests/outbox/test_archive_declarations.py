@@ -1,0 +1,373 @@
+"""
+What archives are declared with, what blobs of them hold, who may archive, and what it costs.
+"""
+
+import asyncio
+import datetime as dt
+import json
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    BlobArchive,
+    Conflict,
+    Count,
+    Database,
+    DatabaseArchive,
+    DecodeError,
+    Entity,
+    LimitExceeded,
+    Mapped,
+    ModelError,
+    NotSupported,
+    Outcome,
+    connect,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.outbox import worker as worker_module
+from tableorm.outbox.bell import OUTBOX
+from tableorm.outbox.overview import find_pending
+from tableorm.stores import Operation, Verb
+from tableorm.testing import temporary_database
+from tests.azurite import Azurite
+from tests.commandline import run_command
+from tests.outbox.archives import HOUR
+
+
+class Shop(Entity, table="ArchiveUses", partition_key="{shop}", row_key="shop"):
+    shop: Mapped[str]
+    bills: Mapped[int] = field(default=0, maintained=True)
+
+
+class Bill(Entity, table="ArchiveUses", partition_key="{shop}", row_key="bill_{id}", write_token=True):
+    shop: Mapped[str]
+    id: Mapped[str]
+    sum: Mapped[float] = field(default=1.5)
+
+    of_shop = Count(lambda: Shop.bills, shop="{shop}")
+
+
+class Plain(Entity, table="ArchiveUses", partition_key="{shop}", row_key="{id}"):
+    shop: Mapped[str]
+    id: Mapped[str]
+
+
+class Base(Entity, table="ArchiveUses", partition_key="{shop}", row_key="b_{id}", abstract=True):
+    shop: Mapped[str]
+    id: Mapped[str]
+
+
+class Kindless(Entity, table="ArchiveKindless", partition_key="{shop}", row_key="k_{id}", kind=None):
+    shop: Mapped[str]
+    id: Mapped[str]
+
+
+def open_nothing() -> Any:
+    raise NotSupported("this machine has no cold storage")
+
+
+BILLS, PLAIN = BlobArchive("old-bills", Bill), BlobArchive("old-plain", Plain)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY"):
+        monkeypatch.setattr(worker_module, name, 0)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Shop)
+        yield db
+
+
+async def names_of(db: Database, container: str, prefix: str = "") -> list[str]:
+    return [blob.name for blob in (await db.blobs.list_blobs(container, prefix)).blobs]
+
+
+# Declarations
+
+
+def test_archives_that_are_refused() -> None:
+    """An archive has a name, and a model whose rows say what they are; for a database they also have write tokens."""
+    with pytest.raises(ModelError, match=r"BlobArchive\('Old_Bills'\) is refused: .* a container name is lower case"):
+        BlobArchive("Old_Bills", Bill)
+    with pytest.raises(ModelError, match=r"DatabaseArchive\('1'\) is refused: a name has up to 63 letters"):
+        DatabaseArchive("1", Bill, open_nothing)
+    with pytest.raises(ModelError, match="Base is abstract; declare an archive for each of its concrete classes"):
+        BlobArchive("old", Base)
+    with pytest.raises(ModelError, match="Kindless has rows that do not say of which model they are"):
+        BlobArchive("old", Kindless)
+    with pytest.raises(ModelError, match=r"declare class Plain\(\.\.\., write_token=True\)"):
+        DatabaseArchive("cold", Plain, open_nothing)
+
+
+async def test_entities_that_are_refused(db: Database) -> None:
+    """An archive takes entities of its model, whose keys make the name of a blob, and no other fields."""
+    await db.insert(Shop(shop="a"))
+    plain, long = Plain(shop="a", id="p"), Plain(shop="s" * 500, id="i" * 510)
+    await db.insert(plain)
+    await db.insert(long)
+    with pytest.raises(
+        ModelError, match="cannot be archived to 'old-bills', which is for Bill; declare an archive for"
+    ):
+        await db.archive(cast("Any", plain), to=BILLS)
+    with pytest.raises(ModelError, match=r"archive\(to='old-plain', year=\.\.\.\) is refused"):
+        await db.archive(plain, to=cast("Any", PLAIN), year=2026)
+    with pytest.raises(LimitExceeded, match=r"archive of Plain .* characters, 1 to 1024 are allowed"):
+        await db.archive(long, to=PLAIN)
+    with pytest.raises(ModelError, match="a bag has no model"):
+        await db.archive(cast("Any", "x"), to=PLAIN)
+    assert [each async for each in find_pending(connection_of(db), "ArchiveUses")] == []
+
+
+async def test_workers_that_are_refused(db: Database) -> None:
+    """Two archives of one name cannot be told apart by messages; blobs need a database that has them."""
+    with pytest.raises(ModelError, match="two archives have one name, 'old-bills'"):
+        db.worker(BILLS, BlobArchive("old-bills", Plain))
+    assert db.worker(BILLS, BILLS) is not None
+
+
+# What is there afterwards
+
+
+async def test_a_blob_and_back(db: Database) -> None:
+    """A blob is JSON with the row as the service has it; its entity can be inserted again."""
+    await db.insert(Shop(shop="a"))
+    bill = Bill(shop="a", id="7")
+    await db.insert(bill)
+    row = {"PartitionKey": "a", "RowKey": "bill_7", "Old": "2", "Old@odata.type": "Edm.Int64"}
+    await db.store.write("ArchiveUses", Operation(Verb.MERGE, row, "*"))
+    bill = await db.get(Bill, shop="a", id="7")
+    await db.archive(bill, to=BILLS)
+    async with db.worker(Bill, BILLS) as worker:
+        await worker.drain()
+    (name,) = await names_of(db, "old-bills", BILLS.prefix(Bill.key(shop="a", id="7")))
+    content = await db.blobs.read("old-bills", name)
+    stored = json.loads(content)
+    back = BILLS.load(content)
+    await db.insert(back)
+
+    assert name.startswith("ArchiveUses/a/bill_7/") and name.endswith(".json")
+    assert stored.keys() == {"format", "table", "row"} and (stored["format"], stored["table"]) == (1, "ArchiveUses")
+    assert stored["row"] == {
+        "PartitionKey": "a",
+        "RowKey": "bill_7",
+        "EntityType": "Bill",
+        "sum": 1.5,
+        "Old": "2",
+        "Old@odata.type": "Edm.Int64",
+        "Timestamp": stored["row"]["Timestamp"],
+        "odata.etag": stored["row"]["odata.etag"],
+    }
+    assert back == bill and dict(back.extra) == {"Old": 2}
+    assert await db.get(Bill, shop="a", id="7") == bill
+    assert (await db.get(Shop, shop="a")).bills == 1
+
+
+def test_blobs_that_cannot_be_read() -> None:
+    """What is no blob of an archive, of another model, or of a newer program, is refused."""
+    row = {"PartitionKey": "a", "RowKey": "p", "EntityType": "Plain", "odata.etag": "e", "Timestamp": "t"}
+    with pytest.raises(DecodeError, match="of a blob cannot be read"):
+        BILLS.load(b"{}")
+    with pytest.raises(DecodeError, match="of a blob is not of Bill; give the archive its model"):
+        BILLS.load(json.dumps({"format": 1, "table": "ArchiveUses", "row": row}).encode())
+    with pytest.raises(NotSupported, match="the format 2, and this program knows 1"):
+        BILLS.load(json.dumps({"format": 2, "table": "ArchiveUses", "row": row}).encode())
+
+
+@pytest.mark.parametrize(("shop", "id"), [("", "x"), ("a.", "b."), ("50%", "%25"), ("ä ö", "ü+&"), ("..", ".")])
+async def test_names_of_blobs(db: Database, shop: str, id: str) -> None:  # noqa: A002 - the field
+    """Each key makes the name of a blob, also keys that are empty, end with a dot, or have signs of URLs."""
+    plain = Plain(shop=shop, id=id)
+    await db.insert(plain)
+    await db.archive(plain, to=PLAIN)
+    async with db.worker(PLAIN) as worker:
+        await worker.drain()
+
+    (name,) = await names_of(db, "old-plain", PLAIN.prefix(plain.key))
+    assert PLAIN.load(await db.blobs.read("old-plain", name)) == plain
+    assert await db.get_or_none(plain.key) is None
+
+
+async def test_an_entity_that_others_need(db: Database) -> None:
+    """It cannot be deleted, so it is not copied either, and the decision row says why."""
+    shops = BlobArchive("old-shops", Shop)
+    await db.insert(Shop(shop="a"))
+    await db.insert(Bill(shop="a", id="7"))
+    await db.archive(await db.get(Shop, shop="a"), to=shops)
+    async with db.worker(shops, tries=1) as worker:
+        await worker.drain()
+    (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
+
+    assert worker.counts == Counter({Outcome.DROPPED: 1})
+    assert str(left.decision.error).startswith(Conflict.__name__) and "Shop" in str(left.decision.error)
+    assert await db.blobs.list_containers() == []
+
+
+async def test_an_archive_out_of_reach(db: Database) -> None:
+    """What refuses the copy fails, and is shown; the message is not left to other workers."""
+    await db.insert(Shop(shop="a"))
+    bill = Bill(shop="a", id="7")
+    await db.insert(bill)
+    cold = DatabaseArchive("cold", Bill, open_nothing)
+    await db.archive(bill, to=cold)
+    async with db.worker(cold, Bill, tries=1) as worker:
+        await worker.drain()
+    (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
+
+    assert left.decision.error == (
+        "StepFailed: archive of Bill ('a', 'bill_7') in table ArchiveUses to 'cold': NotSupported: this machine has no "
+        "cold storage"
+    )
+    assert worker.counts == Counter({Outcome.DROPPED: 1})
+
+
+class Elsewhere(Entity, table="ArchiveElsewhere", partition_key="{shop}", row_key="e_{id}"):
+    shop: Mapped[str]
+    id: Mapped[str]
+
+
+@pytest.mark.parametrize("target", [Plain, BlobArchive("old-plain", Elsewhere)])
+async def test_unknown_archives_are_left_to_others(db: Database, target: Any) -> None:
+    """A worker without the archive, or that has it for rows of another table, leaves it to others."""
+    plain = Plain(shop="a", id="p")
+    await db.insert(plain)
+    await db.archive(plain, to=PLAIN)
+    async with db.worker(target) as worker:
+        await worker.drain()
+
+    assert worker.counts == Counter({Outcome.LEFT: 1})
+    assert len([each async for each in find_pending(connection_of(db), "ArchiveUses")]) == 1
+
+
+# Who may archive
+
+
+async def test_a_scope_archives_its_own(db: Database) -> None:
+    """A scope archives its entities, and no others."""
+    mine = db.scope(Plain, shop="a")
+    own, other = Plain(shop="a", id="p"), Plain(shop="b", id="p")
+    await db.insert(own)
+    await db.insert(other)
+    await mine.archive(own, to=PLAIN)
+    with pytest.raises(AccessDenied):
+        await mine.archive(other, to=PLAIN)
+    async with db.worker(PLAIN) as worker:
+        await worker.drain()
+
+    assert [each.shop for each in await db.select(Plain).allow_scan().all()] == ["b"]
+
+
+async def test_a_token_that_reaches_one_table(tmp_path: Path) -> None:
+    """A database that such a token opens cannot archive, which is said before anything is sent."""
+    url = f"local:{tmp_path / 'uses.tables'}"
+    plain = Plain(shop="a", id="p")
+    async with connect(url) as db:
+        await db.create_tables(Plain)
+        await db.insert(plain)
+        token = str(await db.grant(Plain, "raud", HOUR))
+    async with connect(url, sas=token) as limited:
+        found, before = await limited.get(Plain, shop="a", id="p"), limited.stats.requests
+        with pytest.raises(AccessDenied, match=r"the archive old-plain:1 follows it.* for table ArchiveUses alone"):
+            await limited.archive(found, to=PLAIN)
+        assert limited.stats.requests == before
+
+
+# Backends
+
+
+async def test_what_an_archive_costs(db: Database) -> None:
+    """The caller puts a message and sends a transaction; a worker has four requests beside that for the copy."""
+    first, plain = Plain(shop="a", id="o"), Plain(shop="a", id="p")
+    await db.insert(first)
+    await db.insert(plain)
+    await db.archive(first, to=PLAIN)  # makes the queue and the container
+    async with db.worker(PLAIN) as worker:
+        await worker.drain()
+    with db.observe() as seen:
+        await db.archive(plain, to=PLAIN)
+        async with db.worker(PLAIN) as worker:
+            await worker.drain()
+
+    sent = Counter(each.operation for each in seen.requests if "take" not in each.operation)
+    assert sent == {"put-message": 1, "transaction": 2, "renew-message": 1, "get": 2, "delete": 1, "delete-message": 1}
+    assert [each.table for each in seen.requests if each.operation == "put-message"] == [OUTBOX]
+
+
+async def test_to_another_file(tmp_path: Path) -> None:
+    """The other database is opened for each entity, where it is a file."""
+    cold = DatabaseArchive("cold", Bill, lambda: connect(f"local:{tmp_path}/cold.tables"))
+    for name in ("hot", "cold"):
+        async with connect(f"local:{tmp_path}/{name}.tables") as db:
+            await db.create_tables(Bill)
+            await db.insert(Shop(shop="a"))
+    async with connect(f"local:{tmp_path}/hot.tables") as db:
+        for number in range(3):
+            bill = Bill(shop="a", id=str(number), sum=float(number))
+            await db.insert(bill)
+            await db.archive(bill, to=cold)
+        async with db.worker(Bill, cold) as worker:
+            await worker.drain()
+        assert worker.counts == Counter({Outcome.DONE: 3})
+        assert (await db.get(Shop, shop="a")).bills == 0
+    async with connect(f"local:{tmp_path}/cold.tables") as db:
+        assert [bill.sum for bill in await db.select(Bill).where(Bill.shop == "a").all()] == [0.0, 1.0, 2.0]
+        assert (await db.get(Shop, shop="a")).bills == 3
+
+
+async def test_archives_on_azurite(azurite: Azurite) -> None:
+    """Blobs and another database, as the service has them: entities go there with all that is derived from them."""
+    async with (
+        temporary_database(azurite.connection_string, Bill) as db,
+        temporary_database(azurite.connection_string, Bill) as other,
+    ):
+
+        @asynccontextmanager
+        async def open_other() -> AsyncGenerator[Database]:
+            yield other
+
+        container = f"old-{dt.datetime.now(dt.UTC):%H%M%S%f}"
+        blobs, cold = BlobArchive(container, Bill), DatabaseArchive("cold", Bill, open_other)
+        for each in (db, other):
+            await each.insert(Shop(shop="a."))
+        bills = [Bill(shop="a.", id=f"50% ä{number}") for number in range(2)]
+        for bill in bills:
+            await db.insert(bill)
+        await db.archive(bills[0], to=blobs)
+        await db.archive(bills[1], to=cold)
+        async with db.worker(Bill, blobs, cold) as worker:
+            await worker.drain()
+        (name,) = await names_of(db, container)
+
+        assert worker.counts == Counter({Outcome.DONE: 2})
+        assert blobs.load(await db.blobs.read(container, name)) == bills[0]
+        assert await other.get(Bill, shop="a.", id="50% ä1") == bills[1]
+        assert ((await db.get(Shop, shop="a.")).bills, (await other.get(Shop, shop="a.")).bills) == (0, 1)
+        assert await db.select(Bill).where(Bill.shop == "a.").all() == []
+
+
+def test_a_worker_of_the_command_line(tmp_path: Path) -> None:
+    """`tableorm worker` takes archives beside models and workflows, and nothing else that is no class."""
+    url = f"local:{tmp_path}/uses.tables"
+
+    async def begin() -> None:
+        async with connect(url) as db:
+            await db.create_tables(Plain)
+            plain = Plain(shop="a", id="p")
+            await db.insert(plain)
+            await db.archive(plain, to=PLAIN)
+
+    asyncio.run(begin())
+    done = run_command("worker", url, f"{__name__}:PLAIN", "--drain")
+
+    assert (json.loads(done.stdout), done.returncode) == ({"done": 1}, 0)
+    assert run_command("worker", url, f"{__name__}:quick").returncode == 2

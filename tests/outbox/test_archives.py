@@ -1,0 +1,362 @@
+"""
+Archives to blobs and other databases: what is copied, what is deleted, and what faults and other writers leave of it.
+"""
+
+import asyncio
+import datetime as dt
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import attrs
+import pytest
+
+from tableorm import (
+    EntityExists,
+    NotRead,
+    PreconditionFailed,
+    TableOrmError,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.outbox import worker as worker_module
+from tableorm.outbox.decision import Decision, delete_decision, settle_decision
+from tableorm.outbox.overview import find_pending, ring_again
+from tableorm.outbox.workflow import step_token
+from tableorm.protocol.codes import Fault
+from tableorm.stores import CLOCK
+from tableorm.writes.archive_copy import open_copy
+from tests.faults import Fate
+from tests.outbox.archives import HOUR, Order, World
+from tests.torture import every, seeds
+
+PLACES = ("blob", "database")
+FATES = [fate for fate in Fate if fate is not Fate.FINE]
+MOST_REQUESTS = 34
+"""More writes than archiving an order sends, with its messages and decision rows."""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
+        monkeypatch.setattr(worker_module, name, 0)
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+@pytest.fixture(params=PLACES)
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    async with World(request.param) as world:
+        yield world
+
+
+# Without faults
+
+
+async def test_an_entity_is_archived(world: World) -> None:
+    """The archive has all of its properties, also unknown ones, with their types; the database has nothing of it."""
+    before = (await world.rows())["order_001"]
+    await world.db.archive(world.order, to=world.to)
+    assert "order_001" in await world.rows()
+    await world.recover()
+
+    assert {"Old", "Old@odata.type", "Small", "Blank"} <= before.keys()
+    await world.check_archived(before)
+
+
+async def test_unsaved_changes_are_archived(world: World) -> None:
+    """Changes that were not saved are saved by the call; later ones of others are archived too."""
+    world.order.total = 3.5
+    await world.db.archive(world.order, to=world.to)
+    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
+    now = (await world.rows())["order_001"]
+    await world.recover()
+
+    assert (now["total"], now["code"]) == (3.5, "d")
+    await world.check_archived(now)
+
+
+async def test_an_entity_that_has_changed(world: World) -> None:
+    """The row must be as it was read; one that was never read has no ETag."""
+    await world.db.modify(Order, lambda order: order.evolve(code="d"), customer="ann", id=1)
+    now = (await world.rows())["order_001"]
+    with pytest.raises(PreconditionFailed, match="archive of Order"):
+        await world.db.archive(world.order, to=world.to)
+    with pytest.raises(NotRead, match="archive of Order"):
+        await world.db.archive(Order(customer="ann", id=2), to=world.to)
+    await world.recover()
+
+    await world.check_kept(now)
+
+
+async def test_an_entity_that_is_gone(world: World) -> None:
+    """An entity that was deleted before a worker came is not archived; nor one that was moved to another key."""
+    await world.db.archive(world.order, to=world.to)
+    await world.db.delete(world.order, if_match="*")
+    await world.recover()
+
+    await world.check_kept(None)
+
+
+async def test_an_entity_of_others_is_archived(world: World) -> None:
+    """What is archived is what has the key when a worker comes, also if it was deleted and inserted anew."""
+    await world.db.archive(world.order, to=world.to)
+    await world.db.delete(world.order, if_match="*")
+    await world.db.insert(Order(customer="ann", id=1, code="new"))
+    now = (await world.rows())["order_001"]
+    await world.recover()
+
+    await world.check_archived(now)
+
+
+async def test_archived_twice(world: World) -> None:
+    """Two calls for one entity archive it once."""
+    before = (await world.rows())["order_001"]
+    again = await world.db.get(Order, customer="ann", id=1)
+    await world.db.archive(world.order, to=world.to)
+    with suppress(PreconditionFailed):
+        await world.db.archive(again, to=world.to)
+    await world.db.archive(world.order, to=world.to)
+    await world.recover()
+
+    await world.check_archived(before)
+
+
+async def test_a_message_that_comes_twice(world: World) -> None:
+    """A second message for what is done already leaves another entity alone that has the key since."""
+    await world.db.archive(world.order, to=world.to)
+    (left,) = [each async for each in find_pending(connection_of(world.db), "ArchiveShop")]
+    await world.recover()
+    await world.db.insert(Order(customer="ann", id=1, code="new"))
+    await ring_again(connection_of(world.db), left)
+    await world.recover()
+
+    assert (await world.rows())["order_001"]["code"] == "new"
+    await world.check()
+
+
+# Workers that are slow
+
+
+async def insert_another(world: World) -> None:
+    await world.db.insert(Order(customer="ann", id=1, code="new"))
+
+
+async def end_decision(world: World, decision: Decision) -> None:
+    """End what a worker has done: delete the decision row; then a void one comes from somebody who was late."""
+    connection = connection_of(world.db)
+    await delete_decision(connection, "ArchiveShop", attrs.evolve(decision, etag="*"))
+    await settle_decision(connection, "ArchiveShop", decision.partition_key, decision.token)
+
+
+@pytest.mark.parametrize("then", [None, insert_another])
+@pytest.mark.parametrize("void", [False, True])
+async def test_a_worker_that_is_late(then: Callable[[World], Awaitable[None]] | None, void: bool) -> None:
+    """A worker that copies when another one has done it all leaves the copy as it is, and another entity alone."""
+    async with World("blob") as world:
+        await world.db.archive(world.order, to=world.to)
+        decision = await world.begun()
+        gate = world.gates.close("late", "copy")
+        late = asyncio.create_task(world.carry_out(decision), name="late")
+        await gate.reached.wait()
+        await world.carry_out(decision)
+        if void:
+            await end_decision(world, decision)
+        if then is not None:
+            await then(world)
+        gate.opened.set()
+        await late
+        await world.recover()
+
+        await world.check()
+        assert ("order_001" in await world.rows()) == (then is not None)
+
+
+async def test_workers_that_overtake_each_other() -> None:
+    """One that has found the copy of an old version does not put an old one over the copy of the last version."""
+    async with World("blob") as world:
+        await world.db.archive(world.order, to=world.to)
+        decision = await world.begun()
+        gates = [world.gates.close("V", "delete")]
+        tasks = [asyncio.create_task(world.carry_out(decision), name="V")]
+        await gates[0].reached.wait()  # it has copied
+        tasks[0].cancel()
+        gates = [world.gates.close("A", "find")]
+        tasks = [asyncio.create_task(world.carry_out(decision), name="A")]
+        await gates[0].reached.wait()
+        await write_meanwhile(world, "change")
+        gates.append(world.gates.close("B", "delete"))
+        tasks.append(asyncio.create_task(world.carry_out(decision), name="B"))
+        await gates[1].reached.wait()  # it has copied the new version
+        gates.append(world.gates.close("A", "copy"))
+        gates[0].opened.set()
+        await gates[2].reached.wait()
+        gates[1].opened.set()
+        await tasks[1]
+        gates[2].opened.set()
+        await tasks[0]
+        await world.recover()
+
+        await world.check()
+        assert "order_001" not in await world.rows()
+
+
+async def test_copies(world: World) -> None:
+    """A copy is written where there is none, or over the version that was found; and removed if it is that version."""
+    key, row = world.order.key, (await world.rows())["order_001"]
+    async with open_copy(world.to, connection_of(world.db), key, "0123456789ab") as copy:
+        assert await copy.find() is None
+        await copy.write(row, None)
+        first = await copy.find()
+        assert first is not None
+        with pytest.raises(EntityExists):
+            await copy.write(row, None)
+        await copy.write({**row, "total": 4.5}, first)
+        second = await copy.find()
+        with pytest.raises(PreconditionFailed):
+            await copy.write(row, first)
+        await copy.remove(first)
+        assert second not in (None, first) and await copy.find() == second
+        assert [each["total"] for each in await world.copies()] == [(float, 4.5)]
+        await copy.remove(str(second))
+        assert await copy.find() is None and await world.copies() == []
+
+
+async def test_a_row_of_others_in_the_other_database() -> None:
+    """It stays, the order too, and the error says what to do; then the archive goes on."""
+    async with World("database") as world:
+        await world.other.insert(Order(customer="ann", id=1, code="other"))
+        before = (await world.rows())["order_001"]
+        await world.db.archive(world.order, to=world.to)
+        async with world.db.worker(Order, world.to, tries=1) as worker:
+            await worker.drain()
+        (left,) = [each async for each in find_pending(connection_of(world.db), "ArchiveShop")]
+        assert "Conflict: archive of Order ('ann', 'order_001') in table ArchiveShop: the other database has a" in str(
+            left.decision.error
+        )
+        assert "order_001" in await world.rows() and len(await world.copies()) == 1
+        await world.other.delete(Order, customer="ann", id=1, if_match="*")
+        await ring_again(connection_of(world.db), left)
+        await world.recover()
+
+        await world.check_archived(before)
+
+
+async def test_a_copy_that_nobody_answers_for() -> None:
+    """What proves a write of the copy is not what an earlier one has left there."""
+    async with World("database") as world:
+        await world.db.archive(world.order, to=world.to)
+        decision = await world.begun()
+        async with open_copy(
+            world.to, connection_of(world.db), world.order.key, step_token("ArchiveShop", decision, 0, "copy")
+        ) as copy:
+            await copy.write((await world.rows())["order_001"], None)
+        await write_meanwhile(world, "change")
+        world.there.plan(Fate.FINE, *[Fate.LOST_REQUEST] * 12)
+        with suppress(TableOrmError):
+            await world.carry_out(decision)
+        await world.recover()
+
+        await world.check()
+
+
+# Faults
+
+
+@pytest.mark.parametrize(
+    ("place", "number", "fate"), every(11, itertools.product(PLACES, range(MOST_REQUESTS), [*FATES, None]))
+)
+async def test_a_fault_at_each_request(place: str, number: int, fate: Fate | None) -> None:
+    """One request meets a fault, or the workers crash after it: the order is archived once, or not at all."""
+    async with World(place) as world:
+        before = (await world.rows())["order_001"]
+        world.plan(*[Fate.FINE] * number, Fate.FINE if fate is None else fate)
+        await world.begin()
+        CLOCK.advance(HOUR)
+        with suppress(TableOrmError):
+            await world.work(400, number if fate is None else 1_000_000)
+        await world.recover()
+        if "order_001" in await world.rows():
+            assert number < 3
+            await world.check_kept(before)
+        else:
+            await world.check_archived(before)
+
+
+@pytest.mark.parametrize(("place", "number", "fate"), every(5, itertools.product(PLACES, range(8), FATES)))
+async def test_a_fault_at_the_archive(place: str, number: int, fate: Fate) -> None:
+    """One request to the archive meets a fault: the order is archived once."""
+    async with World(place) as world:
+        before = (await world.rows())["order_001"]
+        await world.db.archive(world.order, to=world.to)
+        world.plan(*[Fate.FINE] * number, fate, at="archive")
+        await world.work(400)
+        await world.recover()
+
+        await world.check_archived(before)
+
+
+OTHERS = ("change", "delete", "insert anew")
+
+
+async def write_meanwhile(world: World, what: str) -> None:
+    """Write as others do, who get an error where they come too late."""
+    with suppress(TableOrmError):
+        if what == "change":
+            await world.db.modify(Order, lambda order: order.evolve(code=order.code + "x"), customer="ann", id=1)
+        else:
+            await world.db.delete(Order.key(customer="ann", id=1), if_match="*", missing_ok=True)
+        if what == "insert anew":
+            await world.db.insert(Order(customer="ann", id=1, code="new"))
+
+
+@pytest.mark.parametrize(
+    ("place", "what", "number", "at"), every(3, itertools.product(PLACES, OTHERS, range(8), ("tables", "archive")))
+)
+async def test_others_write_meanwhile(place: str, what: str, number: int, at: str) -> None:
+    """Others write the entity after any write of a worker, before that knows of its end: none of it is lost."""
+    async with World(place) as world:
+        await world.db.archive(world.order, to=world.to)
+        stores: list[Any] = [world.tables] if at == "tables" else [world.blobs, world.there]
+        for store in stores:
+            store.fates = notice(store, number, lambda: write_meanwhile(world, what))
+        await world.work(600)
+        await world.recover()
+
+        await world.check()
+        assert what != "change" or "order_001" not in await world.rows()
+
+
+def notice(store: Any, number: int, write: Callable[[], Awaitable[object]]) -> Iterator[Fate]:
+    """Yield fates that are fine, and let others write after the write of this number."""
+    for _ in range(number):
+        yield Fate.FINE
+    store.meanwhile = write
+    while True:
+        yield Fate.FINE
+
+
+@seeds(10, 400)
+async def test_a_network_that_fails(seed: int) -> None:
+    """Requests are lost, late or doubled, workers crash, and others write: each order is somewhere, as it was last."""
+    chance = random.Random(seed)
+    async with World(chance.choice(PLACES)) as world:
+        noise = [*[Fate.FINE] * 8, *Fate]
+        world.tables.fates = iter(lambda: chance.choice(noise), None)
+        world.blobs.fates = iter(lambda: chance.choice(noise), None)
+        world.there.fates = iter(lambda: chance.choice(noise), None)
+        await world.begin()
+        for _ in range(chance.randint(0, 3)):
+            CLOCK.advance(HOUR)
+            with suppress(TableOrmError, Fault):
+                await world.work(chance.randint(0, 200))
+            with suppress(TableOrmError, Fault):
+                await write_meanwhile(world, "change")
+            if chance.random() < 0.5:
+                await world.tables.deliver()
+        await world.recover()
+
+        await world.check()
+        assert ("order_001" in await world.rows()) + len(await world.copies()) == 1
