@@ -29,8 +29,8 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import CLOCK
 from tableorm.writes import move_entity
 from tests.outbox.clean_run import CleanRun, run_plan
-from tests.outbox.plans import PLANS, WRITES_OF_A_COMMIT, Plan, prepare
-from tests.outbox.staff import Former, Person, Welcome, content_of, find_problems
+from tests.outbox.plans import PLANS, Plan, prepare
+from tests.outbox.staff import TARGETS, content_of, find_problems
 
 HOUR = dt.timedelta(hours=1)
 READS = frozenset({"get", "query"})
@@ -76,7 +76,7 @@ async def write(url: str, prefix: str, plan: Plan, deaths: Deaths) -> int:
     """Follow a plan, in tables of its own; return how many requests that were."""
     async with connect(url, prefix=prefix) as db:
         await prepare(db, plan)
-    fatal = WRITES_OF_A_COMMIT if deaths.after_commit else deaths.writer
+    fatal = plan.commit if deaths.after_commit else deaths.writer
     counter = Counter(fatal, writes=deaths.after_commit)
     async with connect(url, prefix=prefix, on_request=counter) as db:
         await plan.act(db)
@@ -88,7 +88,7 @@ async def work(url: str, prefix: str, fatal: int = NEVER) -> int:
     counter = Counter(fatal)
     async with (
         connect(url, prefix=prefix, on_request=counter) as db,
-        db.worker(Person, Former, Welcome, visibility=1, tries=9) as worker,
+        db.worker(*TARGETS, visibility=1, tries=9) as worker,
     ):
         await worker.drain()
     return counter.count
@@ -98,18 +98,20 @@ async def look(url: str, prefix: str, run: CleanRun, deaths: Deaths) -> list[str
     """Return what is wrong, and clear up."""
     async with connect(url, prefix=prefix) as db:
         problems = await find_problems(db)
-        content = await content_of(db.store)
+        content = await content_of(db.store, connection_of(db).blobs)
         problems += run.find_loss(content, begun=deaths.after_commit, done=deaths == Deaths(NEVER))
         await clear(url, prefix)
         return problems
 
 
 async def clear(url: str, prefix: str) -> None:
-    """Drop the tables, and the queue."""
+    """Drop the tables, the queue and the containers."""
     async with connect(url, prefix=prefix) as db:
         for table in await db.tables():
             await db.drop_table(table)
         await outbox_queues(connection_of(db)).delete_queue(OUTBOX)
+        for container in await db.blobs.list_containers():
+            await db.blobs.delete_container(container)
 
 
 def run_forked(work: Callable[[], Coroutine[Any, Any, Any]], hours: int = 0) -> Any:

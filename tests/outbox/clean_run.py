@@ -9,7 +9,7 @@ from tableorm.stores import CLOCK, Operation, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.outbox.network import HOUR, Death, connected, failing_at
-from tests.outbox.plans import WRITES_OF_A_COMMIT, Plan, prepare
+from tests.outbox.plans import Plan, prepare
 from tests.outbox.staff import MODELS, Content, content_of, find_misread, find_problems, is_in_a_move, recover
 
 __all__ = ["CleanRun", "die_after_commit", "prepared", "recovered", "run_plan", "worker_writes"]
@@ -22,7 +22,7 @@ class CleanRun:
 
     Args:
         plan: The plan.
-        contents: What it passes: what was stored at first, after each commit, and in the end.
+        contents: What it passes: what was stored at first, after each commit, and after a worker.
         writes: How many writes it sends.
     """
 
@@ -82,7 +82,9 @@ async def run_plan(plan: Plan) -> CleanRun:
     async with connected(network) as db:
         await plan.act(db)
     assert await recovered(store) == []
-    assert contents[-1] == await content_of(store) and contents[-1] not in contents[:-1]
+    if (content := await content_of(store)) != contents[-1]:
+        contents.append(content)  # by a workflow
+    assert contents[-1] not in contents[:-1]
     return CleanRun(plan, contents, len(network.sent))
 
 
@@ -99,7 +101,7 @@ async def worker_writes(plan: Plan) -> int:
 
 async def die_after_commit(store: TableStore, plan: Plan) -> None:
     """Let a writer die at its first commit."""
-    async with connected(failing_at(store, WRITES_OF_A_COMMIT - 1, Death.AFTER)) as db:
+    async with connected(failing_at(store, plan.commit - 1, Death.AFTER)) as db:
         with pytest.raises(Exception):  # noqa: B017, PT011 - what it would have said, nobody hears
             await plan.act(db)
 

@@ -11,17 +11,12 @@ import attrs
 from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tests.outbox.staff import GUEST, MODELS, Content, Former, Person, Welcome
+from tests.outbox.members import Member
+from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
 
-__all__ = ["PLANS", "WRITES_OF_A_COMMIT", "Plan", "Step", "prepare"]
+__all__ = ["PLANS", "Plan", "Step", "prepare"]
 
 Step = Callable[[Database], Awaitable[object]]
-
-WRITES_OF_A_COMMIT = 2
-"""
-After so many writes of each plan something is left to a worker: a message and the transaction, or the mark of what is
-to be moved and a message.
-"""
 
 
 async def insert(db: Database) -> None:
@@ -90,6 +85,38 @@ async def archive(db: Database) -> None:
     await db.archive(await db.get(Person, team="red", id=1), to=Former, year=2026)
 
 
+async def archive_to_blob(db: Database) -> None:
+    await db.archive(await db.get(Person, team="red", id=1), to=STORAGE)
+
+
+async def insert_former(db: Database) -> None:
+    await db.insert(Former(year=2025, team="red", id=1, name="Ann", city="Oslo"))
+
+
+async def change_former(db: Database) -> None:
+    former = await db.get(Former, year=2025, team="red", id=1)
+    former.city = "Rome"
+    await db.save(former)
+
+
+async def delete_former(db: Database) -> None:
+    await db.delete(await db.get(Former, year=2025, team="red", id=1))
+
+
+async def join(db: Database) -> None:
+    await db.insert(Member(town="Bern", id=1, email="a@x"))
+
+
+async def change_address(db: Database) -> None:
+    member = await db.get(Member, town="Bern", id=1)
+    member.email = "b@x"
+    await db.save(member)
+
+
+async def leave(db: Database) -> None:
+    await db.delete(await db.get(Member, town="Bern", id=1))
+
+
 async def welcome(db: Database) -> None:
     """Insert a guest, and start a workflow."""
     guest = Person(team="red", id=2, name=GUEST, city="Oslo")
@@ -120,11 +147,14 @@ class Plan:
         act: What the writer does.
         before: What was done before.
         by_team: Whether each partition goes by itself, so that one may come before the other.
+        commit: After how many writes something is left to a worker: a message and the transaction, or the mark of what
+            is to be moved and a message. A value that is unique across partitions is reserved between them.
     """
 
     act: Step
     before: Step | None = None
     by_team: bool = attrs.field(default=False, kw_only=True)
+    commit: int = attrs.field(default=2, kw_only=True)
 
     @property
     def name(self) -> str:
@@ -156,6 +186,13 @@ PLANS = [
     Plan(move, insert),
     Plan(move_on, insert),
     Plan(archive, insert),
+    Plan(archive_to_blob, insert),
+    Plan(insert_former),
+    Plan(change_former, insert_former),
+    Plan(delete_former, insert_former),
+    Plan(join, commit=3),
+    Plan(change_address, join, commit=3),
+    Plan(leave, join),
     Plan(welcome, insert),
     Plan(divide_list, fill_list),
 ]

@@ -1,7 +1,8 @@
 """
 People with rows in other partitions and tables, and what must be true of all rows in the end.
 
-They have eventual indexes and an eventual list, can be archived, and get a badge by a workflow.
+They have eventual indexes and an eventual list, can be archived in several ways, and get a badge by a workflow. Those
+who have left are in lists that are blobs, and members of the guild have a value that is unique across partitions.
 """
 
 import asyncio
@@ -11,20 +12,25 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tableorm import Database, Entity, EntityExists, Index, IndexList, Mapped, Workflow, field, workflow
+from tableorm import BlobArchive, Database, Entity, EntityExists, Index, IndexList, Mapped, Workflow, field, workflow
 from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of
 from tableorm.models.marker_rows import is_marker
+from tableorm.models.reserved import BLOB_LISTS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Fault
-from tableorm.stores import Row, TableStore
+from tableorm.stores import BlobStore, Row, TableStore
 from tableorm.testing.contract.base import everything
+from tests.faults import RowBlobs
+from tests.outbox.members import Member, extra_reservations, wrong_reservations
 
 __all__ = [
     "CITIES",
     "GUEST",
     "MODELS",
     "NAMES",
+    "STORAGE",
+    "TARGETS",
     "Badge",
     "Content",
     "Former",
@@ -77,6 +83,7 @@ class Former(Entity, table="Formers", partition_key="{year}", row_key="person_{i
     by_city = Index(
         partition_key="city_{city}", row_key="former_{year}_{team}_{id:03d}", table="Cities", consistency="eventual"
     )
+    in_city = IndexList(partition_key="{city}", row_key="former", consistency="eventual", blob=True)
 
 
 class Badge(Entity, table="Crew", partition_key="{team}", row_key="badge_{id:03d}_{token}"):
@@ -100,13 +107,17 @@ class Welcome(Workflow[Person]):
         await db.save(badge)
 
 
-MODELS = (Person, Former, Badge)
+STORAGE = BlobArchive("storage", Person)
+
+MODELS = (Person, Former, Badge, Member)
+TARGETS = (Person, Former, Member, Welcome, STORAGE)
+"""What workers know."""
 
 
-async def recover(db: Database, *targets: type[Entity]) -> None:
-    """Let a worker do what it can see to be done; it knows these models, or all of this module and the workflow."""
+async def recover(db: Database, *models: type[Entity]) -> None:
+    """Let a worker do what it can see to be done; it knows these models, or all that is here."""
     queues = outbox_queues(connection_of(db))
-    async with db.worker(*(targets or (Person, Former, Welcome)), tries=99):
+    async with db.worker(*(models or TARGETS), tries=99):
         with suppress(Fault):  # nobody has rung
             # What it works on is not seen any more, and is finished before the block ends.
             while await queues.peek(OUTBOX):  # noqa: ASYNC110 - what a worker takes
@@ -116,15 +127,43 @@ async def recover(db: Database, *targets: type[Entity]) -> None:
 # What is stored
 
 Content = list[list[str]]
-"""The people of all tables in order: kind, keys, name and city."""
+"""The people of all tables and of the archive in order: kind, keys, name or address, and city."""
+
+Blobs = BlobStore | RowBlobs
 
 
-async def content_of(store: TableStore) -> Content:
-    return sorted(
-        [row["EntityType"], row["PartitionKey"], row["RowKey"], row["name"], row.get("city", "")]
+async def content_of(store: TableStore, blobs: Blobs | None = None) -> Content:
+    """Return what is stored; the blobs are those that are rows of the same store, if no others are given."""
+    found = [
+        [
+            row["EntityType"],
+            row["PartitionKey"],
+            row["RowKey"],
+            row.get("name", row.get("email", "")),
+            row.get("city", ""),
+        ]
         for row in await _all_rows(store)
-        if row.get("EntityType") in ("Person", "Former")
-    )
+        if row.get("EntityType") in ("Person", "Former", "Member")
+    ]
+    archived = [json.loads(text)["row"] for text in (await _texts_of(blobs or RowBlobs(store), STORAGE.name)).values()]
+    found += [["archived", row["PartitionKey"], row["RowKey"], row["name"], row.get("city", "")] for row in archived]
+    return sorted(found)
+
+
+async def _texts_of(blobs: Blobs, container: str) -> dict[str, str]:
+    """Return what the blobs of a container hold, by name."""
+    found: dict[str, str] = {}
+    continuation: str | None = None
+    with suppress(Fault):  # there is no container
+        while True:
+            page = await blobs.list_blobs(container, "", continuation)
+            for each in page.blobs:
+                async with blobs.get(container, each.name) as stream:
+                    found[each.name] = b"".join([chunk async for chunk in stream.chunks]).decode()
+            continuation = page.continuation
+            if continuation is None:
+                break
+    return found
 
 
 async def is_in_a_move(store: TableStore) -> bool:
@@ -133,7 +172,7 @@ async def is_in_a_move(store: TableStore) -> bool:
 
 
 async def _all_rows(store: TableStore) -> list[Row]:
-    return [row for table in ("Crew", "Cities", "Formers") for row in await everything(store, table)]
+    return [row for table in ("Crew", "Cities", "Formers", "Guild") for row in await everything(store, table)]
 
 
 # What must be true in the end
@@ -157,6 +196,16 @@ async def find_problems(db: Database) -> list[str]:
     problems += [f"{place} is not listed" for place in sorted(wanted - listed.keys())]
     problems += [f"{place} is listed {number} times" for place, number in listed.items() if number > 1]
     problems += [f"extra in a list: {place}" for place in sorted(listed.keys() - wanted)]
+
+    former = [row for row in rows if row.get("EntityType") == "Former"]
+    named = await _names_in_blobs(connection_of(db).blobs)
+    wanted = {(row["city"], row["PartitionKey"], row["RowKey"]) for row in former if "city" in row}
+    problems += [f"{place} is in no blob" for place in sorted(wanted - named.keys())]
+    problems += [f"{place} is in a blob {number} times" for place, number in named.items() if number > 1]
+    problems += [f"extra in a blob: {place}" for place in sorted(named.keys() - wanted)]
+
+    problems += await wrong_reservations(store)
+    problems += [f"extra reservation of {email}" for email in sorted(await extra_reservations(store))]
 
     badges = [row for row in rows if row.get("EntityType") == "Badge"]
     have = Counter((row["PartitionKey"], row["RowKey"].split("_")[1]) for row in badges)
@@ -186,6 +235,16 @@ async def find_misread(db: Database) -> list[str]:
         found = await db.select(Person.by_name).where(Person.name == name).all()
         compare(f"by_name {name}", found, [person for person in people if person.name == name])
     return problems
+
+
+async def _names_in_blobs(blobs: Blobs) -> Counter[tuple[str, str, str]]:
+    """Return how often each entity is in lists that are blobs: by city, and its keys."""
+    found = Counter[tuple[str, str, str]]()
+    for name, text in (await _texts_of(blobs, BLOB_LISTS)).items():
+        city = name.split("/")[-2]
+        _, *lines, _ = text.split("\n")
+        found.update((city, line.split("\t")[0], line.split("\t")[1]) for line in lines)
+    return found
 
 
 def members_of(rows: Iterable[Row]) -> Counter[tuple[str, str, str]]:

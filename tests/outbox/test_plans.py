@@ -21,7 +21,7 @@ from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.outbox.clean_run import die_after_commit, prepared, recovered, run_plan, worker_writes
 from tests.outbox.network import FATES, HOUR, Death, Jittery, connected, failing_at
-from tests.outbox.plans import PLANS, WRITES_OF_A_COMMIT, Plan
+from tests.outbox.plans import PLANS, Plan
 from tests.outbox.staff import CITIES, MODELS, Person, content_of, find_misread, find_problems, recover
 from tests.torture import Rounds, seeds
 
@@ -55,8 +55,8 @@ async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
         await network.deliver()
         problems = await recovered(store, extra=fault in COMES_LATE)
         done = error is None and fault not in COMES_LATE
-        nothing = fault is Death.BEFORE and at < WRITES_OF_A_COMMIT
-        begun = fault is Death.AFTER and at >= WRITES_OF_A_COMMIT - 1
+        nothing = fault is Death.BEFORE and at < plan.commit
+        begun = fault is Death.AFTER and at >= plan.commit - 1
         problems += run.find_loss(await content_of(store), begun=begun, done=done, nothing=nothing)
         if error is not None and fault in (Fate.BUSY, Fate.TWICE):
             problems.append(f"it has failed: {error}")
