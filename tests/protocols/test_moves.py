@@ -43,10 +43,16 @@ TARGET: Key = ("d", "x")
 OTHER: Key = ("d2", "x")
 PLACES = (SOURCE, TARGET, OTHER)
 
+VISITING = "v"
+"""The text of an entity that comes and goes, of which nobody takes notice."""
+
 LIVE, TENTATIVE, CONFIRMED, FORWARD = "live", "tentative", "confirmed", "forward"
 
-Then = tuple[str, Any] | None
-"""What comes after a move: ("acknowledge" or "work", its message), ("goto", a program and arguments), or nothing."""
+Then = tuple[Any, ...] | None
+"""
+What comes after a move: ("acknowledge", its message), ("work", its message and a rule that is left out), ("goto", a
+program and its arguments), or nothing.
+"""
 
 
 def is_forward(row: Row | None, move: str) -> bool:
@@ -68,15 +74,17 @@ def attempt(move: str, source: Key, target: Key, etag: str, text: str, then: The
     outcome, _ = yield insert(target, values(state=state, move=move, etag=etag, text=text, source=source))
     if outcome == EXISTS:
         there = yield Get(target)
-        if there is None or there.get("move") != move:
-            if there is not None and there.get("state") == TENTATIVE:
+        if there is None:
+            return again
+        if there.get("move") != move:
+            if there.get("state") == TENTATIVE:
                 return Goto(resolve, (target, (attempt, again.arguments)))
-            if then is None or then[0] == "acknowledge":  # the writer removes the mark, so that no worker comes later
-                content = values(state=LIVE, text=here.get("text"), tokens=here.get("tokens"))
-                outcome, _ = yield replace(source, content, here.etag)
-                if outcome != OK and is_forward((yield Get(source)), move):
-                    return "unknown"  # the message stays, and a worker ends the move
-            return (yield from end(then, "target exists"))
+            if broken == "taken":
+                return (yield from end(then, "target exists"))
+            # Without its mark nobody carries out the command any more: also not the writer, when no message is left.
+            content = values(state=LIVE, text=here.get("text"), tokens=here.get("tokens"))
+            outcome, _ = yield replace(source, content, here.etag)
+            return (yield from end(then, "target exists")) if outcome == OK else again
     elif outcome == LOST:
         return again
     if broken == "tentative":
@@ -151,13 +159,13 @@ def end(then: Then, result: str) -> Program:
     if then[0] == "goto":
         return Goto(*then[1])
     yield Ack(then[1])
-    return Goto(work, ()) if then[0] == "work" else result
+    return Goto(work, (then[2],)) if then[0] == "work" else result
 
 
-def work() -> Program:
+def work(broken: str = "") -> Program:
     """Take messages until there are no more."""
     message = yield Take()
-    return "idle" if message is None else Goto(attempt, (*message, ("work", message)))
+    return "idle" if message is None else Goto(attempt, (*message, ("work", message, broken), broken))
 
 
 def start(move: str, source: Key, target: Key, rings: bool, broken: str = "") -> Program:
@@ -221,6 +229,21 @@ def put_new(key: Key, text: str) -> Program:
     return "done" if outcome == OK else "unknown"
 
 
+def visit(key: Key) -> Program:
+    """Insert another entity, and delete it again."""
+    outcome, etag = yield insert(key, values(state=LIVE, text=VISITING))
+    if outcome == OK:
+        yield delete(key, etag)
+    return "gone"
+
+
+def forge(move: str, target: Key) -> Program:
+    """Put a command that nobody has given, as somebody does who may put messages and may not write the entity."""
+    row = yield Get(SOURCE)
+    yield Put((move, SOURCE, target, row.etag, row.get("text")))
+    return "forged"
+
+
 def read(key: Key) -> Program:
     """Read by key, as every reader does of a model that can be moved."""
     while True:
@@ -252,7 +275,7 @@ def text_at(world: World, key: Key) -> str | None:
 
 def watch(world: World) -> Any:
     """Return what was live where so far, and what the reader could have seen since it began."""
-    now = tuple(text_at(world, key) for key in PLACES)
+    now = tuple(None if text == VISITING else text for text in (text_at(world, key) for key in PLACES))
     past, seen = world.history or ((), frozenset[Any]())
     if not past or past[-1] != now:
         past = (*past, now)
@@ -292,6 +315,8 @@ def at_end(world: World) -> str | None:
             return "a refused update was applied"
         if name in ("A", "B") and result == "moved" and not any(state[1] or state[2] for state in past):
             return f"{name} was told that it has moved, which was not so"
+    if "F" in world.results and past[-1][2]:
+        return "it was moved by a command that the source does not confirm"
     return "a forward is left" if any(row.get("state") == FORWARD for row in world.rows.values()) else None
 
 
@@ -312,6 +337,8 @@ def moves(name: str, move: str, target: Key) -> Client:
 MOVE, SAME = goes_on("A"), goes_on("B")
 WITH_MESSAGE = Client("A", start, ("m1", SOURCE, TARGET, True))
 WORKER = Client("W", work, fails=False)
+FORGER = Client("F", forge, ("m9", OTHER))
+VISITOR = Client("V", visit, (TARGET,), fails=False)
 USERS = {
     "an update of the source": Client("U", change, (SOURCE, "u")),
     "a delete of the source": Client("X", change, (SOURCE, None)),
@@ -348,6 +375,10 @@ def run_of(
     )
 
 
+STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
+"""The same users, whose requests meet no fault."""
+
+
 @runs(
     *(run_of(title, MOVE, user) for title, user in USERS.items()),
     *(run_of(f"{title}, a crash", MOVE, user, crash=1) for title, user in USERS.items()),
@@ -356,21 +387,27 @@ def run_of(
         for title, user in USERS.items()
     ),
     *(
-        run_of(f"{title}, moved by two", MOVE, SAME, user, crash=1, large=True)
-        for title, user in USERS.items()
+        run_of(f"{title}, moved by two, a crash", MOVE, SAME, user, crash=1, large=True)
+        for title, user in STEADY.items()
         if user.name != "B"
     ),
+    *(
+        run_of(f"{title}, moved by two, a lost request", MOVE, SAME, user, lost=1, large=True)
+        for title, user in [*STEADY.items()][:2]
+    ),
     run_of("recovery after a crash", WITH_MESSAGE, WORKER, crash=1, recovers=True),
+    run_of("a visitor, and recovery", WITH_MESSAGE, VISITOR, WORKER, crash=1, recovers=True),
+    run_of("a forged command", FORGER, WORKER, recovers=True),
     run_of("recovery after any fault", WITH_MESSAGE, WORKER, lost=1, late=1, crash=1, recovers=True, large=True),
     *(
         run_of(f"{title}, and recovery", WITH_MESSAGE, user, WORKER, crash=1, recovers=True, large=True)
-        for title, user in [*USERS.items()][:4]
+        for title, user in STEADY.items()
     ),
     *(
         run_of(
-            f"{title}, and recovery after a lost reply", WITH_MESSAGE, user, WORKER, lost=1, recovers=True, large=True
+            f"{title}, and recovery after a lost request", WITH_MESSAGE, user, WORKER, lost=1, recovers=True, large=True
         )
-        for title, user in [*USERS.items()][:4]
+        for title, user in [*STEADY.items()][:4]
     ),
 )
 def test_an_entity_has_one_home(run: Run) -> None:
@@ -382,6 +419,8 @@ PROBLEMS = {
     "the copy is live at once": "it is live twice: ('o', 'o', None)",
     "a tentative row becomes live at once": "a state came back",
     "a forward that was seen earlier": "a state came back",
+    "the mark is left when the new key is taken": "a forward is left",
+    "the mark is not looked at": "it was moved by a command that the source does not confirm",
 }
 
 
@@ -405,7 +444,19 @@ PROBLEMS = {
         USERS["a delete of the target"],
         large=True,
     ),
+    run_of(
+        "the mark is left when the new key is taken",
+        WITH_MESSAGE,
+        VISITOR,
+        Client("W", work, ("taken",), fails=False),
+        crash=1,
+        recovers=True,
+    ),
+    run_of("the mark is not looked at", FORGER, Client("W", work, ("mark",), fails=False), recovers=True),
 )
 def test_each_rule_is_needed(run: Run) -> None:
-    """A protocol without one of the rules has two homes for an entity, or brings back one that was deleted."""
+    """
+    A protocol without one of the rules has two homes for an entity, brings back one that was deleted, moves one that
+    nobody has asked to move, or leaves a move that no worker ends.
+    """
     assert find_violation(run)[-1].startswith(PROBLEMS[run.title])

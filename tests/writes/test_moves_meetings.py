@@ -40,7 +40,7 @@ from tableorm.writes.commit import RELOCATION
 from tableorm.writes.races import ATTEMPTS
 from tests import unfinished_moves
 from tests.faults import FaultyStore
-from tests.unfinished_moves import FORWARD, HOUR, TENTATIVE, database_on, handler_of
+from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of
 
 
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
@@ -197,6 +197,24 @@ async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore
     await db.delete(found)
     await db.insert(Person(dep="b", text="another"))
     assert await handler.work(message) == Outcome.VOID
+    assert await kinds(db) == ["b Person", "b Person#by_text"]
+
+
+async def test_a_worker_that_finds_the_new_key_taken(db: Database, network: FaultyStore) -> None:
+    """It makes the move impossible before it forgets it: a writer that was slow cannot commit what no worker ends."""
+    await move_half(db, network, MARK)
+    other = Person(dep="b", text="other")
+    await db.insert(other)
+    CLOCK.advance(HOUR)
+    (message,) = await outbox_queues(connection_of(db)).peek(OUTBOX)
+    assert await work(db) == [Outcome.VOID]
+    await db.delete(other)
+    schema = Person.__schema__
+    with pytest.raises(PreconditionFailed):
+        await RELOCATION.carry_out(connection_of(db), move_of(message.body), schema, schema)
+
+    assert await kinds(db) == ["a Person", "a Person#by_text"]
+    await db.move(await db.get(Person, dep="a", id=1), dep="b")
     assert await kinds(db) == ["b Person", "b Person#by_text"]
 
 
