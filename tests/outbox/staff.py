@@ -12,7 +12,19 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from tableorm import BlobArchive, Database, Entity, EntityExists, Index, IndexList, Mapped, Workflow, field, workflow
+from tableorm import (
+    BlobArchive,
+    Database,
+    Entity,
+    EntityExists,
+    Index,
+    IndexList,
+    Mapped,
+    TableOrmError,
+    Workflow,
+    field,
+    workflow,
+)
 from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of
 from tableorm.models.marker_rows import is_marker
@@ -43,6 +55,7 @@ __all__ = [
     "find_problems",
     "is_in_a_move",
     "members_of",
+    "names_in_blobs",
     "recover",
     "wrong_entries",
 ]
@@ -154,7 +167,7 @@ async def _texts_of(blobs: Blobs, container: str) -> dict[str, str]:
     """Return what the blobs of a container hold, by name."""
     found: dict[str, str] = {}
     continuation: str | None = None
-    with suppress(Fault):  # there is no container
+    with suppress(Fault, TableOrmError):  # there is no container
         while True:
             page = await blobs.list_blobs(container, "", continuation)
             for each in page.blobs:
@@ -198,7 +211,7 @@ async def find_problems(db: Database) -> list[str]:
     problems += [f"extra in a list: {place}" for place in sorted(listed.keys() - wanted)]
 
     former = [row for row in rows if row.get("EntityType") == "Former"]
-    named = await _names_in_blobs(connection_of(db).blobs)
+    named = await names_in_blobs(connection_of(db).blobs)
     wanted = {(row["city"], row["PartitionKey"], row["RowKey"]) for row in former if "city" in row}
     problems += [f"{place} is in no blob" for place in sorted(wanted - named.keys())]
     problems += [f"{place} is in a blob {number} times" for place, number in named.items() if number > 1]
@@ -219,30 +232,35 @@ async def find_problems(db: Database) -> list[str]:
 
 async def find_misread(db: Database) -> list[str]:
     """Return which reads by an index or a list return other people than are stored."""
-    people = [person async for person in db.select(Person).allow_scan()]
     problems: list[str] = []
 
-    def compare(what: str, found: Iterable[Person], wanted: Iterable[Person]) -> None:
-        keys = [sorted((person.team, person.id, person.name) for person in each) for each in (found, wanted)]
+    def compare(what: str, found: Iterable[Person | Former], wanted: Iterable[Person | Former]) -> None:
+        keys = [sorted((each.team, each.id, each.name) for each in people) for people in (found, wanted)]
         if keys[0] != keys[1]:
             problems.append(f"{what} returns {keys[0]} instead of {keys[1]}")
 
+    people = [person async for person in db.select(Person).allow_scan()]
+    former = [each async for each in db.select(Former).allow_scan()]
     for city in CITIES:
         there = [person for person in people if person.city == city]
         compare(f"by_city {city}", await db.select(Person.by_city).where(Person.city == city).all(), there)
         compare(f"in_city {city}", await db.lookup(Person.in_city, city=city), there)
+        gone = [each for each in former if each.city == city]
+        compare(f"former by_city {city}", await db.select(Former.by_city).where(Former.city == city).all(), gone)
+        compare(f"former in_city {city}", await db.lookup(Former.in_city, city=city), gone)
     for name in NAMES:
         found = await db.select(Person.by_name).where(Person.name == name).all()
         compare(f"by_name {name}", found, [person for person in people if person.name == name])
     return problems
 
 
-async def _names_in_blobs(blobs: Blobs) -> Counter[tuple[str, str, str]]:
+async def names_in_blobs(blobs: Blobs) -> Counter[tuple[str, str, str]]:
     """Return how often each entity is in lists that are blobs: by city, and its keys."""
     found = Counter[tuple[str, str, str]]()
     for name, text in (await _texts_of(blobs, BLOB_LISTS)).items():
         city = name.split("/")[-2]
-        _, *lines, _ = text.split("\n")
+        head, *lines, end = text.split("\n")
+        assert (head, end) == ("tableorm index list 1", "")
         found.update((city, line.split("\t")[0], line.split("\t")[1]) for line in lines)
     return found
 
