@@ -2,6 +2,7 @@
 What holds for every test: none is skipped unseen, and none waits for ever.
 """
 
+import datetime as dt
 import gc
 import os
 import sys
@@ -87,3 +88,22 @@ def azurite() -> Iterator["Azurite"]:
 
     with running_azurite() as emulator:
         yield emulator
+
+
+@pytest.fixture
+def stopped_clock() -> Iterator[None]:
+    """The clock of the process shows the beginning of 2026, until a test puts it forward."""
+    from tableorm.stores import CLOCK
+
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+@pytest.fixture
+def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers make no pauses."""
+    from tableorm.outbox import worker
+
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY"):
+        monkeypatch.setattr(worker, name, 0)

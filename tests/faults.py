@@ -191,6 +191,11 @@ class RowBlobs:
             etag = await self._tables.write(container.replace("-", ""), operation)
         return BlobInfo(name=name, etag=str(etag), length=len(data), metadata={}, modified=dt.datetime.now(dt.UTC))
 
+    async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
+        keys = {"PartitionKey": "blobs", "RowKey": name.replace("/", "|")}
+        with _of_blobs():
+            await self._tables.write(container.replace("-", ""), Operation(Verb.DELETE, keys, if_match or "*"))
+
     async def info(self, container: str, name: str) -> BlobInfo:
         async with self.get(container, name) as stream:
             return stream.info

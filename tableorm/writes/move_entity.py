@@ -227,7 +227,12 @@ async def _carry_out(db: Connection, schemas: Mapping[str, Schema], command: Mov
     if (command.source.table, command.target.table) != (source.table, target.table):
         raise ValueError(f"{command}: the kinds are not those of these tables")
     try:
-        await RELOCATION.carry_out(db, command, source, target)
+        try:
+            await RELOCATION.carry_out(db, command, source, target)
+        except EntityExists:
+            # Without the message nobody would end a move that its writer, if it is slow, commits later.
+            await RELOCATION.remove_mark(db, command, source)
+            await RELOCATION.carry_out(db, command, source, target)
     except (EntityExists, EntityNotFound, PreconditionFailed) as error:
         _LOG.info("%s does not happen: %s", command, error)
         return Outcome.VOID

@@ -15,6 +15,7 @@ the same move, which names the first one. What a mark names is read wherever it 
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -127,6 +128,13 @@ class Relocation:
             if committed:
                 return await self.finish(db, command.move, command.source, command.target, target)
         raise Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
+
+    async def remove_mark(self, db: Connection, command: MoveCommand, source: Schema) -> None:
+        """Remove the mark from the source of a move: if it was not committed by then, it never will be."""
+        here = await read_place(db, command.source)
+        if here is not None and is_leaving(here, command):
+            with suppress(EntityNotFound, PreconditionFailed):  # somebody was first
+                await self._commit(db, (clearing_write(entity_of_row(source, here)),))
 
     async def _leave(self, db: Connection, leave: PlannedWrite) -> bool:
         """Make a forward of the source, which commits the move; return whether the source was still as it was."""

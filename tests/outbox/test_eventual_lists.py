@@ -1,15 +1,12 @@
 """
-Index lists in other partitions: what writes send, what lookups return, and that lists follow whatever goes wrong.
+Index lists in other partitions: what writes send, and what lookups return.
 """
 
 import asyncio
 import datetime as dt
-import random
 from base64 import b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
-from itertools import product
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -20,34 +17,26 @@ from tableorm import (
     Database,
     DecodeError,
     Entity,
-    EntityExists,
     IndexList,
     Mapped,
     NotSupported,
-    OutcomeUnknown,
-    TableOrmError,
     connect,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.eventual import EventualListMaintainer
-from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of, list_row
+from tableorm.derived.index_list.rows import keys_of, list_row
 from tableorm.models.manifest import PlacedListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
 from tableorm.outbox import shared_bell
-from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
-from tableorm.outbox.settle import handle_doorbells
-from tableorm.protocol.codes import Fault
-from tableorm.stores import CLOCK, BlobStore, Operation, Row, TableStore, Verb
-from tableorm.testing import MemoryStore, assert_requests
+from tableorm.stores import Operation, Row, TableStore, Verb
+from tableorm.testing import assert_requests
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tableorm.writes.deferred import carry_out
 from tableorm.writes.maintainer import RowKeys
-from tests.faults import Fate, FaultyStore, RowBlobs
-from tests.outbox.test_eventual_recovery import Jittery, Mortal, connected
-from tests.torture import every, seeds
+from tests.outbox.staff import members_of, names_in_blobs
 
 HOUR = dt.timedelta(hours=1)
 HEAD = "player_" + "of_a_long_key_" * 28
@@ -80,13 +69,6 @@ both_forms = pytest.mark.parametrize("model", MODELS)
 
 
 @pytest.fixture
-def stopped_clock() -> Iterator[None]:
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
-
-
-@pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with connect("local::memory:") as opened:
         await opened.create_tables(*MODELS)
@@ -100,47 +82,11 @@ async def in_city(db: Database, model: Model, city: str) -> list[Any]:
     return found
 
 
-Places = Counter[tuple[str, str, str]]
-"""How often each entity is listed: by city, and its keys."""
-
-
-async def listed(place: Database | TableStore, model: Model) -> Places:
-    """Return which entities of a model the lists in a database, or in a store of which rows are blobs, name."""
+async def listed(db: Database, model: Model) -> Counter[tuple[str, str, str]]:
+    """Return how often each entity of a model is in its lists: by city, and its keys."""
     if model is Fan:
-        return await listed_in_blobs(place.blobs if isinstance(place, Database) else RowBlobs(place))
-    return await listed_in_rows(place.store if isinstance(place, Database) else place)
-
-
-async def listed_in_blobs(store: BlobStore | RowBlobs) -> Places:
-    found, continuation = Places(), None
-    with suppress(Fault, TableOrmError):  # there is no container
-        while True:
-            page = await store.list_blobs(BLOB_LISTS, "", continuation)
-            for each in page.blobs:
-                *folder, city, people = each.name.split("/")
-                assert (*folder, people) == ("listedfans", "Fan=23in_city", "fans")
-                async with store.get(BLOB_LISTS, each.name) as stream:
-                    text = b"".join([chunk async for chunk in stream.chunks]).decode()
-                head, *lines, end = text.split("\n")
-                assert (head, end) == ("tableorm index list 1", "")
-                found.update((city, line.split("\t")[0], line.split("\t")[1]) for line in lines)
-            continuation = page.continuation
-            if continuation is None:
-                break
-    return found
-
-
-async def listed_in_rows(store: TableStore) -> Places:
-    found = Places()
-    for row in await everything(store, "ListedCities"):
-        assert not (is_divided(row) and keys_of(row))
-        for text in keys_of(row):
-            table, team, row_key, _ = text.split("\t")
-            assert table == "ListedPlayers"
-            bits = row["RowKey"].removeprefix("players~")
-            assert bits_of(f"ListedPlayers\t{team}\t{row_key}", len(bits)) == bits
-            found[row["PartitionKey"], team, row_key] += 1
-    return found
+        return await names_in_blobs(db.blobs)
+    return members_of(await everything(db.store, "ListedCities"))
 
 
 async def living(store: TableStore, model: Model) -> set[tuple[str, str, str]]:
@@ -456,165 +402,3 @@ async def test_one_entity_of_a_batch_that_cannot_be_listed(db: Database, model: 
     )
     assert [type(each) for each in outcomes] == [type(None), NotSupported, type(None)]
     assert {row_key[-3:] for _, _, row_key in await listed(db, model)} == {"001", "003"}
-
-
-# A network that fails
-
-
-async def recover(db: Database) -> None:
-    """Do what a worker does for all messages that it can see."""
-    connection, schemas = connection_of(db), {str(model.kind): model.__schema__ for model in MODELS}
-    queues = outbox_queues(connection)
-    tables = {kind: (schema.table_name(),) for kind, schema in schemas.items()}
-    handler = handle_doorbells(connection, tables, lambda table, each: carry_out(connection, table, schemas, each))
-    while True:
-        try:
-            messages = await queues.take(OUTBOX, 32, 1)
-        except Fault:
-            return  # nobody has rung
-        if not messages:
-            return
-        for message in messages:
-            await handler.work(message.body)
-            await queues.delete(OUTBOX, message)
-
-
-async def check_recovered(store: TableStore, model: Model) -> None:
-    """Every entity is listed where it belongs once workers have done what was left."""
-    async with connected(store) as db:
-        for _ in range(3):
-            CLOCK.advance(HOUR)
-            await recover(db)
-    decisions = [
-        row for row in await everything(store, model.__schema__.table_name()) if row.get("State") == "committed"
-    ]
-    found, wanted = await listed(store, model), await living(store, model)
-    assert decisions == []
-    assert wanted - found.keys() == set()
-    assert set(found.values()) <= {1}
-
-
-async def extra(store: TableStore, model: Model) -> set[tuple[str, str, str]]:
-    """Return what is listed, and is not there."""
-    return set(await listed(store, model)) - await living(store, model)
-
-
-async def insert(db: Database, model: Model) -> None:
-    await db.insert(model(team="red", id=1, city="Oslo"))
-
-
-async def change(db: Database, model: Model) -> None:
-    player = await db.get(model, team="red", id=1)
-    player.city = "Rome"
-    await db.save(player)
-
-
-async def delete(db: Database, model: Model) -> None:
-    await db.delete(model.key(team="red", id=1), if_match="*", missing_ok=True)
-
-
-async def reinsert(db: Database, model: Model) -> None:
-    await delete(db, model)
-    await insert(db, model)
-
-
-async def divide(db: Database, model: Model) -> None:
-    for number in (2, 3, 4, 5, 6, 7):
-        await db.insert(model(team="red", id=number, city="Oslo"))
-
-
-Step = Callable[[Database, Model], Awaitable[None]]
-STEPS: dict[Step, Sequence[Step]] = {
-    insert: (),
-    change: (insert,),
-    delete: (insert,),
-    reinsert: (insert,),
-    divide: (insert,),
-}
-MOST_REQUESTS = 24
-FATES = [fate for fate in Fate if fate is not Fate.FINE]
-
-
-async def prepared(step: Step, model: Model) -> MemoryStore:
-    store = MemoryStore()
-    async with connected(store) as db:
-        await db.create_tables(model)
-        for before in STEPS[step]:
-            await before(db, model)
-    return store
-
-
-@pytest.mark.usefixtures("stopped_clock")
-@pytest.mark.parametrize(("model", "step", "at", "fate"), every(7, product(MODELS, STEPS, range(MOST_REQUESTS), FATES)))
-async def test_a_request_that_meets_a_fault(model: Model, step: Step, at: int, fate: Fate) -> None:
-    """The write succeeds or says that its outcome is unknown, and the lists follow."""
-    store = await prepared(step, model)
-    network = FaultyStore(store, [*[Fate.FINE] * at, fate])
-    async with connected(network) as db:
-        with suppress(OutcomeUnknown, EntityExists):
-            await step(db, model)
-    await network.deliver()
-    await check_recovered(store, model)
-    assert await extra(store, model) == set()
-
-
-@pytest.mark.usefixtures("stopped_clock")
-@pytest.mark.parametrize(
-    ("model", "step", "at", "arrives"), every(7, product(MODELS, STEPS, range(MOST_REQUESTS), [True, False]))
-)
-async def test_a_writer_that_dies(model: Model, step: Step, at: int, arrives: bool) -> None:
-    """Workers finish what it had committed."""
-    store = await prepared(step, model)
-    async with connected(Mortal(store, at, arrives=arrives)) as db:
-        with suppress(Exception):  # what it would have said, nobody hears
-            await step(db, model)
-    await check_recovered(store, model)
-    assert await extra(store, model) == set()
-
-
-async def write_something(db: Database, model: Model, chance: random.Random) -> None:
-    """Do any verb to one of three entities."""
-    number, city = chance.choice([1, 2, 3]), chance.choice([None, "Oslo", "Rome"])
-    key = model.key(team="red", id=number)
-
-    def move_to(player: Member) -> None:
-        player.city = city
-
-    verb = chance.randrange(4)
-    if verb == 0:
-        await db.insert(model(team="red", id=number, city=city))
-    elif verb == 1:
-        await db.delete(key, if_match="*", missing_ok=True)
-    elif verb == 2:
-        await db.upsert(model(team="red", id=number, city=city))
-    else:
-        await db.modify(key, move_to)
-
-
-@pytest.mark.usefixtures("stopped_clock")
-@pytest.mark.parametrize("faults", [[], [Fate.LOST_REQUEST, Fate.LOST_REPLY]], ids=["races", "faults"])
-@both_forms
-@seeds(4, 400)
-async def test_writers_that_race(model: Model, seed: int, faults: Sequence[Fate]) -> None:
-    """Whatever they do to the same entities and lists, in the end every entity is listed where it belongs."""
-    chance = random.Random(seed)
-    store = MemoryStore()
-    async with connected(store) as db:
-        await db.create_tables(model)
-
-    async def write(count: int) -> None:
-        async with connected(Jittery(store, chance, faults)) as db:
-            for _ in range(count):
-                with suppress(TableOrmError):
-                    await write_something(db, model, chance)
-
-    async def work() -> None:
-        async with connected(Jittery(store, chance, faults)) as db:
-            for _ in range(5):
-                CLOCK.advance(HOUR)  # so that it takes messages of writers that still work
-                with suppress(TableOrmError, Fault):
-                    await recover(db)
-
-    await asyncio.gather(*(write(4) for _ in range(3)), *(work() for _ in range(2)))
-    await check_recovered(store, model)
-    assert await extra(store, model) == set() or faults

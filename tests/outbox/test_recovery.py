@@ -3,9 +3,7 @@ Writers and workers on a network that fails: what is committed is carried out, a
 """
 
 import asyncio
-import datetime as dt
 import random
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -13,7 +11,6 @@ import pytest
 from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry
-from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
@@ -25,18 +22,10 @@ from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+from tests.outbox.network import HOUR
 from tests.torture import seeds
 
-HOUR = dt.timedelta(hours=1)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
-        monkeypatch.setattr(worker_module, name, 0)
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
+pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
 
 
 async def change(network: FaultyStore, queues: TableQueueStore, token: str) -> None:

@@ -8,7 +8,7 @@ and several writers claim the same values at the same time.
 import asyncio
 import datetime as dt
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from itertools import product
 
@@ -24,29 +24,12 @@ from tableorm.stores import CLOCK, Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tests.faults import Fate, FaultyStore
-from tests.outbox.members import (
-    Member,
-    Watched,
-    committed_decisions,
-    extra_reservations,
-    members_of,
-    recover,
-    reservations_of,
-    wrong_reservations,
-)
-from tests.outbox.test_eventual_recovery import Jittery, Mortal, connected
+from tests.outbox.members import Member, Watched, extra_reservations, members_of, reservations_of, wrong_reservations
+from tests.outbox.network import FATES, HOUR, Jittery, Mortal, connected
+from tests.outbox.staff import committed_decisions, recover
 from tests.torture import every, seeds
 
-HOUR = dt.timedelta(hours=1)
-
-FATES = [fate for fate in Fate if fate is not Fate.FINE]
-
-
-@pytest.fixture(autouse=True)
-def stopped_clock() -> Iterator[None]:
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
+pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
 
 
 async def insert(db: Database) -> None:
@@ -136,8 +119,8 @@ async def check_recovered(store: TableStore) -> None:
     async with connected(store) as db:
         for _ in range(3):
             CLOCK.advance(HOUR)
-            await recover(db)
-        assert await committed_decisions(store) == []
+            await recover(db, Member)
+        assert await committed_decisions(store, "Guild") == []
         assert await wrong_reservations(store) == []
         held = {member.get("email") for member in await members_of(store)}
         for number, email in enumerate({*await reservations_of(store), "a@x", "b@x", "c@x", "d@x"}):
@@ -175,7 +158,7 @@ async def test_a_writer_that_dies(verb: Act, at: int, arrives: bool) -> None:
             await verb(db)
     async with connected(store) as db:
         CLOCK.advance(HOUR)
-        await recover(db)
+        await recover(db, Member)
     assert await extra_reservations(store) == set()
     await check_recovered(Watched(store))
 
@@ -192,7 +175,7 @@ async def test_a_worker_that_dies(verb: Act, died: int, at: int, arrives: bool) 
     CLOCK.advance(HOUR)
     async with connected(Mortal(store, at, arrives=arrives)) as db:
         with suppress(Exception):  # it is dead
-            await recover(db)
+            await recover(db, Member)
     await check_recovered(Watched(store))
 
 
@@ -253,7 +236,7 @@ async def test_writers_that_race(seed: int, faults: Sequence[Fate]) -> None:
             for _ in range(4):
                 CLOCK.advance(HOUR)  # so that it takes messages of writers that still work
                 with suppress(TableOrmError, Fault):
-                    await recover(db)
+                    await recover(db, Member)
                     await db.audit(Member, repair=chance.choice([True, False]))
 
     await asyncio.gather(*(write(5) for _ in range(3)), *(work() for _ in range(2)))

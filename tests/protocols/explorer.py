@@ -12,10 +12,15 @@ is a generator that yields requests and is sent the replies: a row or None for `
 The state of a client is its program, its arguments and the replies so far; so a state of everything is a value that can
 be hashed, and each one is visited once, breadth first: a trace is a shortest one. A program must be deterministic in
 its replies. One that returns a `Goto` forgets them, which keeps states few.
+
+Some orders are left out because others stand for them. A client that has crashed changes as little as one that waits
+until all others have ended; so clients crash only then. The same holds of a write that never arrives; and one whose
+condition can never hold again, since no ETag comes back, is forgotten at once.
 """
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import attrs
@@ -180,13 +185,20 @@ class _Ended(NamedTuple):
     result: object
 
 
+_Rows = tuple[tuple[Key, Row], ...]
+
+
 class _State(NamedTuple):
-    rows: tuple[tuple[Key, Row], ...]
+    rows: _Rows
     queue: tuple[tuple[Any, ...], ...]
     clients: tuple[_Running | _Ended, ...]
     late: tuple[tuple[Write, str], ...]
     budget: tuple[int, int, int]  # lost, late, crash
     history: Any
+
+
+_Step = tuple[Callable[[], str], _State]
+"""What happens, and the state after it."""
 
 
 @attrs.frozen
@@ -293,21 +305,29 @@ class _Explorer:
         settled = tuple(self._settle(client) for client in clients)
         budget = run.lost, run.late, run.crash
         start = self._watched(_State(tuple(sorted(run.rows.items())), (), settled, (), budget, None))
-        came_from: dict[_State, tuple[_State | None, str]] = {start: (None, "")}
+        came_from: dict[_State, _State | None] = {start: None}
         todo = deque([start])
         while todo:
             state = todo.popleft()
             problem = self._judge(state)
             if problem is not None:
                 self.states = len(came_from)
-                return _trace(came_from, state, problem)
-            for label, following in self._steps(state):
+                return [*self._trace(came_from, state), problem]
+            for _, following in self._steps(state):
                 seen = self._watched(following)
                 if seen not in came_from:
-                    came_from[seen] = state, label
+                    came_from[seen] = state
                     todo.append(seen)
         self.states = len(came_from)
         return None
+
+    def _trace(self, came_from: Mapping[_State, _State | None], state: _State) -> list[str]:
+        found: list[str] = []
+        before = came_from[state]
+        while before is not None:
+            found.append(next(label() for label, after in self._steps(before) if self._watched(after) == state))
+            state, before = before, came_from[before]
+        return found[::-1]
 
     def _judge(self, state: _State) -> str | None:
         world = self._world(state)
@@ -349,62 +369,73 @@ class _Explorer:
             following = self._next_of(client)
         return following if isinstance(following, _Ended) else client
 
-    def _steps(self, state: _State) -> Iterator[tuple[str, _State]]:
+    def _steps(self, state: _State) -> Iterator[_Step]:
+        """Return what can happen next; what it is called is found out only when somebody asks."""
+        active = [number for number in range(len(state.clients)) if self._goes_on(state, number)]
         for number, (write, etag) in enumerate(state.late):
             others = state.late[:number] + state.late[number + 1 :]
             outcome, rows = _apply(state.rows, write, etag)
             if outcome == OK:
-                yield f"{_shown(write)} of {etag} arrives late", state._replace(rows=rows, late=others)
-            yield f"{_shown(write)} of {etag} never arrives", state._replace(late=others)
+                yield partial("{} of {} arrives late".format, _Shown(write), etag), _after(state, rows, late=others)
+            if not active:
+                yield partial("{} of {} never arrives".format, _Shown(write), etag), state._replace(late=others)
+        lost, late, crash = state.budget
         for number, client in enumerate(state.clients):
-            if isinstance(client, _Running):
-                yield from self._steps_of(state, number, client)
+            if not isinstance(client, _Running):
+                continue
+            if number in active and len(active) <= crash and client.may_crash and self.run.clients[number].fails:
+                crashed = (*state.clients[:number], _Ended("crashed"), *state.clients[number + 1 :])
+                less = lost, late, crash - 1
+                yield partial("{} crashes".format, self.names[number]), state._replace(clients=crashed, budget=less)
+            yield from self._steps_of(state, number, client)
 
-    def _steps_of(self, state: _State, number: int, client: _Running) -> Iterator[tuple[str, _State]]:
+    def _goes_on(self, state: _State, number: int) -> bool:
+        """Return whether a client has something to do: it has not ended, and does not wait for a message."""
+        client = state.clients[number]
+        return isinstance(client, _Running) and bool(state.queue or not isinstance(self._next_of(client), Take))
+
+    def _steps_of(self, state: _State, number: int, client: _Running) -> Iterator[_Step]:
         name, fails = self.names[number], self.run.clients[number].fails
         lost, late, crash = state.budget
         request = self._next_of(client)
 
-        def replaced(now: _Running | _Ended, **changes: Any) -> _State:
-            clients = (*state.clients[:number], now, *state.clients[number + 1 :])
-            return state._replace(clients=clients, **changes)
-
-        def answered(reply: Any, **changes: Any) -> _State:
+        def answered(reply: Any, rows: _Rows = state.rows, **changes: Any) -> _State:
             writes = client.writes + isinstance(request, Write)
             replies = (*client.replies, reply)
             # A crash after a read is the same as one before it.
             now = client._replace(writes=writes, replies=replies, may_crash=not isinstance(request, Get))
-            return replaced(self._settle(now), **changes)
+            clients = (*state.clients[:number], self._settle(now), *state.clients[number + 1 :])
+            return _after(state, rows, clients=clients, **changes)
 
-        if fails and crash and client.may_crash:
-            yield f"{name} crashes", replaced(_Ended("crashed"), budget=(lost, late, crash - 1))
         match request:
             case Get(key):
                 row = next((row for at, row in state.rows if at == key), None)
-                yield f"{name} reads {'/'.join(key)}: {_shown_row(row)}", answered(row)
+                yield partial("{} reads {}: {}".format, name, "/".join(key), _Shown(row)), answered(row)
             case Put(message):
-                yield f"{name} puts {message}", answered(OK, queue=tuple(sorted({*state.queue, message})))
+                queue = tuple(sorted({*state.queue, message}))
+                yield partial("{} puts {}".format, name, message), answered(OK, queue=queue)
             case Ack(message):
                 left = tuple(each for each in state.queue if each != message)
-                yield f"{name} acknowledges {message}", answered(OK, queue=left)
+                yield partial("{} acknowledges {}".format, name, message), answered(OK, queue=left)
             case Take():
                 for message in state.queue:
-                    yield f"{name} takes {message}", answered(message)
+                    yield partial("{} takes {}".format, name, message), answered(message)
                 if not state.queue and not state.late and self._others_have_ended(state, number):
-                    yield f"{name} finds no message", answered(None)
+                    yield partial("{} finds no message".format, name), answered(None)
             case Write():
                 etag = f"{name}{client.writes + 1}"
                 outcome, rows = _apply(state.rows, request, etag)
-                what = f"{name}: {_shown(request)}"
-                yield f"{what} -> {outcome}", answered((outcome, etag), rows=rows)
+                say = partial("{}: {} -> {}".format, name, _Shown(request))
+                yield partial(say, outcome), answered((outcome, etag), rows)
                 if fails and lost:
                     less = lost - 1, late, crash
                     if outcome == OK:
-                        yield f"{what} -> applied, reply lost", answered((LOST, etag), rows=rows, budget=less)
-                    yield f"{what} -> request lost", answered((LOST, etag), budget=less)
+                        yield partial(say, "applied, reply lost"), answered((LOST, etag), rows, budget=less)
+                    yield partial(say, "request lost"), answered((LOST, etag), budget=less)
                 if fails and late:
                     waiting = tuple(sorted((*state.late, (request, etag))))
-                    yield f"{what} -> late", answered((LOST, etag), late=waiting, budget=(lost, late - 1, crash))
+                    less = lost, late - 1, crash
+                    yield partial(say, "late"), answered((LOST, etag), late=waiting, budget=less)
             case _:
                 raise AssertionError(f"{name} yields {request!r}")
 
@@ -417,7 +448,21 @@ class _Explorer:
         )
 
 
-def _apply(rows: tuple[tuple[Key, Row], ...], write: Write, etag: str) -> tuple[str, tuple[tuple[Key, Row], ...]]:
+def _after(state: _State, rows: _Rows, **changes: Any) -> _State:
+    """Return the state with other rows, without writes that can never be applied to them any more."""
+    after = state._replace(rows=rows, **changes)
+    if not after.late:
+        return after
+    etags = {row.etag for _, row in rows} | {etag for _, etag in after.late}
+    return after._replace(late=tuple(each for each in after.late if _can_arrive(each[0], etags)))
+
+
+def _can_arrive(write: Write, etags: set[str]) -> bool:
+    """Return whether a write may be applied at some time, given the ETags of all rows that there are or may come."""
+    return all(each.if_match in ("", "*") or each.if_match in etags for each in write.operations)
+
+
+def _apply(rows: _Rows, write: Write, etag: str) -> tuple[str, _Rows]:
     """Return the outcome of a write and the rows after it."""
     keys = {each.key for each in write.operations}
     assert len({partition for partition, _ in keys}) == 1, f"one transaction, one partition: {write}"
@@ -439,22 +484,19 @@ def _apply(rows: tuple[tuple[Key, Row], ...], write: Write, etag: str) -> tuple[
     return OK, tuple(sorted(after.items()))
 
 
-def _trace(came_from: Mapping[_State, tuple[_State | None, str]], state: _State, problem: str) -> list[str]:
-    found = [problem]
-    before, label = came_from[state]
-    while before is not None:
-        found.append(label)
-        before, label = came_from[before]
-    return found[::-1]
+class _Shown(NamedTuple):
+    """A row or a write in a trace."""
 
+    what: Row | Write | None
 
-def _shown_row(row: Row | None) -> str:
-    return "no row" if row is None else f"{dict(row.content)} {row.etag}"
-
-
-def _shown(write: Write) -> str:
-    texts = [
-        f"{verb} {'/'.join(key)}{f' {dict(content)}' if content else ''}{f' if {if_match}' if if_match else ''}"
-        for verb, key, content, if_match in write.operations
-    ]
-    return " and ".join(texts)
+    def __str__(self) -> str:
+        match self.what:
+            case None:
+                return "no row"
+            case Row(etag, content):
+                return f"{dict(content)} {etag}"
+            case Write(operations):
+                return " and ".join(
+                    f"{verb} {'/'.join(key)}{f' {dict(content)}' if content else ''}{f' if {etag}' if etag else ''}"
+                    for verb, key, content, etag in operations
+                )

@@ -5,28 +5,24 @@ The forger writes the partition `evil` of a table, and reads all. The victim has
 writes, a worker, an audit.
 """
 
-import datetime as dt
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import product
 from typing import Any
 
 import pytest
 
-from tableorm import Count, Database, Entity, Index, Mapped, OutcomeUnknown, TableOrmError, connect, field
-from tableorm.connection.connection import connection_of
+from tableorm import Count, Database, Entity, Index, Mapped, TableOrmError, field
 from tableorm.models.marker_rows import MoveState, Place, mark_of
-from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.move_command import MoveCommand
-from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
+from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes.move_entity import handle_moves
-from tests.faults import QUICK, Fate, FaultyStore
+from tests import unfinished_moves
+from tests.faults import FaultyStore
 from tests.torture import every
+from tests.unfinished_moves import CONFIRMED, FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, work
 
-HOUR = dt.timedelta(hours=1)
-MARK, TENTATIVE, FORWARD, CONFIRMED = 1, 2, 3, 4  # what the writes of a move to tables make
 REAL = [["Secrets", "ann", "secret"], ["Marked", "a", "marked_001"]]  # rows of others
 PLACES = [*REAL, ["Nowhere", "a", "b"], ["no table!", "", "/"]]
 NESTED = '{"x":' + "[" * 20_000
@@ -51,11 +47,7 @@ class Secret(Entity, table="Secrets", partition_key="{owner}", row_key="secret")
     text: Mapped[str]
 
 
-@pytest.fixture(autouse=True)
-def _stopped_clock() -> Iterator[None]:
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
+pytestmark = pytest.mark.usefixtures("stopped_clock")
 
 
 @pytest.fixture
@@ -66,15 +58,7 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Ann is in a, and so is a secret of hers."""
-
-    def beneath(store: TableStore) -> FaultyStore:
-        network.store = store
-        return network
-
-    async with connect("local::memory:", retry=QUICK) as db:
-        connection_of(db).wrap_store(beneath)
-        await db.create_tables(Marked, Secret)
-        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+    async with database_on(network, Marked, Secret) as db:
         for dep in ("a", "b", "evil"):
             await db.insert(Team(dep=dep))
         await db.insert(Marked(dep="a", name="ann"))
@@ -91,21 +75,9 @@ async def plant(db: Database, kind: str, mark: str | dict[str, Any], **more: Any
 
 async def move_half(db: Database, network: FaultyStore, writes: int) -> str:
     """Move ann to b; only so many writes arrive. Return the id of the move."""
-    ann = await db.get(Marked, dep="a", id=1)
-    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 999)
-    with pytest.raises(OutcomeUnknown):
-        await db.move(ann, dep="b")
-    network.plan()
+    await unfinished_moves.move_half(db, network, await db.get(Marked, dep="a", id=1), writes, dep="b")
     marks = [mark_of(row) for row in await others(db)]
     return next(mark.move for mark in marks if mark is not None)
-
-
-async def work(db: Database) -> None:
-    """Carry out the messages, as a worker does."""
-    CLOCK.advance(HOUR)
-    handler = handle_moves(connection_of(db), {"Marked": Marked.__schema__})
-    for message in await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60):
-        await handler.work(message.body)
 
 
 async def act_on_forged(db: Database, way: str) -> None:
@@ -200,7 +172,7 @@ async def test_a_mark_takes_part_in_no_move_of_others(
         await act_on_forged(db, way)
         if way != "audit":  # which ends the move of the victim, too
             assert await others(db) == before
-    await work(db)
+    await work(db, Marked)
     await check_ann(db, "a" if (writes, way) == (TENTATIVE, "audit") else "b")  # the audit has ended that move
 
 
@@ -212,7 +184,7 @@ async def test_a_forged_command_does_not_delete_a_tentative_row(
     A worker that gets a forged command with the id of a move leaves its tentative row alone as long as the move can be
     committed: or the entity would be gone with it.
     """
-    handler = handle_moves(connection_of(db), {"Marked": Marked.__schema__})
+    handler = handler_of(db, Marked)
 
     async def forge() -> None:
         mark = mark_of(await db.store.get("Marked", "a", "marked_001"))
@@ -240,7 +212,7 @@ async def test_a_forged_command_does_not_delete_a_tentative_row(
     with suppress(TableOrmError):
         await db.move(ann, dep="b")
     assert forged
-    await work(db)
+    await work(db, Marked)
     await check_ann(db, "a" if source == "a" else "b")
 
 

@@ -18,16 +18,15 @@ from tableorm import (
     IndexList,
     Mapped,
     ModelError,
-    OutcomeUnknown,
     TableOrmError,
-    connect,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import Operation, Row, TableStore, Verb
+from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore
-from tests.faults import QUICK, Fate, FaultyStore
+from tests.faults import FaultyStore
+from tests.unfinished_moves import database_on, move_half
 
 
 class MovingTeam(Entity, table="MovesScoped", partition_key="{country}", row_key="team_{tenant}"):
@@ -72,15 +71,7 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Mover 1 of acme counts in the team of another tenant, and mover 2 in that of acme."""
-
-    def beneath(store: TableStore) -> FaultyStore:
-        network.store = store
-        return network
-
-    async with connect("local::memory:", retry=QUICK) as db:
-        connection_of(db).wrap_store(beneath)
-        await db.create_tables(Mover, Gone)
-        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+    async with database_on(network, Mover, Gone) as db:
         for country in ("SE", "NO"):
             for tenant in ("other", "acme"):
                 await db.insert(MovingTeam(country=country, tenant=tenant))
@@ -175,10 +166,7 @@ async def test_a_scope_meets_the_move_of_another_tenant(db: Database, network: F
     cy = await db.get(Mover, country="SE", tenant="other", id=3)
     cy.team = None
     await db.save(cy)
-    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 999)
-    with pytest.raises(OutcomeUnknown):
-        await db.move(cy, country="NO", tenant="acme")
-    network.plan()
+    await move_half(db, network, cy, writes, country="NO", tenant="acme")
     mine, theirs = db.scope(tenant="acme"), await rows(db, "other")
     if writes == 2:
         with pytest.raises(EntityExists):

@@ -5,7 +5,7 @@ Moves to another partition or table: what is sent, who reads and writes what mea
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from itertools import product
 from typing import Any, Self, cast
@@ -37,7 +37,6 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import is_marker
 from tableorm.models.property_bag import bag_of_row
-from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import CLOCK, Operation, Row, RowPage, RowQuery, TableStore, Verb
 from tableorm.testing import MemoryStore
@@ -46,6 +45,8 @@ from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.torture import every, seeds
 
 HOUR = dt.timedelta(hours=1)
+
+pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
 
 
 class Dept(Entity, table="Current", partition_key="{dep}", row_key="dept"):
@@ -73,15 +74,6 @@ class Old(Entity, table="Archive", partition_key="{year}", row_key="{dep}_{id:03
     id: Mapped[int]
     text: Mapped[str] = field(default="")
     email: Mapped[str | None] = field(default=None)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
-        monkeypatch.setattr(worker_module, name, 0)
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
 
 
 class Switching(FaultyStore):

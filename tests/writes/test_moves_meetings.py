@@ -3,8 +3,7 @@ Who meets the rows of a move that nobody has completed: other inserts, queries, 
 """
 
 import asyncio
-import datetime as dt
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from tableorm import (
     Index,
     Mapped,
     NotSupported,
-    OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
     RetryPolicy,
@@ -34,22 +32,19 @@ from tableorm import (
 from tableorm.audit.moves import MoveCheck
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import Place
-from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.move_command import MoveCommand, move_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
-from tableorm.stores import CLOCK, Operation, TableStore, Verb
+from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import races, relocation
 from tableorm.writes.commit import RELOCATION
-from tableorm.writes.move_entity import handle_moves
 from tableorm.writes.races import ATTEMPTS
-from tests.faults import QUICK, Fate, FaultyStore
-
-HOUR = dt.timedelta(hours=1)
-TENTATIVE, FORWARD = 2, 3  # writes of a move to tables, of which the first marks the source
+from tests import unfinished_moves
+from tests.faults import FaultyStore
+from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of
 
 
 class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{id:03d}"):
@@ -65,13 +60,7 @@ class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
     name: Mapped[str]
 
 
-@pytest.fixture(autouse=True)
-def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY"):
-        monkeypatch.setattr(worker_module, name, 0)
-    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
-    yield
-    CLOCK.reset()
+pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
 
 
 @pytest.fixture
@@ -81,36 +70,19 @@ def network() -> FaultyStore:
 
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
-    """Person t is in a, and the queue is there. The rows have the times of the stopped clock."""
-
-    def beneath(store: TableStore) -> FaultyStore:
-        network.store = store
-        return network
-
-    async with connect("local::memory:", retry=QUICK) as db:
-        connection_of(db).wrap_store(beneath)
-        await db.create_tables(Person)
-        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+    """Person t is in a."""
+    async with database_on(network, Person) as db:
         await db.insert(Person(dep="a", text="t"))
         yield db
 
 
 async def move_half(db: Database, network: FaultyStore, writes: int, source: str = "a", to: str = "b") -> None:
     """Move the person; only so many writes arrive."""
-    person = await db.get(Person, dep=source, id=1)
-    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 999)
-    with pytest.raises(OutcomeUnknown):
-        await db.move(person, dep=to)
-    network.plan()
+    await unfinished_moves.move_half(db, network, await db.get(Person, dep=source, id=1), writes, dep=to)
 
 
 async def work(db: Database) -> list[Outcome]:
-    """Carry out the messages, without a worker's pauses."""
-    CLOCK.advance(HOUR)
-    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
-    queues = outbox_queues(connection_of(db))
-    messages = await queues.take(OUTBOX, 32, 60)
-    return [await handler.work(message.body) for message in messages]
+    return await unfinished_moves.work(db, Person)
 
 
 async def kinds(db: Database) -> list[str]:
@@ -217,7 +189,7 @@ async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore
     CLOCK.advance(HOUR)
     (taken,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
     message = taken.body
-    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    handler = handler_of(db, Person)
     assert await handler.work(message) == Outcome.DONE
     assert await handler.work(message) == Outcome.DONE
     found = await db.get(Person, dep="c", id=1)
@@ -232,12 +204,30 @@ async def test_a_message_comes_twice_and_late(db: Database, network: FaultyStore
     assert await kinds(db) == ["b Person", "b Person#by_text"]
 
 
+async def test_a_worker_that_finds_the_new_key_taken(db: Database, network: FaultyStore) -> None:
+    """It makes the move impossible before it forgets it: a writer that was slow cannot commit what no worker ends."""
+    await move_half(db, network, MARK)
+    other = Person(dep="b", text="other")
+    await db.insert(other)
+    CLOCK.advance(HOUR)
+    (message,) = await outbox_queues(connection_of(db)).peek(OUTBOX)
+    assert await work(db) == [Outcome.VOID]
+    await db.delete(other)
+    schema = Person.__schema__
+    with pytest.raises(PreconditionFailed):
+        await RELOCATION.carry_out(connection_of(db), move_of(message.body), schema, schema)
+
+    assert await kinds(db) == ["a Person", "a Person#by_text"]
+    await db.move(await db.get(Person, dep="a", id=1), dep="b")
+    assert await kinds(db) == ["b Person", "b Person#by_text"]
+
+
 async def test_a_worker_that_does_not_know_the_model(db: Database, network: FaultyStore) -> None:
     """It leaves the command to others, and so it does with one of a newer program."""
     await move_half(db, network, TENTATIVE)
     CLOCK.advance(HOUR)
     (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
-    handler = handle_moves(connection_of(db), {"Other": Other.__schema__})
+    handler = handler_of(db, Other)
     with pytest.raises(NotSupported, match="does not know both kinds"):
         await handler.work(message.body)
     with pytest.raises(NotSupported, match="has the format 2"):
@@ -286,7 +276,7 @@ async def test_a_move_that_is_given_up_twice(db: Database, network: FaultyStore)
     await move_half(db, network, TENTATIVE)
     CLOCK.advance(HOUR)
     (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
-    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    handler = handler_of(db, Person)
     await handler.give_up(message.body, "first", 10)
     await handler.give_up(message.body, "second", 11)
     (left,) = await listed(db)
@@ -332,7 +322,7 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
         target=Place("Meetings", "b", "person_001"),
         fields={"dep": {"dep": "b"}},
     )
-    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    handler = handler_of(db, Person)
     assert await handler.work(command.to_message()) == Outcome.VOID
     with pytest.raises(ValueError, match="the kinds are not those of these tables"):
         await handler.work(structs.replace(command, target=Place("Other", "b", "person_001")).to_message())

@@ -1,0 +1,107 @@
+"""
+Databases on networks that fail, and processes that die there.
+"""
+
+import asyncio
+import datetime as dt
+import enum
+import random
+from collections.abc import Sequence
+
+from tableorm import Database
+from tableorm.protocol.codes import Fault
+from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore
+from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
+
+__all__ = ["FATES", "HOUR", "Death", "Jittery", "Mortal", "connected", "failing_at"]
+
+HOUR = dt.timedelta(hours=1)
+FATES = tuple(fate for fate in Fate if fate is not Fate.FINE)
+
+
+def connected(store: TableStore) -> Database:
+    """Return a database of a store, or of a network."""
+    backend = FaultyBackend()
+    backend.tables = store if isinstance(store, FaultyStore) else FaultyStore(store)
+    return Database(backend, retry=QUICK)
+
+
+class Death(enum.Enum):
+    """When a process dies."""
+
+    BEFORE = "before a write arrives"
+    AFTER = "after a write has arrived"
+
+
+def failing_at(store: TableStore, at: int, fault: Fate | Death) -> FaultyStore:
+    """Return a network on which the write of this number, from 0, meets a fault, or its sender dies there."""
+    if isinstance(fault, Fate):
+        return FaultyStore(store, [*[Fate.FINE] * at, fault])
+    return Mortal(store, at, arrives=fault is Death.AFTER)
+
+
+class Mortal(FaultyStore):
+    """
+    A network of which nothing arrives any more after its user has died.
+
+    Args:
+        store: The real store.
+        at: The number of the write, from 0, at which the user dies.
+        arrives: Whether that write arrives.
+    """
+
+    def __init__(self, store: TableStore, at: int, *, arrives: bool) -> None:
+        super().__init__(store)
+        self._left, self._arrives = at, arrives
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        self._check()
+        return await super().get(table, partition_key, row_key, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        self._check()
+        return await super().query(table, query, limit, continuation)
+
+    async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        self._check()
+        self._left -= 1
+        if self._left < 0 and not self._arrives:
+            self._check()
+        etags = await super()._arrive(table, operations, transaction=transaction)
+        self._check()
+        return etags
+
+    def _check(self) -> None:
+        if self._left < 0:
+            raise Fault("Dead", "The program is dead.")
+
+
+class Jittery(FaultyStore):
+    """
+    A network on which requests overtake each other, and some meet a fault.
+
+    Args:
+        store: The real store.
+        chance: Decides.
+        faults: What some writes meet.
+    """
+
+    def __init__(self, store: TableStore, chance: random.Random, faults: Sequence[Fate] = ()) -> None:
+        super().__init__(store, iter(lambda: chance.choice([*[Fate.FINE] * 12, *faults]), None))
+        self._chance = chance
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        await self._wait()
+        row = await super().get(table, partition_key, row_key, select)
+        await self._wait()
+        return row
+
+    async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        await self._wait()
+        etags = await super()._arrive(table, operations, transaction=transaction)
+        await self._wait()
+        return etags
+
+    async def _wait(self) -> None:
+        for _ in range(self._chance.choice([0, 0, 1, 2, 5, 20])):
+            await asyncio.sleep(0)

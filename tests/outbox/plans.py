@@ -1,0 +1,206 @@
+"""
+Plans: what a writer does to people, of which any request may be its last.
+
+A new plan is a function and a line of `PLANS`; all tests of recovery then try it.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+
+from tableorm import Database
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tests.outbox.members import Member
+from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
+
+__all__ = ["PLANS", "Plan", "Step", "prepare"]
+
+Step = Callable[[Database], Awaitable[object]]
+
+
+async def insert(db: Database) -> None:
+    await db.insert(Person(team="red", id=1, name="Ann", city="Oslo"))
+
+
+async def change(db: Database) -> None:
+    person = await db.get(Person, team="red", id=1)
+    person.name, person.city = "Anna", "Rome"
+    await db.save(person)
+
+
+async def touch(db: Database) -> None:
+    """Change what an entry holds, and leave it where it is."""
+    person = await db.get(Person, team="red", id=1)
+    person.name = ""
+    await db.save(person)
+
+
+async def upsert(db: Database) -> None:
+    await db.upsert(Person(team="red", id=1, name="Ann", city="Bonn"), "replace")
+
+
+async def delete(db: Database) -> None:
+    await db.delete(Person.key(team="red", id=1), if_match="*", missing_ok=True)
+
+
+async def reinsert(db: Database) -> None:
+    await delete(db)
+    await db.insert(Person(team="red", id=1, name="Bo", city="Oslo"))
+
+
+async def replace_in_transaction(db: Database) -> None:
+    """Give one entity up and let another one come, in one transaction with a third."""
+    async with db.transaction() as tx:
+        tx.delete(await tx.get(Person, team="red", id=1))
+        tx.insert(Person(team="red", id=2, name="Ann", city="Oslo"))
+        tx.insert(Person(team="red", id=3))
+
+
+async def insert_by_bulk(db: Database) -> None:
+    """Insert into two partitions, with one message for both."""
+    async with db.bulk() as bulk:
+        for number, team in ((2, "red"), (3, "red"), (4, "blue")):
+            await bulk.insert(Person(team=team, id=number, name="Bo", city="Oslo"))
+    for failure in bulk.report.failed:
+        raise failure.error
+
+
+async def move_within(db: Database) -> None:
+    await db.move(await db.get(Person, team="red", id=1), id=2)
+
+
+async def move(db: Database) -> None:
+    await db.move(await db.get(Person, team="red", id=1), team="blue")
+
+
+async def move_on(db: Database) -> None:
+    person = await db.get(Person, team="red", id=1)
+    person.name = "Anna"
+    await db.move(person, team="blue")
+    await db.move(person, team="green")
+
+
+async def archive(db: Database) -> None:
+    await db.archive(await db.get(Person, team="red", id=1), to=Former, year=2026)
+
+
+async def archive_to_blob(db: Database) -> None:
+    await db.archive(await db.get(Person, team="red", id=1), to=STORAGE)
+
+
+async def insert_former(db: Database) -> None:
+    await db.insert(Former(year=2025, team="red", id=1, name="Ann", city="Oslo"))
+
+
+async def change_former(db: Database) -> None:
+    former = await db.get(Former, year=2025, team="red", id=1)
+    former.city = "Rome"
+    await db.save(former)
+
+
+async def delete_former(db: Database) -> None:
+    await db.delete(await db.get(Former, year=2025, team="red", id=1))
+
+
+async def join(db: Database) -> None:
+    await db.insert(Member(town="Bern", id=1, email="a@x"))
+
+
+async def change_address(db: Database) -> None:
+    member = await db.get(Member, town="Bern", id=1)
+    member.email = "b@x"
+    await db.save(member)
+
+
+async def leave(db: Database) -> None:
+    await db.delete(await db.get(Member, town="Bern", id=1))
+
+
+async def welcome(db: Database) -> None:
+    """Insert a guest, and start a workflow."""
+    guest = Person(team="red", id=2, name=GUEST, city="Oslo")
+    async with db.transaction() as tx:
+        tx.insert(guest)
+        tx.start(Welcome, guest, 2)
+
+
+LONG = "t" * 390  # so that four people fill a row of a list
+
+
+async def fill_list(db: Database) -> None:
+    async with db.transaction() as tx:
+        for number in range(4):
+            tx.insert(Person(team=LONG, id=number, city="Oslo"))
+
+
+async def divide_list(db: Database) -> None:
+    await db.insert(Person(team=LONG, id=4, city="Oslo"))
+
+
+@attrs.frozen
+class Plan:
+    """
+    A plan.
+
+    Args:
+        act: What the writer does.
+        before: What was done before.
+        by_team: Whether each partition goes by itself, so that one may come before the other.
+        commit: After how many writes something is left to a worker: a message and the transaction, or the mark of what
+            is to be moved and a message. A value that is unique across partitions is reserved between them.
+    """
+
+    act: Step
+    before: Step | None = None
+    by_team: bool = attrs.field(default=False, kw_only=True)
+    commit: int = attrs.field(default=2, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.act.__name__
+
+    def passes(self, contents: list[Content], content: Content) -> bool:
+        """Return whether it passes something that is stored, given what it passes if nothing goes wrong."""
+        if not self.by_team:
+            return content in contents
+        teams = {keys[1] for each in [*contents, content] for keys in each}
+        return all(_of_team(content, team) in [_of_team(each, team) for each in contents] for team in teams)
+
+
+def _of_team(content: Content, team: str) -> Content:
+    return [each for each in content if each[1] == team]
+
+
+PLANS = [
+    Plan(insert),
+    Plan(change, insert),
+    Plan(touch, insert),
+    Plan(upsert, insert),
+    Plan(delete, insert),
+    Plan(reinsert, insert),
+    Plan(replace_in_transaction, insert),
+    Plan(insert_by_bulk, insert, by_team=True),
+    Plan(move_within, insert),
+    Plan(move, insert),
+    Plan(move_on, insert),
+    Plan(archive, insert),
+    Plan(archive_to_blob, insert),
+    Plan(insert_former),
+    Plan(change_former, insert_former),
+    Plan(delete_former, insert_former),
+    Plan(join, commit=3),
+    Plan(change_address, join, commit=3),
+    Plan(leave, join),
+    Plan(welcome, insert),
+    Plan(divide_list, fill_list),
+]
+
+
+async def prepare(db: Database, plan: Plan) -> None:
+    """Make the tables and the queue, and do what comes before a plan."""
+    await db.create_tables(*MODELS)
+    await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+    if plan.before is not None:
+        await plan.before(db)

@@ -1,0 +1,204 @@
+"""
+Every plan on a network that fails: what commits is carried out, by the writer or by a worker, and nothing else.
+
+Each write of the writer, and of a worker that comes after it, meets each fault; and its sender dies there.
+"""
+
+import asyncio
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import chain, product, repeat
+from typing import Any
+
+import pytest
+
+from tableorm import Database, TableOrmError
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.protocol.codes import Fault
+from tableorm.stores import CLOCK, Operation, TableStore
+from tableorm.testing import MemoryStore
+from tests.faults import Fate, FaultyStore
+from tests.outbox.clean_run import die_after_commit, prepared, recovered, run_plan, worker_writes
+from tests.outbox.network import FATES, HOUR, Death, Jittery, connected, failing_at
+from tests.outbox.plans import PLANS, Plan
+from tests.outbox.staff import CITIES, MODELS, Former, Person, content_of, find_misread, find_problems, recover
+from tests.torture import Rounds, seeds
+
+pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
+
+AnyFault = Fate | Death
+FAULTS: list[AnyFault] = [*FATES, *Death]
+COMES_LATE = (Fate.LATE, Fate.TWICE)
+CASES = [pytest.param(*case, id=f"{case[0].name}-{case[1].name.lower()}") for case in product(PLANS, FAULTS)]
+
+
+def places(plan: Plan, fault: AnyFault, writes: int, rounds: Rounds) -> Iterator[int]:
+    """Return the numbers of the writes that meet a fault: some of them, which others are for another fault."""
+    step = rounds(7, 1)
+    return iter(range((PLANS.index(plan) + 2 * FAULTS.index(fault)) % step, writes, step))
+
+
+@pytest.mark.parametrize(("plan", "fault"), CASES)
+async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
+    """What it has committed is carried out, what it has not is not there, and what it has said is so."""
+    run = await run_plan(plan)
+    for at in places(plan, fault, run.writes, rounds):
+        store = await prepared(plan)
+        network = failing_at(store, at, fault)
+        error: Exception | None = None
+        async with connected(network) as db:
+            try:
+                await plan.act(db)
+            except Exception as raised:  # noqa: BLE001 - what a dead writer would have said, nobody hears
+                error = raised
+        await network.deliver()
+        problems = await recovered(store, extra=fault in COMES_LATE)
+        done = error is None and fault not in COMES_LATE
+        nothing = fault is Death.BEFORE and at < plan.commit
+        begun = fault is Death.AFTER and at >= plan.commit - 1
+        problems += run.find_loss(await content_of(store), begun=begun, done=done, nothing=nothing)
+        if error is not None and fault in (Fate.BUSY, Fate.TWICE):
+            problems.append(f"it has failed: {error}")
+        if not isinstance(error, TableOrmError | None) and not isinstance(fault, Death):
+            problems.append(f"it has raised {error!r}")
+
+        assert problems == [], f"write {at} of {run.writes}: {error!r}"
+
+
+@pytest.mark.parametrize(("plan", "fault"), CASES)
+async def test_a_worker_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
+    """The next one finishes what it has begun, although the writer has died after its commit."""
+    run, writes = await run_plan(plan), await worker_writes(plan)
+    for at in places(plan, fault, writes, rounds):
+        store = await prepared(plan)
+        await die_after_commit(store, plan)
+        CLOCK.advance(HOUR)
+        network = failing_at(store, at, fault)
+        async with connected(network) as db:
+            with suppress(Exception):  # it is dead
+                await recover(db)
+        await network.deliver()
+        problems = await recovered(store, extra=fault in COMES_LATE)
+        problems += run.find_loss(await content_of(store), begun=True)
+
+        assert problems == [], f"write {at} of {writes}"
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
+async def test_messages_that_come_again(plan: Plan) -> None:
+    """A message is worked on by two workers at the same time, and after all is done; nothing is done twice."""
+    run = await run_plan(plan)
+    store = await prepared(plan)
+    await die_after_commit(store, plan)
+    CLOCK.advance(HOUR)
+    async with connected(store) as first, connected(store) as second:
+        queues = outbox_queues(connection_of(first))
+        bodies = [message.body for message in await queues.peek(OUTBOX, 32)]
+        await put_all(first, bodies)
+        await asyncio.gather(recover(first), recover(second))
+        content = await content_of(store)
+        await put_all(first, bodies)
+
+        assert bodies
+        assert await recovered(store) == run.find_loss(content, begun=True) == []
+        assert await content_of(store) == content
+
+
+async def put_all(db: Database, bodies: Sequence[bytes]) -> None:
+    for body in bodies:
+        await outbox_queues(connection_of(db)).put(OUTBOX, body)
+
+
+class LateEntry(FaultyStore):
+    """A network on which the first write of an index entry, or of a list, comes late, and its sender dies."""
+
+    def __init__(self, store: TableStore, kind: str) -> None:
+        super().__init__(store)
+        self._kind = kind
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        if operations[0].row.get("EntityType") == self._kind and not self.late:
+            self.fates = chain([Fate.LATE], repeat(Fate.LOST_REQUEST))
+        return await super()._send(table, operations, transaction=transaction)
+
+
+@pytest.mark.parametrize("name", ["by_city", "by_name", "in_city"])
+async def test_an_entry_that_comes_too_late(name: str) -> None:
+    """After its entity was deleted nobody looks at it again: no read returns it, and an audit takes it out."""
+    store = await prepared(PLANS[0])
+    network = LateEntry(store, f"Person#{name}")
+    async with connected(network) as db:
+        await PLANS[0].act(db)
+    async with connected(store) as db:
+        await db.delete(await db.get(Person, team="red", id=1))
+        assert await recovered(store) == []
+        await network.deliver()
+
+        (extra,) = await find_problems(db)
+        assert extra.startswith("extra")
+        assert await find_misread(db) == []
+        assert (await db.audit(Person)).found == 1
+        assert (await db.audit(Person, repair=True)).clean
+        assert await find_problems(db) == []
+
+
+# Races
+
+
+KEYS: dict[type[Person | Former], dict[str, Any]] = {
+    Person: {"team": "red"},
+    Former: {"year": 2025, "team": "red"},
+}
+"""What is fixed of the keys of three people, of which others are written at the same time."""
+
+
+async def write_something(db: Database, model: type[Person | Former], chance: random.Random) -> None:
+    """Do any verb to one of three people."""
+    keys: dict[str, Any] = {**KEYS[model], "id": chance.choice([1, 2, 3])}
+    name, city = chance.choice(["", "Ann", "Bo"]), chance.choice([None, *CITIES[1:]])
+
+    def set_values(found: Person | Former) -> None:
+        found.name, found.city = name, city
+
+    match chance.randrange(4):
+        case 0:
+            await db.insert(model(**keys, name=name, city=city))
+        case 1:
+            await db.delete(model.key(**keys), if_match="*", missing_ok=True)
+        case 2:
+            await db.upsert(model(**keys, name=name, city=city))
+        case _:
+            await db.modify(model, set_values, **keys)
+
+
+@pytest.mark.parametrize("faults", [[], [Fate.LOST_REQUEST, Fate.LOST_REPLY]], ids=["races", "faults"])
+@pytest.mark.parametrize("model", [Person, Former])
+@seeds(5, 400)
+async def test_writers_that_race(model: type[Person | Former], seed: int, faults: Sequence[Fate]) -> None:
+    """
+    Whatever they do to the same people at the same time, in the end all indexes and lists are right; only after
+    requests that were lost there may be entries and members too much, which no read returns.
+    """
+    chance = random.Random(seed)
+    store: TableStore = MemoryStore()
+    async with connected(store) as db:
+        await db.create_tables(*MODELS)
+        await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+
+    async def write(count: int) -> None:
+        async with connected(Jittery(store, chance, faults)) as db:
+            for _ in range(count):
+                with suppress(TableOrmError):
+                    await write_something(db, model, chance)
+
+    async def work() -> None:
+        async with connected(Jittery(store, chance, faults)) as db:
+            for _ in range(5):
+                CLOCK.advance(HOUR)  # so that it takes messages of writers that still work
+                with suppress(TableOrmError, Fault):
+                    await recover(db)
+
+    await asyncio.gather(*(write(4) for _ in range(3)), *(work() for _ in range(2)))
+    assert await recovered(store, extra=bool(faults)) == []

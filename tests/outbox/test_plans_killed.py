@@ -1,0 +1,55 @@
+"""
+Processes that are killed while they follow a plan, and workers that are killed while they finish it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.azurite import Azurite
+from tests.outbox.plans import PLANS
+from tests.torture import Rounds, choose_rounds
+
+ROOT = Path(__file__).parents[2]
+NAMES = [plan.name for plan in PLANS]
+
+
+def killed(url: str, count: int, names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Return of each run what has died, and what was wrong in the end."""
+    command = [sys.executable, str(Path(__file__).with_name("child_plans.py")), url, str(count), *names]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+ALL = pytest.param(NAMES, id="all")
+
+
+@pytest.mark.parametrize("names", [ALL] if choose_rounds(1, 0) else [[name] for name in NAMES], ids="-".join)
+def test_writers_and_workers_that_are_killed(tmp_path: Path, names: list[str], rounds: Rounds) -> None:
+    """
+    After each request of a writer, and each of a worker after it: another worker finishes what was committed, and of
+    what was not there is nothing. Without torture these are 30 deaths of all plans.
+    """
+    # A process that is killed loses nothing that it has given to the kernel: a disk is not needed.
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        found = killed(f"local:{folder}/test.tables", rounds(30, 0), names)
+
+    assert len(found) >= 30
+    assert [each for each in found if each[1]] == []
+
+
+def test_writers_and_workers_that_are_killed_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
+    """The same on another store, whose queues are real ones."""
+    count = rounds(5, 100)
+    found = killed(azurite.connection_string, count, NAMES if rounds(0, 1) else ["insert", "move", "welcome"])
+
+    assert len(found) == count
+    assert [each for each in found if each[1]] == []
