@@ -41,7 +41,7 @@ class BulkReport:
         failed: The first 1000 operations that failed. An `OutcomeUnknown` says that its operation may have been
             applied.
         failures: How many operations failed in all.
-        requests: Transactions and single operations that were sent, without repetitions.
+        requests: Transactions and single operations that were sent; those that were repeated after a lost reply count once.
     """
 
     written: int = 0
