@@ -149,6 +149,7 @@ async def test_a_customer_with_orders_stays(acme: httpx.AsyncClient) -> None:
     await acme.post("/customers/ann/orders", json=ITEMS)
     await acme.post("/customers", json={"id": "bo", "email": "bo@example.com"})
 
+    assert (await acme.delete("/customers/ann", headers={"If-Match": ""})).status_code == 400
     assert (await acme.delete("/customers/ann", headers={"If-Match": etag})).status_code == 412
     assert (await acme.delete("/customers/ann")).status_code == 409
     assert (await acme.delete("/customers/bo")).status_code == 204

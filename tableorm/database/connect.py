@@ -2,7 +2,10 @@
 `connect`: from a URL to a database, through the backends that are installed.
 """
 
+import inspect
 import re
+from collections.abc import Iterable
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any, cast
@@ -103,6 +106,7 @@ def connect(
             own |= {name: options[name] for name in theirs}
             apart[argument] = other.from_url(place, timeout=timeout, options=_with_retry(own, known, policy))
     options = {name: value for name, value in options.items() if name not in elsewhere}
+    _refuse_misspelled(options.keys() - {"queues", "blobs"} - _known_options(kind), _known_options(kind))
     tables = kind.from_url(url, timeout=timeout, options=_with_retry(options, _known_options(kind), policy))
     if prefix:
         tables, apart = _prefixed(tables, prefix), {name: _prefixed(each, prefix) for name, each in apart.items()}
@@ -121,6 +125,14 @@ def _known_options(backend: type[Backend]) -> frozenset[str]:
     """Return the options that a backend says that it knows."""
     known: frozenset[str] = getattr(backend, "known_options", frozenset())
     return known
+
+
+def _refuse_misspelled(unknown: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse an option whose name is nearly that of an argument of `connect`, or of an option of the backend."""
+    names = [*inspect.signature(connect).parameters, *known] if unknown else []
+    for name in unknown:
+        if near := get_close_matches(name, names, 1, 0.8):
+            raise TypeError(f"connect({name}=...) is refused: there is no option {name}; did you mean {near[0]!r}?")
 
 
 def _with_retry(options: dict[str, Any], known: frozenset[str], policy: RetryPolicy) -> dict[str, Any]:

@@ -242,7 +242,9 @@ def _encode_datetime(value: Any) -> str:
     if not isinstance(value, dt.datetime):
         raise _wrong_type(value, "a datetime")
     if value.utcoffset() is None:
-        raise ValueError("is naive; give it a time zone, for example datetime.now(UTC)")
+        raise ValueError(
+            "is naive; give it a time zone, for example datetime.now(UTC), or in JSON '2024-02-29T12:00:00Z'"
+        )
     try:
         return text_from_datetime(value)
     except ValueError:

@@ -197,8 +197,8 @@ def timestamp_of_etag(etag: str) -> str | None:
     """Return the Timestamp that `etag` was made from, or None if it has another form."""
     if etag.startswith("W/\"datetime'") and etag.endswith("'\""):
         stamp = etag[12:-2]
-        # A line end would end the header of an operation in a transaction.
-        if stamp[:1].isdigit() and stamp.isascii() and stamp.isprintable():
+        # A line end would end the header of an operation in a transaction; a quote ends the first ETag of a list.
+        if stamp[:1].isdigit() and stamp.isascii() and stamp.isprintable() and '"' not in stamp:
             return stamp.replace("%3A", ":")
     return None
 

@@ -90,7 +90,7 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
     if body[1 : 1 + _HASH_BYTES] != _digest_of(plan, limit):
         raise CursorError(
             f"{_shorten(cursor)} belongs to another query: a cursor goes on with the very conditions, fields and limit "
-            "it was made with; begin anew without a cursor"
+            "it was made with, while the model has the same keys and indexes; begin anew without a cursor"
         )
     try:
         keys, skip, continuation, wanted = msgspec.msgpack.decode(

@@ -65,6 +65,7 @@ class BlobStore(Protocol):
     Every method raises `tableorm.protocol.codes.Fault` and nothing else (besides `asyncio.CancelledError`, and what the
     caller's own iterable raises). The Fault is ContainerNotFound if there is no such container. A call that is
     cancelled happened in full or not at all.
+    `db.blobs` raises an error of `tableorm.errors` in place of each Fault, with the same code.
 
     Source: Blob service REST.
     """

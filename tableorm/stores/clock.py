@@ -8,6 +8,7 @@ Time-outs, pauses and the dates of HTTP requests are by the system's own clocks,
 import datetime as dt
 import time
 from collections.abc import Callable
+from typing import cast
 
 from ..protocol.edm import ticks_from_datetime
 
@@ -39,8 +40,13 @@ class Clock:
             at: The time that it shows from now on, with a time zone; None for the time that it shows now.
 
         Raises:
+            TypeError: `at` is no datetime.
             ValueError: `at` has no time zone, or is a time that a table cannot store.
         """
+        if not isinstance(cast("object", at), dt.datetime | None):
+            raise TypeError(
+                f"freeze({at!r}) is refused: give a datetime with a time zone: datetime(2030, 1, 1, tzinfo=UTC)"
+            )
         stopped = self.time_ns() if at is None else 100 * (ticks_from_datetime(at) - ticks_from_datetime(_BEGIN))
         self.time_ns = lambda: stopped
 

@@ -46,6 +46,7 @@ class QueueStore(Protocol):
 
     Every method raises `tableorm.protocol.codes.Fault` and nothing else (besides `asyncio.CancelledError`). The Fault
     is QueueNotFound if there is no such queue. A call that is cancelled happened in full or not at all.
+    `db.queues` raises an error of `tableorm.errors` in place of each Fault, with the same code.
 
     Source: Queue service REST.
     """

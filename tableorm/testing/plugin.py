@@ -5,7 +5,7 @@ The pytest plugin: fixtures for tests of programs that use tableorm. Pytest find
 is. Pytest-asyncio runs a fixture in the loop that its decorator names, so there is one fixture for each of them.
 """
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ import pytest
 
 from ..database.connect import connect
 from ..database.database import Database
-from ..errors import Unavailable
+from ..errors import TableNotFound, Unavailable
 from ..models.entity import Entity
 from ..stores import CLOCK, Clock
 from .databases import MEMORY, temporary_database
@@ -21,6 +21,7 @@ from .faults import Faults
 
 __all__ = [
     "pytest_addoption",
+    "pytest_runtest_call",
     "tableorm_clock",
     "tableorm_db",
     "tableorm_faults",
@@ -38,6 +39,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="where the tests' tables are, as for tableorm.connect; each test gets a table prefix of its own "
         "(default: %(default)s)",
     )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Tell a test that lacks a table which fixture makes the tables."""
+    try:
+        yield
+    except TableNotFound as error:
+        if "tableorm_db" in getattr(item, "fixturenames", ()):
+            error.add_note("tableorm_db has the tables of the models that the fixture tableorm_models returns")
+        raise
 
 
 @pytest.fixture(scope="session")

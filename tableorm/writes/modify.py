@@ -16,7 +16,6 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
-from ..protocol.edm import timestamp_of_etag
 from .commit import RELOCATION, Loader, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
@@ -156,9 +155,7 @@ def refuse_other_version(key: Key[Any], subject: Subject, if_match: str | None) 
     Raises:
         PreconditionFailed: The row that was read has another ETag.
     """
-    if if_match in (None, "*") or subject.etag == if_match:
-        return
-    if subject.etag is None or timestamp_of_etag(subject.etag) != timestamp_of_etag(if_match):
+    if if_match not in (None, "*", subject.etag):
         raise PreconditionFailed(
             f"modify of {key}: its ETag is {subject.etag}, not {if_match}: it was written meanwhile; read it again",
             Code.CONDITION_NOT_SATISFIED,

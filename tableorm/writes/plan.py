@@ -141,6 +141,7 @@ class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         transaction: Whether the user asked for a transaction, and gets its errors.
         repeat: Whether a request may be sent again that may have had its effect.
         missing_ok: Whether a row that is gone counts as deleted.
+        sending: Called when the plan is sent, and not when the request is repeated.
         throttled: Called whenever the store refuses because it is asked for too much.
         bell: Rings for workers; None for a bell of its own.
     """
@@ -148,6 +149,7 @@ class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
     transaction: bool = False
     repeat: bool = True
     missing_ok: bool = False
+    sending: Callable[[], None] | None = None
     throttled: Callable[[], None] | None = None
     bell: SharedBell | None = None
 

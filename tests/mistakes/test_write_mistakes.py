@@ -123,6 +123,24 @@ async def test_the_answer_to_a_header_that_is_no_etag(db: Database, tag: str) ->
     assert http_message(caught.value) == "If-Match must be '*' or one ETag, as the header ETag of an answer has it"
 
 
+async def test_a_list_of_real_etags_is_malformed(db: Database) -> None:
+    """Each of them may be that of the row; nothing is sent, whatever the verb."""
+    note = Note(topic="a", number=1)
+    await db.insert(note)
+    tags = f"{note.etag}, {note.etag}"
+
+    with db.observe() as seen:
+        for write in (
+            db.modify(Note, lambda note: None, topic="a", number=1, if_match=tags),
+            db.delete(note, if_match=tags),
+            db.merge(note, only=[Note.text], if_match=tags),
+            db.replace(note, if_match=tags),
+        ):
+            with pytest.raises(MalformedETag):
+                await write
+    assert seen.requests == []
+
+
 @pytest.mark.parametrize("tag", ["", "zz", 'W/"x', 3])
 @pytest.mark.parametrize("model", [Note, Person])
 async def test_a_malformed_etag_is_one_error(db: Database, model: Any, tag: Any) -> None:

@@ -493,3 +493,15 @@ def test_errors_of_keys_name_the_template() -> None:
 
     with pytest.raises(TemplateError, match=r"Strict\.row_key.*\{n:03d\}.*1000"):
         Strict.__schema__.make_keys(entity.__dict__)
+
+
+class Nested(Entity, table="NestedValues", partition_key="p", row_key="r"):
+    numbers: Mapped[list[int]]
+    moments: Mapped[list[dt.datetime]]
+
+
+def test_values_in_json_text_have_no_limits_of_their_own() -> None:
+    """Numbers of any size and datetimes without a time zone, which fields refuse, come back as they are."""
+    entity = Nested(numbers=[10**400], moments=[dt.datetime(2024, 2, 29)])  # noqa: DTZ001
+
+    assert Nested.__schema__.decode(row_of(entity)) == entity

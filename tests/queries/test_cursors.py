@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import CursorError, Database, Entity, Mapped, ModelError, Select, connect, field
+from tableorm import CursorError, Database, Entity, Index, Mapped, ModelError, Select, connect, field
 from tableorm.models.kinds import KindSet
 from tableorm.queries.cursors import MAX_CURSOR, Position, write_cursor
 from tableorm.queries.planning.planner import planner_of
@@ -326,3 +326,34 @@ async def test_sizes_are_checked() -> None:
         for size in (0, -1, 1001, True):
             with pytest.raises(ModelError, match="1 to 1000"):
                 await base(db).page(size)
+
+
+class Log(Entity, table="LogsWithCursors", kind="Log", partition_key="{day}", row_key="log_{number:03d}"):
+    day: Mapped[str]
+    number: Mapped[int]
+    level: Mapped[str] = field(default="info")
+
+
+class IndexedLog(Entity, table="LogsWithCursors", kind="Log", partition_key="{day}", row_key="log_{number:03d}"):
+    day: Mapped[str]
+    number: Mapped[int]
+    level: Mapped[str] = field(default="info")
+
+    by_level = Index(row_key="level_{level}_log_{number:03d}")
+
+
+async def test_an_index_that_a_query_uses_from_now_on_ends_its_cursors() -> None:
+    """Entries have other keys than entities, so the place that the cursor names is not there; the error says so."""
+    cursor: str | None = None
+    for model in (Log, IndexedLog):
+        async with connect("local::memory:") as db:
+            await db.create_tables(model)
+            for number in range(3):
+                await db.insert(model(day="a", number=number))
+            query = db.select(model).where(model.day == "a", model.level == "info")
+            if cursor is None:
+                cursor = (await query.page(1)).cursor
+            else:
+                assert query.explain().path == "index IndexedLog.by_level"
+                with pytest.raises(CursorError, match="while the model has the same keys and indexes"):
+                    await query.page(1, cursor)

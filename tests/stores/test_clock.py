@@ -4,6 +4,7 @@ The clock that a test stops: what it shows, and everything that is by it.
 
 import datetime as dt
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -44,6 +45,13 @@ def test_a_time_without_a_zone(tableorm_clock: Clock) -> None:
     """A time that could be any of several is refused."""
     with pytest.raises(ValueError, match="naive; give it a time zone"):
         tableorm_clock.freeze(dt.datetime(2030, 1, 1))  # noqa: DTZ001
+
+
+def test_what_is_no_time(tableorm_clock: Clock) -> None:
+    """The error says what to give."""
+    for at in ("2030-01-01", dt.date(2030, 1, 1), 5):
+        with pytest.raises(TypeError, match=r"freeze\(.*\) is refused: give a datetime with a time zone"):
+            tableorm_clock.freeze(cast("Any", at))
 
 
 async def test_values_and_timestamps(tableorm_clock: Clock) -> None:

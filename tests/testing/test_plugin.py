@@ -177,6 +177,25 @@ def test_requests():
     result.stdout.fnmatch_lines(["*Unavailable*Nothing answers*"] * 2)
 
 
+def test_a_table_that_the_fixture_does_not_make(pytester: pytest.Pytester) -> None:
+    """The failure names the fixture that names the models."""
+    tests = """
+class Other(Entity, table="Others", partition_key="others", row_key="{id}"):
+    id: Mapped[str]
+
+@pytest.mark.asyncio
+async def test_other(tableorm_db):
+    await tableorm_db.insert(Other(id="a"))
+"""
+    pytester.makepyfile(MODEL + tests)
+    result = pytester.runpytest_inprocess("-o", "asyncio_default_fixture_loop_scope=function")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*there is no table 'Others'*", "*has the tables of the models that the fixture tableorm_models returns*"]
+    )
+
+
 def test_the_clock_is_set_right_again(pytester: pytest.Pytester) -> None:
     """A test freezes the clock that `utc_now` and timestamps show; the next test sees the system's time."""
     tests = """

@@ -323,9 +323,10 @@ class Bulk:
             writes = plan.writes
             if not await self._pace.wait(len(writes)):
                 return
-            self._requests += 1
             try:
-                await execute(self._db, plan, SendOptions(throttled=self._concurrency.narrow))
+                await execute(
+                    self._db, plan, SendOptions(sending=self._count_request, throttled=self._concurrency.narrow)
+                )
             except InDoubt as doubt:
                 unknown = claim(doubt)
                 self._written += len(writes) - len(unknown)
@@ -355,14 +356,22 @@ class Bulk:
             writes = todo.pop()
             if not await self._pace.wait(len(writes)):
                 return
-            self._requests += 1
-            outcome = await commit_chunk(self._db, writes, throttled=self._concurrency.narrow, bell=self._bell)
+            outcome = await commit_chunk(
+                self._db,
+                writes,
+                sending=self._count_request,
+                throttled=self._concurrency.narrow,
+                bell=self._bell,
+            )
             self._written += outcome.written
             for write, error in outcome.failed:
                 self._fail_write(write, error)
             todo += outcome.again
             if outcome.written:
                 self._concurrency.widen()
+
+    def _count_request(self) -> None:
+        self._requests += 1
 
     def _fail(self, verb: str, subject: Any, error: TableOrmError) -> None:
         self._failures += 1

@@ -80,6 +80,7 @@ async def commit_chunk(
     db: Connection,
     writes: list[PlannedWrite],
     *,
+    sending: Callable[[], None] | None = None,
     throttled: Callable[[], None] | None = None,
     bell: SharedBell | None = None,
 ) -> ChunkOutcome:
@@ -89,6 +90,7 @@ async def commit_chunk(
     Args:
         db: Where the rows are.
         writes: The writes, encoded or made by `defer`.
+        sending: Called whenever a transaction is sent.
         throttled: Called whenever the store refuses a request because it is asked for too much.
         bell: Rings for workers, for several chunks at a time.
     """
@@ -102,7 +104,7 @@ async def commit_chunk(
                 await commit(
                     db,
                     [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)],
-                    SendOptions(transaction=True, throttled=throttled, bell=bell),
+                    SendOptions(transaction=True, sending=sending, throttled=throttled, bell=bell),
                 )
         except TransactionFailed as error:
             given = [write for write, _ in ready]

@@ -41,7 +41,8 @@ class BulkReport:
         failed: The first 1000 operations that failed. An `OutcomeUnknown` says that its operation may have been
             applied.
         failures: How many operations failed in all.
-        requests: Transactions and single operations that were sent, without repetitions.
+        requests: Transactions and single operations that were sent. One that is repeated after a lost reply
+            counts once.
     """
 
     written: int = 0

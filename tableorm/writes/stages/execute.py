@@ -184,6 +184,8 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None
         InDoubt: The reply was lost, and nothing proves what happened.
     """
     writes = plan.writes
+    if options.sending is not None:
+        options.sending()
     begun = asyncio.get_running_loop().time()
     # A single operation of a transaction is sent as one too.
     send = _send_one if len(writes) == 1 and not options.transaction else _send_all

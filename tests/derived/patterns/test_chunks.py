@@ -4,8 +4,26 @@ Chunks of a bulk, and parts of rows made from others: what one failure costs, an
 
 import pytest
 
-from tableorm import Database, EntityExists, PreconditionFailed, ReferenceNotFound, TransactionFailed
+from tableorm import (
+    Database,
+    Entity,
+    EntityExists,
+    Index,
+    Mapped,
+    PreconditionFailed,
+    ReferenceNotFound,
+    TransactionFailed,
+    connect,
+)
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
+
+
+class Ticket(Entity, table="TicketsInChunks", partition_key="{queue}", row_key="ticket_{id:05d}"):
+    queue: Mapped[str]
+    id: Mapped[int]
+    state: Mapped[str]
+
+    by_state = Index(row_key="state_{state}_{id:05d}", include="keys")
 
 
 async def fill(db: Database, *numbers: int) -> None:
@@ -62,3 +80,21 @@ async def test_a_reference_to_nobody_in_a_transaction(db: Database) -> None:
     assert isinstance(caught.value.__cause__, ReferenceNotFound)
     assert await db.get_or_none(Employee, department="Sales", id=2) is None
     await assert_consistent(db)
+
+
+async def test_a_transaction_that_is_too_large_is_not_counted() -> None:
+    """A change of the key of an index writes three rows, so 60 of them need several transactions: only these count."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Ticket)
+        async with db.bulk() as bulk:
+            for number in range(60):
+                await bulk.insert(Ticket(queue="a", id=number, state="new"))
+        tickets = await db.select(Ticket).where(Ticket.queue == "a").all()
+        with db.observe() as seen:
+            async with db.bulk() as bulk:
+                for ticket in tickets:
+                    ticket.state = "done"
+                    await bulk.save(ticket)
+
+    assert bulk.report.written == 60
+    assert bulk.report.requests == len(seen.requests)
