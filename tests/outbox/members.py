@@ -6,12 +6,27 @@ from typing import Any
 
 import msgspec
 
-from tableorm import Entity, Index, Mapped, field
+from tableorm import Database, Entity, Index, Mapped, field
+from tableorm.connection.connection import connection_of
+from tableorm.models.entity import schema_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.settle import handle_doorbells
+from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, Row, TableStore
 from tableorm.testing.contract.base import everything
+from tableorm.writes.deferred import carry_out
 from tests.faults import FaultyStore
 
-__all__ = ["Member", "Watched", "extra_reservations", "members_of", "reservations_of", "wrong_reservations"]
+__all__ = [
+    "Member",
+    "Watched",
+    "committed_decisions",
+    "extra_reservations",
+    "members_of",
+    "recover",
+    "reservations_of",
+    "wrong_reservations",
+]
 
 
 class Member(Entity, table="Guild", partition_key="{town}", row_key="member_{id:03d}"):
@@ -23,6 +38,29 @@ class Member(Entity, table="Guild", partition_key="{town}", row_key="member_{id:
     by_email = Index(
         table="GuildEmails", partition_key="email_{email}", row_key="taken", unique=True, consistency="eventual"
     )
+
+
+async def recover(db: Database) -> None:
+    """Do what a worker does for all messages that it can see."""
+    connection, schema = connection_of(db), schema_of(Member)
+    queues, schemas = outbox_queues(connection), {"Member": schema}
+    tables = {"Member": (schema.table_name(),)}
+    handler = handle_doorbells(connection, tables, lambda table, each: carry_out(connection, table, schemas, each))
+    while True:
+        try:
+            messages = await queues.take(OUTBOX, 32, 1)
+        except Fault:
+            return  # nobody has rung
+        if not messages:
+            return
+        for message in messages:
+            await handler.work(message.body)
+            await queues.delete(OUTBOX, message)
+
+
+async def committed_decisions(store: TableStore) -> list[str]:
+    """Return the keys of the decision rows of changes that are committed, and of which something may be left to do."""
+    return [row["RowKey"] for row in await everything(store, "Guild") if row.get("State") == "committed"]
 
 
 async def members_of(store: TableStore) -> list[Row]:

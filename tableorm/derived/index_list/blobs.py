@@ -13,13 +13,14 @@ from urllib.parse import unquote
 
 import attrs
 
+from ...connection.blobs import ask_blobs
 from ...connection.connection import Connection
 from ...connection.translate import translate
 from ...errors import AccessDenied, Conflict, DecodeError, LimitExceeded, NotSupported
 from ...models.manifest import BlobListEntry
 from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
-from ...stores import BlobPage, BlobStore, RetryBudget, Row
+from ...stores import BlobPage, BlobStore, Row
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS, pause_of
 from .following import FollowingList
@@ -70,16 +71,8 @@ async def blobs_of(db: Connection, label: str) -> BlobStore:
 
 async def _ask(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
     """Send a request about lists, again after a transient fault. Raises Fault, and what `blobs_of` raises."""
-    store = await blobs_of(db, label)
-    budget = None if store.capabilities.retries else RetryBudget(db.retry)
-    while True:
-        db.sending(operation, label)
-        try:
-            return await db.watch.send(request(store), operation, BLOB_LISTS, label)
-        except Fault as fault:
-            db.count_fault(fault)
-            if not fault.transient or budget is None or not await budget.another(fault):
-                raise
+    await blobs_of(db, label)
+    return await ask_blobs(db, operation, label, BLOB_LISTS, request)
 
 
 async def _read(db: Connection, place: BlobListEntry) -> _Blob:
