@@ -258,9 +258,8 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) 
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
         found = None if stored is None else owner_and_token(stored)
-        if stored is None or found is None or (_same_table(found[0]), found[1]) != (_same_table(owner), token):
-            return
-        if await _has_entry(db, owner, value):
+        same = found is not None and (_same_table(found[0]), found[1]) == (_same_table(owner), token)
+        if stored is None or not same or await _has_entry(db, owner, value):
             return
         if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
             return

@@ -21,7 +21,21 @@ class Kept(Entity, table="ForgedKept", partition_key="{department}", row_key="ke
 ARCHIVE = BlobArchive("forged-kept", Kept)
 ROW = {"PartitionKey": "a", "RowKey": "kept_1", "EntityType": "Kept:2", "odata.etag": "x", "Timestamp": "t"}
 MEMBERS = [*ROW, "email", "email@odata.type", "_ix", "_w", "_mv", "EntityVersion"]
-VALUES: list[Any] = [None, 5, 1.5, True, "", "x", [], {"a": 1}, "Kept:1", "Kept:0", "9" * 5000, 10**40, "Kept#_tentative"]
+VALUES: list[Any] = [
+    None,
+    5,
+    1.5,
+    True,
+    "",
+    "x",
+    [],
+    {"a": 1},
+    "Kept:1",
+    "Kept:0",
+    "9" * 5000,
+    10**40,
+    "Kept#_tentative",
+]
 
 
 @pytest.mark.parametrize("member", MEMBERS)
