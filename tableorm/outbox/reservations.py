@@ -229,15 +229,15 @@ async def _hand_over(
         owner = found[0]
         if (owner.table.lower(), owner.partition_key) != (source.table.lower(), source.partition_key):
             return  # what the manifest said was not so
-        if await _is_of_another(db, stored, claim, source.row_key):
-            return
+        if owner.row_key != source.row_key and await _has_entry(db, owner, claim.place):
+            return  # the claim that was given up is made up: it is that of another entity
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
         stored[ENTITY_TYPE] = kind
         operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
         if not await _write(db, claim, operation, label):
             continue
         if holds and await find_holder(db, claim.place, [source]) is None:
-            await _vacate(db, claim, source, claim.token)  # it was given up meanwhile
+            await _vacate(db, claim.place, source, claim.token)  # it was given up meanwhile
         return
 
 
@@ -297,16 +297,6 @@ def _name_of(stored: Row) -> str:
 def _same_table(place: Place) -> Place:
     """Return a place with its table in lower case: names that differ in case alone are those of one table."""
     return Place(place.table.lower(), place.partition_key, place.row_key)
-
-
-async def _is_of_another(db: Connection, stored: Row, claim: ReservedEntry, row_key: str) -> bool:
-    """
-    Return whether the row at the place of a value belongs to another entity of the partition, which says so. A claim
-    may be made up by who can write an entity: then it names a row of another one.
-    """
-    found = owner_and_token(stored)
-    assert found is not None
-    return found[0].row_key != row_key and await _has_entry(db, found[0], claim.place)
 
 
 async def _has_entry(db: Connection, owner: Place, place: PlacedEntry) -> bool:

@@ -60,7 +60,7 @@ class _StoredRow(msgspec.Struct, frozen=True, gc=False):
 
     format: int
     table: str
-    row: Row
+    row: dict[str, str | int | float | bool | None]
 
 
 @attrs.frozen
