@@ -360,6 +360,9 @@ class TransactionFailed(TableOrmError):
         index: Which of the user's operations failed, counted from 0; None when the store did not say.
         operation: The verb of that operation.
         entity: The entity that the operation was given.
+
+    Attributes:
+        others: The errors of further operations that would have failed too, by index, as far as they are known.
     """
 
     def __init__(
@@ -372,6 +375,7 @@ class TransactionFailed(TableOrmError):
     ) -> None:
         super().__init__(message, code)
         self.index, self.operation, self.entity = index, operation, entity
+        self.others: Mapping[int, TableOrmError] = {}
 
 
 class OutcomeUnknown(TableOrmError):

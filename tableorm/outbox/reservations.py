@@ -163,27 +163,34 @@ async def find_last_holder(
     return await find_holder(db, value, dict.fromkeys(heirs))
 
 
-async def release(db: Connection, table: str, partition_key: str, entry: ReservedEntry, label: str) -> None:
+async def release(db: Connection, owner: Place, entry: ReservedEntry, label: str) -> None:
     """
     Delete the reservation of a claim that was given up, or never committed. Raises TableOrmError.
 
     Args:
         db: Where the rows are.
-        table: The table of the entity that has claimed the value.
-        partition_key: Its PartitionKey.
+        owner: The entity that has claimed the value.
         entry: The claim.
         label: The index, for messages and counters.
     """
     async for _ in _attempts(db, entry):
         stored = await _read(db, entry, label)
-        if stored is None or not _is_of(stored, table, partition_key, entry.token):
+        found = None if stored is None else owner_and_token(stored)
+        if stored is None or found is None or (_same_table(found[0]), found[1]) != (_same_table(owner), entry.token):
             return
         if await _write(db, entry, _delete(stored), label):
             return
 
 
 async def settle_reservations(
-    db: Connection, source: Place, kind: str, name: str, entries: Sequence[ReservedEntry], token: str
+    db: Connection,
+    source: Place,
+    kind: str,
+    name: str,
+    entries: Sequence[ReservedEntry],
+    token: str,
+    *,
+    label: str,
 ) -> None:
     """
     Do what a change has left to do with reservations: those of values that the entity gave up are deleted, those of
@@ -196,6 +203,7 @@ async def settle_reservations(
         name: Name of the index.
         entries: What the change gave up, and what it claimed.
         token: The token of the change.
+        label: The index, for messages and counters.
 
     Raises:
         TableOrmError: The store refused it, or did not answer.
@@ -204,21 +212,27 @@ async def settle_reservations(
     for each in entries:
         if claim is not None and each.place == claim.place and each != claim:
             head, colon, version = kind.partition(":")
-            await _hand_over(db, source, f"{head}#{name}{colon}{version}", each, claim)
+            await _hand_over(db, source, f"{head}#{name}{colon}{version}", each, claim, label)
         elif each != claim:
-            await release(db, source.table, source.partition_key, each, name)
+            await release(db, source, each, label)
 
 
-async def _hand_over(db: Connection, source: Place, kind: str, old: ReservedEntry, claim: ReservedEntry) -> None:
+async def _hand_over(
+    db: Connection, source: Place, kind: str, old: ReservedEntry, claim: ReservedEntry, label: str
+) -> None:
     """Give the reservation of a claim that was given up to the one that took its place; delete it if that is over."""
     async for _ in _attempts(db, claim):
-        stored = await _read(db, claim, kind)
-        if stored is None or not _is_of(stored, source.table, source.partition_key, old.token):
+        stored = await _read(db, claim, label)
+        found = None if stored is None else owner_and_token(stored)
+        if stored is None or found is None or found[1] != old.token:
             return
+        owner = found[0]
+        if (owner.table.lower(), owner.partition_key) != (source.table.lower(), source.partition_key):
+            return  # what the manifest said was not so
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
         stored[ENTITY_TYPE] = kind
         operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
-        if not await _write(db, claim, operation, kind):
+        if not await _write(db, claim, operation, label):
             continue
         if holds and await find_holder(db, claim.place, [source]) is None:
             await _vacate(db, claim, source, claim.token)  # it was given up meanwhile
@@ -242,7 +256,7 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) 
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
         found = None if stored is None else owner_and_token(stored)
-        if stored is None or found != (owner, token):
+        if stored is None or found is None or (_same_table(found[0]), found[1]) != (_same_table(owner), token):
             return
         if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
             return
@@ -277,13 +291,9 @@ def _name_of(stored: Row) -> str:
     return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]
 
 
-def _is_of(stored: Row, table: str, partition_key: str, token: str) -> bool:
-    """Return whether a row is a reservation for an entity of this partition, under this token."""
-    found = owner_and_token(stored)
-    if found is None:
-        return False
-    owner = found[0]
-    return (owner.table.lower(), owner.partition_key, found[1]) == (table.lower(), partition_key, token)
+def _same_table(place: Place) -> Place:
+    """Return a place with its table in lower case: names that differ in case alone are those of one table."""
+    return Place(place.table.lower(), place.partition_key, place.row_key)
 
 
 def _replacement(stored: Row, owner: Place, token: str) -> Operation:

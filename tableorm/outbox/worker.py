@@ -220,7 +220,7 @@ class Worker:
                 outcome = await self._note_failure(message, error)
         try:
             if outcome is Outcome.FAILED:
-                await lease.hide(min(2**message.dequeue_count, _LONGEST_RETRY) * random.uniform(0.5, 1))
+                await lease.hide(min(2 ** min(message.dequeue_count, 12), _LONGEST_RETRY) * random.uniform(0.5, 1))
             elif outcome is Outcome.LEFT:
                 again = await self._queues.put(OUTBOX, message.body, delay_seconds=_PUT_BACK_SECONDS)
                 self._left.add(again.id)
@@ -290,10 +290,12 @@ class _Lease:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._renewal is not None:
-            await self._renewal  # afterwards its receipt is the valid one
-        if self._timer is not None:
-            self._timer.cancel()
+        try:
+            if self._renewal is not None:
+                await self._renewal  # afterwards its receipt is the valid one
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
         if kind is not None:
             with suppress(Fault):
                 await self.hide(0)

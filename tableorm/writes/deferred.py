@@ -21,7 +21,7 @@ from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmE
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
 from ..models.marker_rows import Place
 from ..models.schema import Schema
-from ..outbox.bell import show
+from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
 from ..outbox.reservations import release, settle_reservations
@@ -90,7 +90,9 @@ class Deferral:
             await self.withdraw()  # otherwise a request may still arrive: a worker gives back what it reserves
         if not self.transaction:
             raise error
-        raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
+        failed = in_transaction(write.origin, write.index, error, "; nothing was applied")
+        failed.others = {other.index: each for other, each in errors[1:] if other.index != write.index}
+        raise failed from error
 
     async def _reserve(
         self, claim: tuple[DeferredWork, str, ReservedEntry]
@@ -109,9 +111,15 @@ class Deferral:
 
     async def withdraw(self) -> None:
         """Take back the message of a transaction that never commits, and what was reserved for it."""
+
+        async def give_back(claim: tuple[DeferredWork, str, ReservedEntry]) -> None:
+            each, name, entry = claim
+            label = maintainer_of(each.origin, name).label
+            owner = Place(self.plan.table, self.plan.partition_key, each.work.row_key)
+            await release(self.db, owner, entry, label)
+
         try:
-            for _, name, claim in self.claims:
-                await release(self.db, self.plan.table, self.plan.partition_key, claim, name)
+            await map_together(give_back, self.claims)
         except TableOrmError as error:
             _LOG.warning("what %s has reserved is left to workers: %s", self.decision.token, error)
         else:
@@ -190,16 +198,12 @@ async def _ring(db: Connection, begun: Begun, kinds: Sequence[str], bell: Shared
 
 async def _check_token(db: Connection, derived: Derived) -> None:
     """Refuse what leaves something to do if the connection has a token for one table alone."""
-    table = None if db.guarded is None else await db.guarded.token_table()
-    if table is not None:
-        first = derived.deferred[0]
-        names = ", ".join(first.work.entries)
-        what = f"rows in other partitions follow it, by {names}" if names else f"the {first.work.kind} follows it"
-        error = AccessDenied(
-            f"{first.origin.origin}: {what}, and the token of this database is for table {table} alone: it does not "
-            "reach the queue that tells workers of such writes; use a token of the account, or let a program write "
-            "that has one"
-        )
+    first = derived.deferred[0]
+    names = ", ".join(first.work.entries)
+    what = f"rows in other partitions follow it, by {names}" if names else f"the {first.work.kind} follows it"
+    try:
+        await check_reach(db, f"{first.origin.origin}: {what}")
+    except AccessDenied as error:
         raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
 
 
@@ -342,7 +346,8 @@ async def _carry_out_work(
         name, form = item
         if form is ReservedEntry:
             reserved = [entry for entry in work.entries[name] if isinstance(entry, ReservedEntry)]
-            await settle_reservations(db, Place(*source), work.kind, name, reserved, decision.token)
+            label = name if schema is None else f"{schema.name}.{name}"
+            await settle_reservations(db, Place(*source), work.kind, name, reserved, decision.token, label=label)
             return
         found = [entry for entry in work.entries[name] if type(entry) is form]
         entries = list(dict.fromkeys(found)) if form.deferred else found

@@ -6,6 +6,7 @@ and several writers claim the same values at the same time.
 """
 
 import asyncio
+import datetime as dt
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -14,11 +15,23 @@ from itertools import product
 import pytest
 
 from tableorm import Database, OutcomeUnknown, TableOrmError, UniqueViolation
+from tableorm.connection.connection import connection_of
+from tableorm.models.manifest import PlacedEntry
+from tableorm.outbox.doorbell import Begun, Claim
+from tableorm.outbox.reservations import abandon
 from tableorm.protocol.codes import Fault
-from tableorm.stores import CLOCK, TableStore
+from tableorm.stores import CLOCK, Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
-from tests.faults import Fate
-from tests.outbox.members import Member, Watched, extra_reservations, members_of, reservations_of, wrong_reservations
+from tableorm.testing.contract.base import everything
+from tests.faults import Fate, FaultyStore
+from tests.outbox.members import (
+    Member,
+    Watched,
+    extra_reservations,
+    members_of,
+    reservations_of,
+    wrong_reservations,
+)
 from tests.outbox.network import FATES, HOUR, Jittery, Mortal, connected
 from tests.outbox.staff import committed_decisions, recover
 from tests.torture import every, seeds
@@ -80,9 +93,9 @@ async def insert_in_bulk(db: Database) -> None:
             await bulk.insert(Member(town=town, id=number, email=f"{number}@{town}"))
 
 
-Verb = Callable[[Database], Awaitable[None]]
+Act = Callable[[Database], Awaitable[None]]
 
-VERBS: dict[Verb, Sequence[Verb]] = {
+VERBS: dict[Act, Sequence[Act]] = {
     insert: (),
     change: (insert,),
     upsert: (insert,),
@@ -99,7 +112,7 @@ MOST_REQUESTS = 20
 """More writes than any of them sends, in all of its attempts."""
 
 
-async def prepared(verb: Verb) -> MemoryStore:
+async def prepared(verb: Act) -> MemoryStore:
     store = MemoryStore()
     async with connected(store) as db:
         await db.create_tables(Member)
@@ -113,7 +126,7 @@ async def check_recovered(store: TableStore) -> None:
     async with connected(store) as db:
         for _ in range(3):
             CLOCK.advance(HOUR)
-            await recover(db, Member)
+            await recover(db)
         assert await committed_decisions(store, "Guild") == []
         assert await wrong_reservations(store) == []
         held = {member.get("email") for member in await members_of(store)}
@@ -128,7 +141,7 @@ async def check_recovered(store: TableStore) -> None:
 
 
 @pytest.mark.parametrize(("verb", "at", "fate"), every(7, product(VERBS, range(MOST_REQUESTS), FATES)))
-async def test_a_request_that_meets_a_fault(verb: Verb, at: int, fate: Fate) -> None:
+async def test_a_request_that_meets_a_fault(verb: Act, at: int, fate: Fate) -> None:
     """The write succeeds or says that its outcome is unknown, and workers give back what is reserved in vain."""
     store = await prepared(verb)
     network = Watched(store, [*[Fate.FINE] * at, fate])
@@ -144,7 +157,7 @@ async def test_a_request_that_meets_a_fault(verb: Verb, at: int, fate: Fate) -> 
 
 
 @pytest.mark.parametrize(("verb", "at", "arrives"), every(5, product(VERBS, range(MOST_REQUESTS), [True, False])))
-async def test_a_writer_that_dies(verb: Verb, at: int, arrives: bool) -> None:
+async def test_a_writer_that_dies(verb: Act, at: int, arrives: bool) -> None:
     """Workers give back what it had reserved and not committed, and release what it had given up."""
     store = await prepared(verb)
     async with connected(Mortal(store, at, arrives=arrives)) as db:
@@ -152,7 +165,7 @@ async def test_a_writer_that_dies(verb: Verb, at: int, arrives: bool) -> None:
             await verb(db)
     async with connected(store) as db:
         CLOCK.advance(HOUR)
-        await recover(db, Member)
+        await recover(db)
     assert await extra_reservations(store) == set()
     await check_recovered(Watched(store))
 
@@ -160,7 +173,7 @@ async def test_a_writer_that_dies(verb: Verb, at: int, arrives: bool) -> None:
 @pytest.mark.parametrize(
     ("verb", "died", "at", "arrives"), every(11, product(VERBS, (1, 2), range(MOST_REQUESTS), [True, False]))
 )
-async def test_a_worker_that_dies(verb: Verb, died: int, at: int, arrives: bool) -> None:
+async def test_a_worker_that_dies(verb: Act, died: int, at: int, arrives: bool) -> None:
     """The next worker finishes what it has begun, whether the writer has died before its commit or after it."""
     store = await prepared(verb)
     async with connected(Mortal(store, died, arrives=True)) as db:
@@ -169,7 +182,7 @@ async def test_a_worker_that_dies(verb: Verb, died: int, at: int, arrives: bool)
     CLOCK.advance(HOUR)
     async with connected(Mortal(store, at, arrives=arrives)) as db:
         with suppress(Exception):  # it is dead
-            await recover(db, Member)
+            await recover(db)
     await check_recovered(Watched(store))
 
 
@@ -210,7 +223,8 @@ class WatchedJittery(Watched, Jittery):
 @pytest.mark.parametrize("faults", [[], [Fate.LOST_REQUEST, Fate.LOST_REPLY]], ids=["races", "faults"])
 @seeds(6, 600)
 async def test_writers_that_race(seed: int, faults: Sequence[Fate]) -> None:
-    """Whatever three writers and two workers do at the same time, no two entities have one value, at any time."""
+    """Whatever three writers, two workers and audits do together, no two entities have one value, at any time."""
+    CLOCK.freeze(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))  # when the store's time begins: nothing gets a day old
     chance = random.Random(seed)
     store = MemoryStore()
     async with connected(store) as db:
@@ -229,7 +243,8 @@ async def test_writers_that_race(seed: int, faults: Sequence[Fate]) -> None:
             for _ in range(4):
                 CLOCK.advance(HOUR)  # so that it takes messages of writers that still work
                 with suppress(TableOrmError, Fault):
-                    await recover(db, Member)
+                    await recover(db)
+                    await db.audit(Member, repair=chance.choice([True, False]))
 
     await asyncio.gather(*(write(5) for _ in range(3)), *(work() for _ in range(2)))
     await check_recovered(Watched(store))
@@ -257,3 +272,72 @@ async def test_a_value_that_many_claim(seed: int) -> None:
     assert sum("', 'member_001') has email='a@x' already" in each for each in results) == 2
     assert await wrong_reservations(store) == []
     assert await extra_reservations(store) == set()
+
+
+# A value that is handed over, until the reservation has followed
+
+PLACE = PlacedEntry("email_a@x", "taken", "GuildEmails")
+
+
+async def test_a_value_on_its_way_is_not_taken_over() -> None:
+    """Who wants it finds the entity that has got it, and a late message of the claim before takes nothing back."""
+    store = await prepared(move)
+    first = (await reservations_of(store))["a@x"]["_v"]
+    async with connected(Mortal(store, 1, arrives=True)) as db:
+        with suppress(Exception):  # it dies when its transaction has committed
+            await move(db)
+    assert (await reservations_of(store))["a@x"]["_v"] == first
+
+    async with connected(Watched(store)) as db:
+        late = Begun(table="Guild", partition_key="Bern", token=first, claims=(Claim("member_001", PLACE),))
+        for _ in range(2):
+            with pytest.raises(UniqueViolation, match=r"the entity \('Bern', 'member_002'\) has email='a@x' already"):
+                await db.insert(Member(town="Rome", id=1, email="a@x"))
+            await abandon(connection_of(db), late)
+    await check_recovered(Watched(store))
+    assert (await members_of(store))[0]["RowKey"] == "member_002"
+
+
+class Interrupted(FaultyStore):
+    """A network on which somebody acts just before a reservation is replaced."""
+
+    def __init__(self, store: TableStore, act: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(store)
+        self._act = act
+
+    async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        if table == "GuildEmails" and operations[0].verb is Verb.REPLACE:
+            await self._act()
+        return await super()._arrive(table, operations, transaction=transaction)
+
+
+async def test_a_value_that_is_given_up_on_its_way() -> None:
+    """If its entity is deleted before the reservation has followed, the reservation goes too."""
+    store = await prepared(move)
+
+    async def delete_moved() -> None:
+        async with connected(store) as other:
+            await other.delete(Member.key(town="Bern", id=2), if_match="*")
+
+    async with connected(Interrupted(store, delete_moved)) as db:
+        await move(db)
+
+    assert await members_of(store) == [] and await reservations_of(store) == {}
+
+
+async def test_a_forged_message_gives_nothing_back() -> None:
+    """A worker releases only what is reserved for the entity that the message names, and voids no claim of others."""
+    store = await prepared(insert)
+    row = {"EntityType": "Member#by_email", "_of": '["Guild","Bern","member_009"]', "_v": "x" * 12}
+    keys = {"PartitionKey": "email_z@x", "RowKey": "taken"}
+    await store.write("GuildEmails", Operation(Verb.INSERT, {**keys, **row}))
+    place = PlacedEntry("email_z@x", "taken", "GuildEmails")
+
+    async with connected(store) as db:
+        for partition, name in (("Rome", "member_009"), ("Bern", "member_001")):
+            claims = (Claim(name, place),)
+            begun = Begun(table="Guild", partition_key=partition, token="x" * 12, claims=claims)
+            await abandon(connection_of(db), begun)
+
+    assert "z@x" in await reservations_of(store)
+    assert not [row for row in await everything(store, "Guild") if row["RowKey"].startswith("~o_x")]

@@ -115,8 +115,9 @@ async def commit_chunk(
             write = given[at or 0]
             if _is_forced(write.change) and is_race(cause) and attempt + 1 < ATTEMPTS:
                 continue
-            rest = [each for each in given if each is not write]
-            return ChunkOutcome(idle, [*failed, (write, cause)], [rest] if rest else ())
+            failed += [(write, cause), *((given[n], other) for n, other in error.others.items())]
+            rest = [each for n, each in enumerate(given) if each is not write and n not in error.others]
+            return ChunkOutcome(idle, failed, [rest] if rest else ())
         except TableOrmError as error:
             return ChunkOutcome(idle, [*failed, *((write, error) for write, _ in ready)])
         except Exception as error:  # noqa: BLE001  # nothing was sent: a row, or a function of a model, raised it

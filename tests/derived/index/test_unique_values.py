@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    BlobArchive,
     Database,
     Entity,
     EntityExists,
@@ -164,8 +165,20 @@ async def test_twice_in_a_transaction(db: Database) -> None:
     assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
 
 
+async def test_several_in_a_transaction(db: Database) -> None:
+    """The error is that of the first, and has those of the others too."""
+    await db.insert(User(tenant="c", id=1, email="cid@x"))
+    with pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            for number, email in enumerate(["new@x", "ann@x", "cid@x"]):
+                tx.insert(User(tenant="b", id=number, email=email))
+
+    assert caught.value.index == 1
+    assert [(n, type(error)) for n, error in caught.value.others.items()] == [(2, UniqueViolation)]
+
+
 async def test_in_a_bulk(db: Database) -> None:
-    """Writes that claim a value in vain fail alone."""
+    """Writes that claim a value in vain fail alone, and the others are sent once more, however many fail."""
     async with db.bulk() as bulk:
         for number in range(30):
             email = "ann@x" if number == 7 else f"{number % 29}@x"
@@ -174,6 +187,17 @@ async def test_in_a_bulk(db: Database) -> None:
     failed = [type(each.error) for each in bulk.report.failed]
     assert failed == [UniqueViolation, UniqueViolation]  # the value of Ann, and one of the two that want 0@x
     assert len(await reserved(db)) == 29
+
+    await reserved(db)
+    with db.observe() as seen:
+        async with db.bulk() as bulk:
+            for number in range(60):
+                await bulk.insert(User(tenant="z", id=number, email=f"{number}@x"))
+        await reserved(db)
+
+    assert (bulk.report.written, bulk.report.failures) == (32, 28)
+    # For each that is free: reserved, released (2), reserved again; for each that is not: refused, and three reads.
+    assert seen.cost <= 4 * 32 + 4 * 28 + 10
 
 
 async def test_values_are_free_again(db: Database) -> None:
@@ -283,6 +307,18 @@ async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
     assert row.items() <= (await db.store.get("UniqueEmails", "email_z", "taken")).items()
 
 
+@pytest.mark.parametrize(("tenant", "number"), [("a", 5), ("b", 5)])
+async def test_a_forged_claim(db: Database, tenant: str, number: int) -> None:
+    """Who writes the claim of another entity into the manifest of one frees nothing when that is deleted."""
+    ann = await db.store.get("UniqueUsers", "a", "user_001")
+    forged = {"PartitionKey": tenant, "RowKey": f"user_{number:03d}", "EntityType": "User", "email": "x", "name": ""}
+    await db.store.write("UniqueUsers", Operation(Verb.INSERT, {**forged, "_ix": ann["_ix"]}))
+
+    await db.delete(User.key(tenant=tenant, id=number), if_match="*")
+
+    assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
+
+
 # Several entities of one transaction
 
 
@@ -348,6 +384,20 @@ async def test_moves_to_other_partitions_are_refused(db: Database) -> None:
     await db.insert(ticket)
     with pytest.raises(NotSupported, match=r"Ticket cannot be moved to or from another partition: Ticket\.by_num"):
         await db.archive(ticket, to=OldTicket)
+
+
+OLD_USERS = BlobArchive("unique-old-users", User)
+
+
+async def test_an_archive_out_of_the_database(db: Database) -> None:
+    """It frees the value when the worker has deleted the entity."""
+    ann = await db.get(User, tenant="a", id=1)
+    await db.archive(ann, to=OLD_USERS)
+    async with db.worker(User, OLD_USERS) as worker:
+        await worker.drain()
+
+    assert await reserved(db) == {}
+    await db.insert(User(tenant="b", id=1, email="ann@x"))
 
 
 # Versions of programs
