@@ -42,7 +42,7 @@ def test_writers_and_workers_that_are_killed(tmp_path: Path, names: list[str], r
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
         found = killed(f"local:{folder}/test.tables", rounds(30, 0), names)
 
-    assert len(found) >= 30
+    assert len(found) == 30 or rounds(0, len(found)) > 10
     assert [each for each in found if each[1]] == []
 
 
