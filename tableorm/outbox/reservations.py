@@ -229,6 +229,8 @@ async def _hand_over(
         owner = found[0]
         if (owner.table.lower(), owner.partition_key) != (source.table.lower(), source.partition_key):
             return  # what the manifest said was not so
+        if owner.row_key != source.row_key and await _has_row_at(db, owner, claim.place):
+            return
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
         stored[ENTITY_TYPE] = kind
         operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
@@ -294,6 +296,16 @@ def _name_of(stored: Row) -> str:
 def _same_table(place: Place) -> Place:
     """Return a place with its table in lower case: names that differ in case alone are those of one table."""
     return Place(place.table.lower(), place.partition_key, place.row_key)
+
+
+async def _has_row_at(db: Connection, owner: Place, place: PlacedEntry) -> bool:
+    """
+    Return whether an entity has a row at a place, as its manifest says: then nobody else has given it up. Who can write
+    an entity can make its manifest name the rows of others.
+    """
+    manifest = manifest_of(await read_row(db, owner.table, owner.partition_key, owner.row_key))
+    places = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
+    return any(PlacedEntry(each.partition_key, each.row_key, each.table) == place for each in places)
 
 
 def _replacement(stored: Row, owner: Place, token: str) -> Operation:
