@@ -3,14 +3,16 @@ How the benchmarks measure: two sides in turns, and the median of the ratios.
 """
 
 import gc
+import resource
 import statistics
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from benchmarks.model import flight
 from tableorm import Database
 
-__all__ = ["Run", "compare", "fill", "report", "timed"]
+__all__ = ["Run", "compare", "fill", "peak_memory", "report", "timed"]
 
 Run = Callable[[], Awaitable[None]]
 
@@ -33,6 +35,15 @@ async def compare(ours: Run, theirs: Run, rounds: int = 5) -> tuple[float, float
         statistics.median(pair[1] for pair in pairs),
         statistics.median(pair[0] / pair[1] for pair in pairs),
     )
+
+
+def peak_memory() -> float:
+    """Return the peak memory of this process in MiB; `ru_maxrss` may be that of the process that has started it."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def report(name: str, ratio: float, target: str, detail: str) -> None:

@@ -186,7 +186,7 @@ async def issue_grant(
         raise ModelError(f"{what} is refused: {error}") from None
     if len(cache) >= _MAX_CACHED:
         cache.clear()
-    grant = cache[asked] = Grant(text, _explain(token, schema, keys, expiry))
+    grant = cache[asked] = Grant(text, _explain(token, schema, keys, expiry, db.prefix))
     return grant
 
 
@@ -212,7 +212,7 @@ def check_target_table(what: str, table: str) -> None:
 
 
 def _explain(
-    token: TableSas, schema: Schema | None, keys: KeyRange, expires_at: dt.datetime | None
+    token: TableSas, schema: Schema | None, keys: KeyRange, expires_at: dt.datetime | None, prefix: str
 ) -> GrantExplanation:
     """Return what a token opens, and what it leaves closed."""
     rows = f"every row of table {token.tn}" if keys == KeyRange() else f"every row of table {token.tn} {keys}"
@@ -220,8 +220,9 @@ def _explain(
     missing = [
         "other tables; making, listing and deleting tables; stored access policies",
         "queues and blobs, also those that entities refer to",
+        "moves to another partition or table, archives and workflows, of which workers are told by a queue",
     ]
-    outside = [] if schema is None else _derived_outside(schema, keys)
+    outside = [] if schema is None else _derived_outside(schema, keys, prefix)
     if outside:
         names = ", ".join(outside)
         missing.append(f"what is kept for {names}, where its keys are not in the range; verbs that need it are refused")
@@ -249,11 +250,11 @@ def _explain(
     )
 
 
-def _derived_outside(schema: Schema, keys: KeyRange) -> list[str]:
+def _derived_outside(schema: Schema, keys: KeyRange, prefix: str) -> list[str]:
     """Return the names of what is derived from a model in rows that may lie outside of a range that its own are in."""
     whole = not keys.start_row and keys.end_row is None  # a range of whole partitions has all rows of each
     return [
-        derived.label if derived.table == each.table else f"{derived.label} in table {derived.table}"
+        derived.label if derived.table == each.table else f"{derived.label} in table {prefix}{derived.table}"
         for each in concrete(schema) or [schema]
         for derived in each.derived.values()
         if not derived.in_blobs

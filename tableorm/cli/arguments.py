@@ -7,13 +7,14 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ..database.connect import GROUP, connect, find_backend
 from ..database.database import Database
@@ -26,6 +27,7 @@ __all__ = ["add_database", "add_models", "add_tables", "open_existing", "parse_c
 _URL = "TABLEORM_URL"
 _MODEL = re.compile(r"[\w.]+:[\w.]+")
 _RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
+_OWN_CREDENTIAL = re.compile(r"\?|(?:accountkey|sharedaccesssignature|usedevelopmentstorage)=", re.IGNORECASE)
 _CREDENTIALS = {"key": "TABLEORM_KEY", "sas": "TABLEORM_SAS"}
 
 
@@ -76,7 +78,8 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
     Open the database that the arguments name, which exists already, with the credential that the environment gives.
 
     Raises:
-        NotSupported: There are two credentials, or nothing opens such a URL.
+        NotSupported: There are two credentials, nothing opens such a URL, or queues or blobs at another host would get
+            the credential of the database.
     """
     local = args.url.startswith("local:")
     # A mistyped path must not become an empty database.
@@ -85,17 +88,39 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
     if not local and args.url == (os.environ.get(_URL) or args.url):
         options |= {name: os.environ[variable] for name, variable in _CREDENTIALS.items() if os.environ.get(variable)}
     async with AsyncExitStack() as opened:
-        find_credential = getattr(find_backend(args.url), "find_credential", None)
-        credential = None if options or find_credential is None else find_credential(args.url)
+        find_credential: Callable[[str], Any] = getattr(find_backend(args.url), "find_credential", _find_none)
+        credential = None if options else find_credential(args.url)
+        for name in ("queues", "blobs"):
+            place = getattr(args, name)
+            if place is None:
+                continue
+            # The identity of the machine is for all hosts of Azure.
+            if not (credential and find_credential(place)) and _shares_credential(args.url, place):
+                raise NotSupported(
+                    f"--{name} names another host than the database's, which must not get the credential of that; give "
+                    "a connection string, or a URL with a shared access signature"
+                )
+            options[name] = place
         if credential is not None:
             options["credential"] = await opened.enter_async_context(credential)
-        options |= {name: url for name in ("queues", "blobs") if (url := getattr(args, name)) is not None}
         try:
             db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in _CREDENTIALS.items())
             raise NotSupported(f"{error} ({given})") from error
         yield await opened.enter_async_context(db)
+
+
+def _find_none(_: str) -> None:
+    """Return no credential, as a backend does that has none for its URLs."""
+
+
+def _shares_credential(url: str, place: str) -> bool:
+    """Return whether queues or blobs at another host than a database would be opened by its credential."""
+    if find_backend(place) is not find_backend(url) or place.startswith("local:") or _OWN_CREDENTIAL.search(place):
+        return False
+    host = urlsplit(place).hostname
+    return host is None or host != urlsplit(url).hostname
 
 
 def _parse_url(text: str) -> str:

@@ -28,6 +28,7 @@ _OTHER = {
     "blob-info": "HEAD {table}/BLOB",
     "get-blob": "GET {table}/BLOB",
     "put-blob": "PUT {table}/BLOB",
+    "delete-blob": "DELETE {table}/BLOB",
     "list-blobs": "GET {table}?comp=list",
 }
 
@@ -69,7 +70,8 @@ class ObservedRequest:
         operation: What it does: "get", "query", the value of a `tableorm.stores.Verb` such as "merge", "transaction",
             "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping"; for the queue of
             the outbox "create-queue", "put-message", "take-messages", "renew-message", or "delete-message"; for
-            index lists in blobs "create-container", "blob-info", "get-blob", "put-blob", or "list-blobs".
+            index lists and archives in blobs "create-container", "blob-info", "get-blob", "put-blob", "delete-blob", or
+            "list-blobs".
         table: Name of the table, queue or container; "" if it is about none.
         model: The model, or index, that it is for. The model of a transaction is that of its first operation. It is ""
             where there is none.

@@ -12,7 +12,7 @@ from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
 from ..models.schema import Schema, concrete
 from ..outbox.decision import Decision
-from ..outbox.move_command import MOVE_COMMAND
+from ..outbox.move_command import MOVE_COMMAND, MOVE_WORK
 from ..outbox.settle import DOORBELL, handle_doorbells
 from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
@@ -20,7 +20,7 @@ from ..protocol.limits import MAX_VISIBILITY_SECONDS
 from ..writes.archive import carry_out_archives
 from ..writes.archive_copy import Archive, BlobArchive, DatabaseArchive, kind_of
 from ..writes.deferred import carry_out, schemas_by_kind
-from ..writes.move_entity import handle_moves
+from ..writes.move_entity import carry_out_moves, handle_moves
 
 __all__ = ["make_worker"]
 
@@ -64,12 +64,14 @@ def make_worker(
     async def carry_out_all(table: str, decision: Decision) -> Decision | None:
         plain = tuple(each for each in decision.works if each.arguments is None)
         await carry_out(db, table, schemas, attrs.evolve(decision, works=plain))
+        await carry_out_moves(db, schemas, decision)
         left = await run_workflows(db, database, table, classes, decision)
         return None if left is None else await carry_out_archives(db, table, archives, left)
 
     tables = {kind: frozenset({schema.table_name()}) for kind, schema in schemas.items()}
     tables |= {kind: cls.__workflow__.tables for kind, cls in classes.items()}
     tables |= {kind: frozenset({schema_of(each.model).table_name()}) for kind, each in archives.items()}
+    tables[MOVE_WORK] = frozenset(schema.table_name() for schema in schemas.values())
     doorbells = handle_doorbells(db, tables, carry_out_all)
     return Worker(
         db,

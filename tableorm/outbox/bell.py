@@ -9,11 +9,12 @@ from typing import Any, Protocol, cast
 
 from ..connection.connection import Connection
 from ..connection.translate import translate
+from ..errors import AccessDenied
 from ..protocol.codes import Code, Fault
 from ..stores import Capabilities, Message, Operation, QueueStore, RetryBudget, Row, RowPage, RowQuery, TableStore
 from .table_queue import TableQueueStore
 
-__all__ = ["OUTBOX", "Ringing", "outbox_queues", "ring", "show", "silence"]
+__all__ = ["OUTBOX", "Ringing", "check_reach", "outbox_queues", "ring", "show", "silence"]
 
 OUTBOX = "tableorm-outbox"
 """The name of the queue, to which a database adds its prefix. Its requests are counted under this name for a model."""
@@ -33,6 +34,25 @@ class Ringing(Protocol):
     def to_message(self) -> bytes:
         """Return the body of the message."""
         ...
+
+
+async def check_reach(db: Connection, what: str) -> None:
+    """
+    Refuse what workers have to be told of, if the connection has a token for one table alone.
+
+    Args:
+        db: Where the change is made.
+        what: What is refused, and why workers have to be told of it.
+
+    Raises:
+        AccessDenied: It has such a token.
+    """
+    table = None if db.guarded is None else await db.guarded.token_table()
+    if table is not None:
+        raise AccessDenied(
+            f"{what}, and the token of this database is for table {table} alone: it does not reach the queue that "
+            "tells workers of such writes; use a token of the account, or let a program write that has one"
+        )
 
 
 async def ring(db: Connection, message: Ringing, *, delay_seconds: int) -> Message:

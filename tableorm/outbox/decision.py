@@ -37,6 +37,7 @@ __all__ = [
     "decision_of",
     "delete_decision",
     "delete_decisions",
+    "insert_failure",
     "is_token",
     "note_failure",
     "read_decision",
@@ -368,6 +369,34 @@ async def _write(db: Connection, table: str, operation: Operation) -> None:
             raise translate(fault, f"{operation.verb} of the decision row {operation.row['RowKey']}", table) from fault
 
 
+async def insert_failure(db: Connection, table: str, decision: Decision) -> None:
+    """
+    Insert the decision row of what workers have given up and no transaction has begun; if it is there, note the error.
+
+    Args:
+        db: Where the table is.
+        table: The table.
+        decision: What is left to do, with the error and the number of tries.
+
+    Raises:
+        TableOrmError: The store refused it, or did not answer.
+    """
+    error, tries = str(decision.error), decision.tries
+    row = {**decision.to_row(), **_failure(error, tries)}
+    store, _ = db.sending("insert", DECISION_KIND)
+    try:
+        await store.write(table, Operation(Verb.INSERT, row))
+    except Fault as fault:
+        if fault.code != Code.ENTITY_EXISTS:
+            raise translate(fault, f"insert of the decision row of {decision.token}", table) from fault
+        begun = Begun(table=table, partition_key=decision.partition_key, token=decision.token)
+        await note_failure(db, begun, error, tries)
+
+
+def _failure(error: str, tries: int) -> Row:
+    return {_ERROR: error[:_LONGEST_ERROR], _TRIES: tries}
+
+
 async def note_failure(db: Connection, change: Begun, error: str, tries: int) -> None:
     """
     Write into a decision row why workers have given up; nothing happens if there is none.
@@ -382,5 +411,5 @@ async def note_failure(db: Connection, change: Begun, error: str, tries: int) ->
         TableOrmError: The store refused it, or did not answer.
     """
     keys = {"PartitionKey": change.partition_key, "RowKey": decision_key(change.token)}
-    row = {**keys, _ERROR: error[:_LONGEST_ERROR], _TRIES: tries}
+    row = {**keys, **_failure(error, tries)}
     await _write(db, change.table, Operation(Verb.MERGE, row, "*"))

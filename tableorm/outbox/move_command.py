@@ -13,10 +13,13 @@ from ..models.marker_rows import Place
 from ..protocol.limits import check_message
 from .doorbell import decode_message
 
-__all__ = ["MOVE_COMMAND", "MoveCommand", "move_of"]
+__all__ = ["MOVE_COMMAND", "MOVE_WORK", "MoveCommand", "move_of"]
 
 MOVE_COMMAND = "move"
 """The type of these messages."""
+
+MOVE_WORK = "command move:1"
+"""What stands for such a command in place of a kind, in the decision row of one that workers have given up."""
 
 _FORMAT = 1
 

@@ -237,7 +237,7 @@ async def _hand_over(
         owner = found[0]
         if (owner.table.lower(), owner.partition_key) != (source.table.lower(), source.partition_key):
             return  # what the manifest said was not so
-        if owner.row_key != source.row_key and await _has_row_at(db, owner, claim.place):
+        if owner.row_key != source.row_key and await _has_entry(db, owner, claim.place):
             return
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
         stored[ENTITY_TYPE] = kind
@@ -266,7 +266,8 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) 
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
         found = None if stored is None else owner_and_token(stored)
-        if stored is None or found is None or (_same_table(found[0]), found[1]) != (_same_table(owner), token):
+        same = found is not None and (_same_table(found[0]), found[1]) == (_same_table(owner), token)
+        if stored is None or not same or await _has_entry(db, owner, value):
             return
         if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
             return
@@ -306,14 +307,11 @@ def _same_table(place: Place) -> Place:
     return Place(place.table.lower(), place.partition_key, place.row_key)
 
 
-async def _has_row_at(db: Connection, owner: Place, place: PlacedEntry) -> bool:
-    """
-    Return whether an entity has a row at a place, as its manifest says: then nobody else has given it up. Who can write
-    an entity can make its manifest name the rows of others.
-    """
+async def _has_entry(db: Connection, owner: Place, place: PlacedEntry) -> bool:
+    """Return whether an entity says that the row at a place is its own: it reserves a value, or is an index entry."""
     manifest = manifest_of(await read_row(db, owner.table, owner.partition_key, owner.row_key))
-    places = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
-    return any(PlacedEntry(each.partition_key, each.row_key, each.table) == place for each in places)
+    entries = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
+    return any(PlacedEntry(each.partition_key, each.row_key, each.table) == place for each in entries)
 
 
 def _replacement(stored: Row, owner: Place, token: str) -> Operation:

@@ -290,10 +290,12 @@ class _Lease:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._renewal is not None:
-            await self._renewal  # afterwards its receipt is the valid one
-        if self._timer is not None:
-            self._timer.cancel()
+        try:
+            if self._renewal is not None:
+                await self._renewal  # afterwards its receipt is the valid one
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
         if kind is not None:
             with suppress(Fault):
                 await self.hide(0)

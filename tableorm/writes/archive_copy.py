@@ -7,17 +7,17 @@ Each write of a copy is conditional: it replaces no version of the copy but the 
 """
 
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 import attrs
 import msgspec
 from msgspec import structs
 
+from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.translate import translate
-from ..connection.translating import TranslatingStore
 from ..errors import (
     Conflict,
     DecodeError,
@@ -37,7 +37,7 @@ from ..models.state import set_state, state_of
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_blob_name, check_container_name
-from ..stores import BlobStore, Operation, Row
+from ..stores import BlobInfo, BlobStore, Operation, Row
 from .commit import RELOCATION, commit
 from .plan import Change, PlannedWrite
 from .relocation import entity_of_row
@@ -48,6 +48,7 @@ from .stages.encode import encode
 __all__ = ["Archive", "BlobArchive", "Copy", "DatabaseArchive", "check_archivable", "kind_of", "open_copy"]
 
 E = TypeVar("E", bound=Entity)
+T = TypeVar("T")
 
 _FORMAT = 1
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
@@ -221,7 +222,7 @@ class Copy(Protocol):
             Conflict: Something else is in its place.
             PreconditionFailed: The copy has another ETag.
             EntityNotFound: There is no copy.
-            OutcomeUnknown: A reply was lost.
+            TableOrmError: The store refused it; or did not answer, and it may have happened.
         """
         ...
 
@@ -242,8 +243,7 @@ async def open_copy(archive: Archive[Any], db: Connection, key: Key[Any], token:
         token: The token of the archiving.
     """
     if isinstance(archive, BlobArchive):
-        blobs = cast("BlobStore", TranslatingStore(db.blobs, "blobs"))
-        yield _BlobCopy(blobs, archive.name, f"{archive.prefix(key)}{token}.json", key.table)
+        yield _BlobCopy(db, key, archive.name, f"{archive.prefix(key)}{token}.json")
     else:
         async with archive.open() as other:
             yield _RowCopy(connection_of(other), key, token)
@@ -261,21 +261,21 @@ class _BlobCopy:
     The blob that an entity is archived to.
 
     Args:
-        blobs: Where it is.
+        db: Where it is.
+        key: The key of the entity.
         container: Name of the container.
         name: Name of the blob.
-        table: The table of the entity.
     """
 
-    blobs: BlobStore
+    db: Connection
+    key: Key[Any]
     container: str
     name: str
-    table: str
 
     async def find(self) -> str | None:
         """See `Copy`."""
         try:
-            return (await self.blobs.info(self.container, self.name)).etag
+            return (await self._ask("blob-info", lambda blobs: blobs.info(self.container, self.name))).etag
         except TableOrmError as error:
             if error.code in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
                 return None
@@ -284,23 +284,33 @@ class _BlobCopy:
     async def write(self, row: Row, etag: str | None) -> None:
         """See `Copy`."""
         row = {name: value for name, value in row.items() if name.partition("@")[0] not in _BOOKKEEPING}
-        content = msgspec.json.encode(_StoredRow(_FORMAT, self.table, row))
+        content = msgspec.json.encode(_StoredRow(_FORMAT, self.key.table, row))
         try:
             await self._put(content, etag)
         except TableOrmError as error:
             if error.code != Code.CONTAINER_NOT_FOUND:
                 raise
             with suppress(Conflict):  # somebody else has made it
-                await self.blobs.create_container(self.container)
+                await self._ask("create-container", lambda blobs: blobs.create_container(self.container))
             await self._put(content, etag)
 
     async def _put(self, content: bytes, etag: str | None) -> None:
-        await self.blobs.put(self.container, self.name, content, if_none_match=etag is None, if_match=etag)
+        def put(blobs: BlobStore) -> Awaitable[BlobInfo]:
+            return blobs.put(self.container, self.name, content, if_none_match=etag is None, if_match=etag)
+
+        await self._ask("put-blob", put)
 
     async def remove(self, etag: str) -> None:
         """See `Copy`."""
         with suppress(PreconditionFailed, EntityNotFound):
-            await self.blobs.delete(self.container, self.name, if_match=etag)
+            await self._ask("delete-blob", lambda blobs: blobs.delete(self.container, self.name, if_match=etag))
+
+    async def _ask(self, operation: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
+        try:
+            return await ask_blobs(self.db, operation, self.key.model.__name__, self.container, request)
+        except Fault as fault:
+            what = f"{operation} of {self.name} in {self.container}, for the archive of {self.key}"
+            raise translate(fault, what, "") from fault
 
 
 @attrs.frozen

@@ -21,7 +21,7 @@ from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmE
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
 from ..models.marker_rows import Place
 from ..models.schema import Schema
-from ..outbox.bell import show
+from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
 from ..outbox.reservations import release, settle_reservations
@@ -212,16 +212,12 @@ async def _ring(db: Connection, begun: Begun, kinds: Sequence[str], bell: Shared
 
 async def _check_token(db: Connection, derived: Derived) -> None:
     """Refuse what leaves something to do if the connection has a token for one table alone."""
-    table = None if db.guarded is None else await db.guarded.token_table()
-    if table is not None:
-        first = derived.deferred[0]
-        names = ", ".join(first.work.entries)
-        what = f"rows in other partitions follow it, by {names}" if names else f"the {first.work.kind} follows it"
-        error = AccessDenied(
-            f"{first.origin.origin}: {what}, and the token of this database is for table {table} alone: it does not "
-            "reach the queue that tells workers of such writes; use a token of the account, or let a program write "
-            "that has one"
-        )
+    first = derived.deferred[0]
+    names = ", ".join(first.work.entries)
+    what = f"rows in other partitions follow it, by {names}" if names else f"the {first.work.kind} follows it"
+    try:
+        await check_reach(db, f"{first.origin.origin}: {what}")
+    except AccessDenied as error:
         raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
 
 

@@ -30,8 +30,9 @@ from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import new_token
-from ..outbox.bell import ring, silence
-from ..outbox.move_command import MoveCommand, move_of
+from ..outbox.bell import check_reach, ring, silence
+from ..outbox.decision import Decision, Work, insert_failure
+from ..outbox.move_command import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
 from .deferred import check_room
@@ -43,14 +44,14 @@ from .move import (
     marking_write,
     move_changes,
 )
-from .relocation import clearing_write
+from .relocation import clearing_write, is_leaving
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
 from .stages.encode import encode, needs_row
-from .subject import adopt, check_change
+from .subject import adopt, check_change, key_of
 
-__all__ = ["archive_entity", "handle_moves", "move_entity"]
+__all__ = ["archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
 
 _LOG = getLogger("tableorm.outbox")
 
@@ -93,6 +94,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     source = entity.__schema__
     check_movable(source)
     check_movable(target)
+    await check_reach(db, f"move of {key_of(entity)}: workers have to be told of it")
     if db.boundary.narrows:
         await _check_steps(db, load, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))
@@ -181,20 +183,52 @@ def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:
     """
 
     async def work(body: bytes) -> Outcome:
-        command = move_of(body)
-        source, target = schemas.get(command.kind), schemas.get(command.to_kind)
-        if source is None or target is None:
-            raise NotSupported(f"{command}: this worker does not know both kinds")
-        if (command.source.table, command.target.table) != (source.table, target.table):
-            raise ValueError(f"{command}: the kinds are not those of these tables")
-        try:
-            await RELOCATION.carry_out(db, command, source, target)
-        except (EntityExists, EntityNotFound, PreconditionFailed) as error:
-            _LOG.info("%s does not happen: %s", command, error)
-            return Outcome.VOID
-        return Outcome.DONE
+        return await _carry_out(db, schemas, move_of(body))
 
     async def give_up(body: bytes, error: str, tries: int) -> None:
-        _LOG.error("%s was tried %d times, and dropped: %s", move_of(body), tries, error)
+        command = move_of(body)
+        _LOG.error("%s was tried %d times, and given up: %s", command, tries, error)
+        source = command.source
+        here = await read_place(db, source)
+        if here is None or not (is_leaving(here, command) or is_forward(here, command.move, command.target)):
+            return  # there is nothing left to do
+        left = Work(kind=MOVE_WORK, row_key=source.row_key, arguments=body.decode())
+        failed = Decision(
+            partition_key=source.partition_key, token=command.move, works=(left,), error=error, tries=tries
+        )
+        await insert_failure(db, source.table, failed)
 
     return Handler(work, give_up)
+
+
+async def carry_out_moves(db: Connection, schemas: Mapping[str, Schema], decision: Decision) -> None:
+    """
+    Carry out the moves that workers had given up. It may be done twice, by several at the same time, and again later.
+
+    Args:
+        db: Where the rows are.
+        schemas: The models that the worker knows, by kind with version.
+        decision: What the decision row says.
+
+    Raises:
+        NotSupported: This program does not know a kind: leave it to others.
+        ValueError: The decision row has no command, or one that contradicts itself.
+        TableOrmError: The move cannot be completed, or the store did not answer.
+    """
+    for work in decision.works:
+        if work.kind == MOVE_WORK:
+            await _carry_out(db, schemas, move_of((work.arguments or "").encode()))
+
+
+async def _carry_out(db: Connection, schemas: Mapping[str, Schema], command: MoveCommand) -> Outcome:
+    source, target = schemas.get(command.kind), schemas.get(command.to_kind)
+    if source is None or target is None:
+        raise NotSupported(f"{command}: this worker does not know both kinds")
+    if (command.source.table, command.target.table) != (source.table, target.table):
+        raise ValueError(f"{command}: the kinds are not those of these tables")
+    try:
+        await RELOCATION.carry_out(db, command, source, target)
+    except (EntityExists, EntityNotFound, PreconditionFailed) as error:
+        _LOG.info("%s does not happen: %s", command, error)
+        return Outcome.VOID
+    return Outcome.DONE

@@ -57,7 +57,7 @@ from .stages.change import delete_change, guard_change, insert_change, rebuild_c
 from .stages.derive import derive
 from .stages.encode import encode
 
-__all__ = ["Commit", "Relocation", "clearing_write", "entity_of_row"]
+__all__ = ["Commit", "Relocation", "clearing_write", "entity_of_row", "is_leaving"]
 
 _LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
@@ -111,7 +111,7 @@ class Relocation:
             here = await read_place(db, command.source)
             if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
-            if here is None or not _is_leaving(here, command):
+            if here is None or not is_leaving(here, command):
                 return await self._give_up(db, command, target, doubt)
             entity = entity_of_row(source, here)
             leave = leaving_write(entity, here, command)
@@ -353,7 +353,7 @@ class Relocation:
         return True
 
 
-def _is_leaving(row: Row, command: MoveCommand) -> bool:
+def is_leaving(row: Row, command: MoveCommand) -> bool:
     """
     Return whether a row is the version that a command is about, and its mark says so. Whoever may put a message, and
     may not change the row, moves nothing.

@@ -163,10 +163,21 @@ async def test_a_grant_tells_of_eventual_indexes() -> None:
         partition = " ".join((await db.grant(Guest, "raud", HOUR, start=hotel, end=hotel)).not_covered)
         whole = " ".join((await db.grant(Guest, "raud", HOUR)).not_covered)
 
+    for told in (partition, whole):
+        assert "moves to another partition or table, archives and workflows, of which workers are told by a" in told
     assert "what is kept for Guest.by_name, Guest.of_all in table AllGuests, where its keys are not in" in partition
     assert "what is kept for Guest.of_all in table AllGuests, where its keys are not in the range" in whole
     for told in (partition, whole):
         assert "the queue that tells workers of changes, which writes need because of Guest.by_name, Guest.of" in told
+
+
+async def test_a_grant_names_tables_as_the_store_does() -> None:
+    """With a prefix, the tables of entries have it as that of the rows has."""
+    async with connect("local::memory:", prefix="dev") as db:
+        explanation = (await db.grant(Guest, "raud", HOUR)).explain()
+
+    assert explanation.table == "devGuests"
+    assert "Guest.of_all in table devAllGuests" in str(explanation)
 
 
 class Member(Entity, table="Members", partition_key="{club}", row_key="member_{id:06d}"):

@@ -182,6 +182,54 @@ def test_the_identity_of_the_machine_goes_to_azure_alone(asked: dict[str, Any], 
     assert "credential" not in asked
 
 
+QUEUES = "https://acc.queue.core.windows.net"
+
+
+@pytest.mark.usefixtures("ambient")
+@pytest.mark.parametrize("credential", ["TABLEORM_SAS", "TABLEORM_KEY", "the identity"])
+@pytest.mark.parametrize(
+    ("option", "place"),
+    [
+        ("--queues", "https://other.example.org/acc"),
+        ("--blobs", "https://other.example.org/acc"),
+        ("--queues", "http://acc.queue.core.windows.net"),
+        ("--queues", "HTTPS://acc.table.core.windows.net.example.org"),
+        ("--queues", "https://acc.table.core.windows.net:443@other.example.org/acc"),
+        ("--queues", "AccountName=acc;QueueEndpoint=https://other.example.org/acc"),
+    ],
+)
+def test_another_host_gets_no_credential(
+    asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch, credential: str, option: str, place: str
+) -> None:
+    """What opens the database is not sent to queues or blobs elsewhere that have no credential of their own."""
+    monkeypatch.setenv("TABLEORM_URL", AZURE)
+    if credential != "the identity":
+        monkeypatch.setenv(credential, KEY if credential.endswith("KEY") else "sv=2019-02-02&sig=abc")
+
+    done = tableorm("tables", option, place)
+
+    assert (done.returncode, asked) == (1, {})
+    assert f"{option} names another host" in done.stderr
+
+
+@pytest.mark.usefixtures("ambient")
+@pytest.mark.parametrize(
+    ("url", "queues"),
+    [
+        (AZURE, QUEUES),
+        ("https://acc.table.cosmos.azure.com", QUEUES),
+        ("http://127.0.0.1:10002/devstoreaccount1", "http://127.0.0.1:10001/devstoreaccount1"),
+        (AZURE, "local::memory:"),
+        (AZURE, "https://other.example.org/acc?sv=2019-02-02&sig=def"),
+        (AZURE, f"AccountName=acc;AccountKey={KEY};QueueEndpoint=https://other.example.org/acc"),
+    ],
+)
+def test_queues_that_may_be_opened(asked: dict[str, Any], url: str, queues: str) -> None:
+    """Queues of Azure get the identity of the machine, those of the same host its key, and others use their own."""
+    assert tableorm("tables", url, "--queues", queues).returncode == 0
+    assert asked["queues"] == queues
+
+
 def test_a_table_of_metrics(url: str) -> None:
     """The tables of metrics, whose names begin with a dollar sign, are asked for like others."""
     assert "there is no table '$MetricsHourly'" in tableorm("show", url, "$MetricsHourly").stderr

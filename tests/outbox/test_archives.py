@@ -358,5 +358,5 @@ async def test_a_network_that_fails(seed: int) -> None:
                 await world.tables.deliver()
         await world.recover()
 
-        await world.check()
+        await world.check(extra=True)
         assert ("order_001" in await world.rows()) + len(await world.copies()) == 1

@@ -3,7 +3,7 @@ Plans of known shapes: what is kept of one query gives another the very plan tha
 """
 
 import datetime as dt
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import event, given
@@ -244,3 +244,9 @@ def test_moments_are_written_anew() -> None:
     ]
     many = planner_of(kinds).plan([Visit.at.in_(days)])
     assert many.requests == tuple(point for (point,) in found)
+
+
+def test_only_conditions_have_a_shape() -> None:
+    """Anything else is refused, and shown."""
+    with pytest.raises(TypeError, match="'age > 3' is not a condition"):
+        shape_of(cast("Any", ["age > 3"]))

@@ -13,6 +13,7 @@ import pytest
 
 from tableorm import Database, Entity, Index, Mapped, TableOrmError, connect, field
 from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.stores import Operation, Row, Verb
 
@@ -88,3 +89,19 @@ async def test_a_claim_of_others_is_not_given_up(db: Database, place: str, name:
         await act(db, way, claim, name)
     after: list[Any] = [each for each in await values_of(db) if each["PartitionKey"] != "mail_new@x"]
     assert after == before
+
+
+@pytest.mark.parametrize("owner", ["user_1", "user_2"])
+@pytest.mark.parametrize("place", ["mail_ann@x mail", "city_Rome se_1"])
+async def test_a_message_gives_nothing_up(db: Database, place: str, owner: str) -> None:
+    """Who may put a message, and knows a token, gets no value and no index entry of an entity deleted by a worker."""
+    partition, row_key = place.split()
+    stored = await db.store.get("ForgedValues", partition, row_key)
+    before = await values_of(db)
+    claims = [[owner, [partition, row_key, "ForgedValues"]]]
+    change = {"table": "ForgedUsers", "partition_key": "se", "token": stored["_v"], "claims": claims}
+    message = {"type": "doorbell", "changes": [change], "kinds": ["User"], "format": 1}
+    await db.queues.put(OUTBOX, json.dumps(message).encode())
+    async with db.worker(User, tries=1) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+    assert await values_of(db) == before

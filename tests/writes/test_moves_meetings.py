@@ -5,6 +5,7 @@ Who meets the rows of a move that nobody has completed: other inserts, queries, 
 import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,12 +34,15 @@ from tableorm import (
 from tableorm.audit.moves import MoveCheck
 from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import Place
+from tableorm.outbox import worker as worker_module
 from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.move_command import MoveCommand, move_of
+from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes import races
+from tableorm.writes import races, relocation
 from tableorm.writes.commit import RELOCATION
 from tableorm.writes.move_entity import handle_moves
 from tableorm.writes.races import ATTEMPTS
@@ -62,7 +66,9 @@ class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
 
 
 @pytest.fixture(autouse=True)
-def _stopped_clock() -> Iterator[None]:
+def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY"):
+        monkeypatch.setattr(worker_module, name, 0)
     CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     yield
     CLOCK.reset()
@@ -238,7 +244,80 @@ async def test_a_worker_that_does_not_know_the_model(db: Database, network: Faul
         move_of(message.body.replace(b'"format":1', b'"format":2'))
     with pytest.raises(ValueError, match="is not a command to move an entity"):
         move_of(b'{"format": 1}')
-    await handler.give_up(message.body, "why", 10)
+
+
+async def listed(db: Database) -> list[Decision]:
+    return [each.decision async for each in find_pending(connection_of(db), "Meetings")]
+
+
+@pytest.mark.parametrize("writes", [TENTATIVE, FORWARD])
+async def test_a_move_that_workers_give_up(
+    db: Database, network: FaultyStore, monkeypatch: pytest.MonkeyPatch, writes: int
+) -> None:
+    """It is shown with what is left to do, and goes on when workers are told again."""
+
+    async def fail(*_: object) -> None:
+        raise Conflict("the disk is full")
+
+    await move_half(db, network, writes)
+    CLOCK.advance(HOUR)
+    monkeypatch.setattr(relocation.Relocation, "carry_out", fail)
+    async with db.worker(Person, tries=1) as worker:
+        await worker.drain()
+    monkeypatch.undo()
+    (left,) = await listed(db)
+    assert worker.counts == {Outcome.DROPPED: 1}
+    assert (left.kinds, left.error, left.tries) == (("command move:1",), "Conflict: the disk is full", 1)
+    assert [work.row_key for work in left.works] == ["person_001"]
+
+    (pending,) = [each async for each in find_pending(connection_of(db), "Meetings")]
+    for target, outcome in ((Other, Outcome.LEFT), (Person, Outcome.DONE)):
+        await outbox_queues(connection_of(db)).clear(OUTBOX)
+        await ring_again(connection_of(db), pending)
+        async with db.worker(target) as worker:
+            await worker.drain()
+        assert worker.counts == {outcome: 1}
+    assert await listed(db) == []
+    assert await kinds(db) == ["b Person", "b Person#by_text"]
+
+
+async def test_a_move_that_is_given_up_twice(db: Database, network: FaultyStore) -> None:
+    """The last error is shown; a command that nobody can carry out any more leaves nothing behind."""
+    await move_half(db, network, TENTATIVE)
+    CLOCK.advance(HOUR)
+    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    handler = handle_moves(connection_of(db), {"Person": Person.__schema__})
+    await handler.give_up(message.body, "first", 10)
+    await handler.give_up(message.body, "second", 11)
+    (left,) = await listed(db)
+    assert (left.error, left.tries) == ("second", 11)
+
+    forged = structs.replace(move_of(message.body), move="forged_token")
+    await handler.give_up(forged.to_message(), "forged", 1)
+    assert await listed(db) == [left]
+
+
+async def test_a_decision_row_with_a_forged_command(db: Database) -> None:
+    """Who may write a partition can put any command into a decision row; an entity that does not say so stays."""
+    person = await db.get(Person, dep="a", id=1)
+    command = MoveCommand(
+        move="forged_token",
+        kind="Person",
+        source=Place("Meetings", "a", "person_001"),
+        etag=str(person.etag),
+        to_kind="Person",
+        target=Place("Meetings", "b", "person_001"),
+        fields={"dep": {"dep": "b"}},
+    )
+    work = Work(kind="command move:1", row_key="person_001", arguments=command.to_message().decode())
+    forged = Decision(partition_key="z", token="forged_token", works=(work,))
+    await db.store.write("Meetings", Operation(Verb.INSERT, forged.to_row()))
+    (pending,) = [each async for each in find_pending(connection_of(db), "Meetings")]
+    await ring_again(connection_of(db), pending)
+    async with db.worker(Person) as worker:
+        await worker.drain()
+
+    assert await kinds(db) == ["a Person", "a Person#by_text"]
 
 
 async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
@@ -391,3 +470,24 @@ async def test_an_entity_goes_back(db: Database, network: FaultyStore, writes: i
     assert await kinds(db) == ["a Person", "a Person#by_text"]
     assert set(await work(db)) <= {Outcome.VOID, Outcome.DONE}
     assert await kinds(db) == ["a Person", "a Person#by_text"]
+
+
+async def test_a_token_for_one_table(tmp_path: Path) -> None:
+    """It reaches no queue, so a move to another partition or table is refused by name, before anything is sent."""
+    url = f"local:{tmp_path}/a.tables"
+    async with connect(url) as db:
+        await db.create_tables(Person)
+        await db.insert(Person(dep="a", text="t"))
+        token = str(await db.grant(Person, "raud", HOUR))
+    async with connect(url, sas=token) as db:
+        person = await db.get(Person, dep="a", id=1)
+        before = db.stats.requests
+        person.text = "unsaved"
+        with pytest.raises(
+            AccessDenied, match=r"move of Person .*: workers have to be told of it, and the token of this"
+        ):
+            await db.move(person, dep="b")
+        assert db.stats.requests == before
+        await db.move(person, id=2)
+    async with connect(url) as db:
+        assert (await db.get(Person, dep="a", id=2)).text == "unsaved"

@@ -121,6 +121,7 @@ class Service:
         engine = self._engines[incoming.place.account]
         if incoming.verb == "OPTIONS":
             on_route("Preflight")
+            self.turns.count(network_of(incoming.address), REQUEST_BYTES)
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
         signing_keys = self.accounts.keys(incoming.place.account)
         rights = await authenticate(incoming, signing_keys, engine.access, file_tokens=self._file_tokens)

@@ -249,6 +249,14 @@ async def put_service(api: Api, inside: str) -> tuple[int, str]:
     return reply.status, reply.code if reply.status >= 400 else ""
 
 
+@pytest.mark.parametrize("method", ["DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"])
+async def test_methods_of_rules(api: Api, method: str) -> None:
+    """Those that the service has can be allowed, and no others."""
+    changed = without(RULE, "AllowedMethods", f"<AllowedMethods>{method}</AllowedMethods>")
+    status, code = await put_service(api, f"<Cors>{changed}</Cors>")
+    assert (status, code) == ((400, "InvalidXmlNodeValue") if method == "TRACE" else (202, ""))
+
+
 async def test_properties(api: Api) -> None:
     """Properties are off at first; each section keeps its value until it is sent, an empty Cors clears."""
     off = (await api("GET", "/", query=SERVICE)).body.decode()

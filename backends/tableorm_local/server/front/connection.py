@@ -18,12 +18,13 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from tableorm.protocol.codes import Fault
 
+from ...engine import FairSlots, FairTurns
 from ..security.accounts import network_of
 from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close", "receive_much"]
+__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close", "receive_much", "wait_for_all"]
 
 _logger = logging.getLogger("tableorm.server")
 
@@ -38,6 +39,8 @@ _PIECE_BYTES = 16 * 1024
 # What may stand between the bytes of such a body: so many bytes, and some for each byte of the body. Chunks of three
 # bytes are good, as programs send that make a body piece by piece.
 _FRAMING_BYTES, _FRAMING_SHARE = 16 * 1024, 2
+# How many connections agree upon a key at once: all of them may send what costs most at the same moment.
+_HANDSHAKES = 64
 # The bytes of a head besides method, target and headers.
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _BUSY = (
@@ -241,7 +244,7 @@ class _BoundedParser:
 class _Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
-    __slots__ = ("_bounds", "_places", "_server")
+    __slots__ = ("_bounds", "_link", "_pauses", "_places", "_server", "_untaken")
 
     def __init__(self, server: "ConnectionServer", places: Sequence[Budget]) -> None:
         limits = server.limits
@@ -262,6 +265,11 @@ class _Connection(web.RequestHandler):
         self._server, self._places = server, list(places)
         self._bounds = _BoundedParser(cast("HttpRequestParser", self._parser), limits, server.waiting)
         self._parser = cast("Any", self._bounds)
+        # aiohttp forgets its transport once that is to be closed, which is done when the client has taken everything.
+        self._link: asyncio.Transport | None = None
+        # With TLS there are two that wait for the client: the socket, and what encrypts.
+        self._pauses = 0
+        self._untaken: asyncio.TimerHandle | None = None
 
     def end_request(self) -> None:
         """Count the request no longer that was answered."""
@@ -278,6 +286,8 @@ class _Connection(web.RequestHandler):
         server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
         self._bounds.caller = caller
         receive_much(transport, much=False)
+        wait_for_all(transport)
+        self._link = transport
         try:
             server.places.take(1, caller)
             self._places.append(server.places)
@@ -286,7 +296,30 @@ class _Connection(web.RequestHandler):
             transport.write(_BUSY)
             self.force_close()
 
+    def pause_writing(self) -> None:
+        """Note that the client takes no more now: it has so long to take what waits for it."""
+        self._pauses += 1
+        if self._pauses > 1:
+            return
+        super().pause_writing()
+        assert self._link is not None
+        seconds = self._server.limits.write_seconds
+        self._untaken = asyncio.get_running_loop().call_later(seconds, self._link.abort)
+
+    def resume_writing(self) -> None:
+        """Note that the client has taken everything."""
+        self._pauses -= 1
+        if not self._pauses:
+            self._stop_timer()
+            super().resume_writing()
+
+    def _stop_timer(self) -> None:
+        if self._untaken is not None:
+            self._untaken.cancel()
+            self._untaken = None
+
     def connection_lost(self, exc: BaseException | None) -> None:
+        self._stop_timer()
         self._bounds.release()
         while self._places:
             self._places.pop().give_back(1, self._bounds.caller)
@@ -323,22 +356,25 @@ class ConnectionServer(web.Server):
         refuse: Answers what is not HTTP, or a request that failed unexpectedly, given the status, error and message.
         limits: How much clients can make connections hold.
         metrics: Counts the refusals.
+        turns: The turns of callers at the event loop.
 
     Attributes:
         places: How many connections are open.
         encrypted: How many connections speak TLS, or do not yet.
         waiting: What all connections hold of requests.
         handshakes: How many connections do not speak TLS yet.
+        agreeing: Slots for those of them that agree upon a key now.
         shaking: The tasks of these.
     """
 
-    def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, handler: _Handler, refuse: _Refuse, limits: Limits, metrics: Metrics, turns: FairTurns) -> None:
         # What nobody waits for any longer is not worked on.
         super().__init__(handler, request_factory=_request_of, handler_cancellation=True)
-        self.refuse, self.limits, self.metrics = refuse, limits, metrics
+        self.refuse, self.limits, self.metrics, self.turns = refuse, limits, metrics, turns
         self.places = Budget(limits.connections, "too many connections are open")
         self.encrypted = Budget(limits.tls_connections, "too many connections are open")
         self.handshakes = Budget(limits.handshakes, "too many connections begin")
+        self.agreeing = FairSlots(_HANDSHAKES)
         self.shaking = set[asyncio.Task[None]]()
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 
@@ -359,6 +395,12 @@ def receive_much(transport: asyncio.BaseTransport | None, *, much: bool) -> None
     loose: Any = transport
     with suppress(AttributeError):  # not every event loop has such transports
         loose.max_size = _MANY_BYTES if much else _FEW_BYTES
+
+
+def wait_for_all(transport: asyncio.WriteTransport) -> None:
+    """Let a writer wait until the system has taken all that it has written: until then an answer counts."""
+    # asyncio's transports for TLS take 0 to mean that nothing may be written.
+    transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1)
 
 
 def end_request(request: web.BaseRequest) -> None:

@@ -39,8 +39,8 @@ _COMPRESS_FROM = 1024
 _COMPRESS_IN_THREAD = 64 * 1024
 # Fewer than the threads that asyncio has for everything.
 _THREADS_TO_COMPRESS = 4
-# An answer smaller than this fits, with its head, into the 64 KiB that asyncio buffers before a writer must wait.
-_NEVER_WAITS = 16 * 1024
+# An answer to a write that is longer than its body by no more than this is sent, however little is free for answers.
+_LITTLE_MORE = 16 * 1024
 # A target beyond this length takes turns. To decode it takes as long as to copy so many bytes for each character.
 _LONG_TARGET = 2 * 1024
 _BYTES_PER_CHARACTER = 40
@@ -101,7 +101,7 @@ class Front:
         self._stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self.server = ConnectionServer(self._handle, self._refuse, limits, metrics)
+        self.server = ConnectionServer(self._handle, self._refuse, limits, metrics, service.turns)
 
     async def drain(self) -> None:
         """Close the connections, those with a request under way once it is answered; wait at most `stop_seconds`."""
@@ -244,29 +244,18 @@ class Front:
             if exchange.body.ends or self._stopping:
                 # Nobody knows whether a body that was not asked for still comes, or another request in its place.
                 response.force_close()
-            await self._write(request, response, held)
+            await _write(request, response)
         finally:
             self._budget.give_back(held, caller)
         # aiohttp keeps the last response of a connection until its next request.
         response.body = None
         return response
 
-    async def _write(self, request: web.BaseRequest, response: web.Response, size: int) -> None:
-        try:
-            async with asyncio.timeout(None if _fits_buffer(request, size) else self.limits.write_seconds):
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
-        except ConnectionError:
-            pass
-
     def _hold_answer(self, exchange: _Exchange) -> int:
         """Take the bytes of the answer from the budget, and return them; if they are too many, answer that instead."""
         held, caller = len(exchange.answer.body), exchange.body.caller
         writes = exchange.request.method not in ("GET", "HEAD")
-        if held <= exchange.body.give_back() + _NEVER_WAITS and writes:
+        if held <= exchange.body.give_back() + _LITTLE_MORE and writes:
             # What was written must not be answered as if it was not. The answer takes the place of the body.
             self._budget.hold(held, caller)
             return held
@@ -327,8 +316,10 @@ class Front:
         return not is_host_style(host) and (not self.service.accounts.any_public or names_this_machine(host))
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        caller = network_of(request.remote or "")
+        await self.service.turns.work(caller, REQUEST_BYTES)
         if not request.content.is_eof():
-            await RequestBody(request, self.limits, self._budget, "", self.service.turns).discard()
+            await RequestBody(request, self.limits, self._budget, caller, self.service.turns).discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         # A name that a web page lets stand for this machine is not one of this machine.
@@ -351,10 +342,11 @@ class Front:
         )
 
 
-def _fits_buffer(request: web.BaseRequest, size: int) -> bool:
-    """Return whether a body of this size can be written without waiting for the client."""
-    transport = request.transport
-    return size < _NEVER_WAITS and transport is not None and not transport.get_write_buffer_size()
+async def _write(request: web.BaseRequest, response: web.Response) -> None:
+    """Send an answer, and wait until the client has taken it. Its connection ends if that takes too long."""
+    with contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        await response.write_eof()
 
 
 def _make_response(answer: Answer, headers: dict[str, str]) -> web.Response:

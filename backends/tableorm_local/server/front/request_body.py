@@ -78,6 +78,8 @@ class RequestBody:
                     self.received += len(part)
                     self._hold(len(part), self.received)
                     parts.append(part)
+                    if not request.content.is_eof():
+                        await self._take_turn(len(part))
         except (web.RequestPayloadError, HttpProcessingError) as error:
             self.ends = True
             raise invalid_input(f"the body is not encoded as it says ({type(error).__name__}).") from None
@@ -104,6 +106,12 @@ class RequestBody:
             async with asyncio.timeout(self._limits.body_seconds):
                 while left > 0 and (part := await asyncio.wait_for(content.readany(), _SILENCE_SECONDS)):
                     left -= len(part)
+                    await self._take_turn(len(part))
+
+    async def _take_turn(self, size: int) -> None:
+        """Count bytes that have arrived. Let other requests of the caller take their turns if they were many."""
+        self._turns.count(self.caller, size)
+        await self._turns.work(self.caller)
 
     def give_back(self) -> int:
         """Give back what the body has taken from the budget. Return how many bytes that are."""
@@ -150,8 +158,7 @@ class RequestBody:
             self._hold(len(part), size)
             parts.append(part)
             if not decompressor.eof:
-                self._turns.count(self.caller, len(part))
-                await self._turns.work(self.caller)
+                await self._take_turn(len(part))
         if view or decompressor.unused_data:
             raise invalid_input("the body is not encoded as it says (more follows after its end).")
         return b"".join(parts)

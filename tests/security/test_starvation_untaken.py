@@ -1,0 +1,109 @@
+"""
+Answers that a client does not take: they count as long as the server has them, and their connection ends.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tableorm_local import serve
+from tableorm_local.server import serving
+from tableorm_local.server.front.limits import Budget, Limits
+from tests.local.server.client import Api, head, root_of
+
+Bind = Callable[..., socket.socket]
+
+
+@pytest.fixture
+def budgets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Budget]:
+    """The budgets of the server, by what they are about; the system buffers little of what it sends."""
+    found: dict[str, Budget] = {}
+    make, bind = Budget.__init__, serving.bind
+
+    def note(self: Budget, total: int, what: str) -> None:
+        make(self, total, what)
+        found.setdefault(what, self)
+
+    def bind_small(host: str, port: int, *, share: bool) -> socket.socket:
+        listener = bind(host, port, share=share)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        return listener
+
+    monkeypatch.setattr(Budget, "__init__", note)
+    monkeypatch.setattr(serving, "bind", bind_small)
+    return found
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until something is so, for ten seconds at most."""
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("headers", [(), ("Connection: close",)], ids=["goes on", "closes"])
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+async def test_who_takes_no_answer_is_let_go(
+    budgets: dict[str, Budget], certificate: Path, headers: tuple[str, ...], *, encrypted: bool
+) -> None:
+    """
+    The rest of an answer that the client does not take, though it is not long, takes from the budget; after some time
+    the connection ends, also one that is to be closed after that answer.
+    """
+    limits = Limits(idle_seconds=30, write_seconds=0.3, stop_seconds=0.5)
+    context = ssl.create_default_context(cafile=str(certificate)) if encrypted else None
+    async with (
+        serve(None, port=0, limits=limits, cert=certificate if encrypted else None) as server,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context or True)) as session,
+    ):
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        row = {"PartitionKey": "a", "RowKey": "r", "Text": "x" * 30_000}
+        assert (await api("POST", "/Tab", row, Prefer="return-no-content")).status == 204
+        await session.close()
+        places = budgets["too many connections are open"]
+        buffered = budgets["too much is being received and sent"]
+        await until(lambda: places.used == 0)
+        deaf = socket.socket()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        deaf.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", server.port))
+        send = await _speak_tls(deaf, context) if context is not None else _send_plain(deaf)
+        await send(head("GET", "/Tab(PartitionKey='a',RowKey='r')", *headers))
+        await until(lambda: buffered.used > 20_000)
+        await until(lambda: places.used == 0)
+        deaf.close()
+    assert buffered.used == 0
+
+
+def _send_plain(made: socket.socket) -> Callable[[bytes], Awaitable[None]]:
+    async def send(data: bytes) -> None:
+        await asyncio.get_running_loop().sock_sendall(made, data)
+
+    return send
+
+
+async def _speak_tls(made: socket.socket, context: ssl.SSLContext) -> Callable[[bytes], Awaitable[None]]:
+    """Agree upon a key with the server, and return what sends to it. It reads no more."""
+    loop = asyncio.get_running_loop()
+    arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+    channel = context.wrap_bio(arrived, leaving, server_hostname="127.0.0.1")
+    while True:
+        try:
+            channel.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            await loop.sock_sendall(made, leaving.read())
+            arrived.write(await loop.sock_recv(made, 65_536))
+    await loop.sock_sendall(made, leaving.read())
+
+    async def send(data: bytes) -> None:
+        channel.write(data)
+        await loop.sock_sendall(made, leaving.read())
+
+    return send
