@@ -61,7 +61,14 @@ class Held(NamedTuple):
 
 
 async def reserve(
-    db: Connection, entry: ReservedEntry, row: Row, *, schema: Schema, given_up: Collection[str], label: str
+    db: Connection,
+    entry: ReservedEntry,
+    row: Row,
+    *,
+    schema: Schema,
+    given_up: Collection[str],
+    givers: Collection[str],
+    label: str,
 ) -> Held | None:
     """
     Reserve a value, before the change commits that claims it, unless that change hands the value over.
@@ -72,6 +79,7 @@ async def reserve(
         row: The reservation.
         schema: The model of the entity.
         given_up: The tokens under which entities hold the value that give it up by the same change.
+        givers: RowKeys of the entities of the same change that may give it up; others do not, whatever is said of them.
         label: The index, for messages and counters.
 
     Returns:
@@ -93,7 +101,7 @@ async def reserve(
         if found is None or found[0].table.lower() != schema.table_name().lower() or _name_of(stored) != _name_of(row):
             return Held(stored, None)
         owner, token = found
-        if token == entry.token or token in given_up:
+        if token == entry.token or (token in given_up and owner.row_key in givers):
             return None  # the reply to an earlier attempt was lost; or the reservation is handed over
         if not db.boundary.holds_row(schema, owner.table, owner.partition_key, owner.row_key):
             return Held(stored, None)
@@ -101,7 +109,7 @@ async def reserve(
         if holder is None:
             if await _write(db, entry, Operation(Verb.REPLACE, row, stored["odata.etag"]), label):
                 return None
-        elif holder[1].token not in given_up:
+        elif holder[1].token not in given_up or holder[0].row_key not in givers:
             return Held(stored, holder[0])
         else:  # the reservation still has the claim before that of the holder
             await _write(db, entry, _replacement(stored, holder[0], holder[1].token), label)

@@ -99,11 +99,25 @@ class Deferral:
     ) -> tuple[PlannedWrite, TableOrmError] | None:
         deferred, name, entry = claim
         write = deferred.origin
+        entries = deferred.work.entries[name]
+        givers = self._givers_of(entry) if len(entries) > 1 else frozenset[str]()
         try:
-            await maintainer_of(write, name).reserve(self.db, entry, deferred.work.entries[name], write)
+            await maintainer_of(write, name).reserve(self.db, entry, entries, write, givers)
         except TableOrmError as error:
             return write, error
         return None
+
+    def _givers_of(self, claim: ReservedEntry) -> frozenset[str]:
+        """Return the RowKeys of the entities that do not hold a value after the transaction, but by this claim."""
+        return frozenset(
+            each.change.row_key
+            for each in self.plan.writes
+            if each.effect is None
+            and not any(
+                isinstance(held, ReservedEntry) and held.place == claim.place and held != claim
+                for held in manifest_of(each.after).values()
+            )
+        )
 
     def was_voided(self, fault: Fault) -> bool:
         """Return whether a worker has made the transaction void, because it was slow: then another one may commit."""

@@ -6,7 +6,7 @@ entries it has `EntryRules`, which undo an entry, whether this program declares 
 and bulk, know nothing else of patterns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -170,7 +170,12 @@ class Maintainer(DerivedSchema):
         raise NotImplementedError
 
     async def reserve(
-        self, db: Connection, claim: ReservedEntry, entries: Sequence[ManifestEntry], write: PlannedWrite
+        self,
+        db: Connection,
+        claim: ReservedEntry,
+        entries: Sequence[ManifestEntry],
+        write: PlannedWrite,
+        givers: Collection[str],
     ) -> None:
         """
         Reserve a value before the write is sent that claims it. If the write never commits, it is released again.
@@ -180,6 +185,7 @@ class Maintainer(DerivedSchema):
             claim: What the manifest will say.
             entries: All that the write gives up, and the claim.
             write: The write.
+            givers: RowKeys of the entities of its transaction that will not hold the value but by this claim.
 
         Raises:
             UniqueViolation: Another entity holds the value.

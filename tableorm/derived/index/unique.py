@@ -6,7 +6,7 @@ transaction that gives the entity its value, and deleted after one that takes th
 `tableorm.outbox.reservations`. A write that leaves the value alone leaves the entry alone.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgspec import structs
@@ -104,14 +104,21 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
         )
 
     async def reserve(
-        self, db: Connection, claim: ReservedEntry, entries: Sequence[ManifestEntry], write: PlannedWrite
+        self,
+        db: Connection,
+        claim: ReservedEntry,
+        entries: Sequence[ManifestEntry],
+        write: PlannedWrite,
+        givers: Collection[str],
     ) -> None:
         """Reserve a value. Takes and raises what `Maintainer.reserve` does."""
         assert write.after is not None
         values = self.rows.primary.decode(dict(write.after)).__dict__
         row = self.rows.entry_row(values, write.after, claim, claim.token)
         given_up = {e.token for e in entries if isinstance(e, ReservedEntry) and e.place == claim.place and e != claim}
-        held = await reserve(db, claim, row, schema=self.schema, given_up=given_up, label=self.rows.label)
+        held = await reserve(
+            db, claim, row, schema=self.schema, given_up=given_up, givers=givers, label=self.rows.label
+        )
         if held is not None:
             raise self.refuse_claim(claim, write, held)
 
