@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from logging import getLogger
 from typing import TypeVar, cast
 
 import attrs
@@ -19,7 +20,7 @@ from ..models.kinds import KindSet
 from ..models.schema import Schema, concrete
 from ..stores import Bounds, Row
 from .check import AuditedSchema
-from .context import AuditContext
+from .context import OUT_OF_REACH, AuditContext
 from .decisions import has_decisions
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
@@ -28,6 +29,8 @@ from .segment import Segment, Verification
 from .table_audit import TableAudit, with_related
 
 __all__ = ["SEGMENT", "Steps", "audit", "audit_range", "check_arguments", "work_on_ranges"]
+
+_LOG = getLogger("tableorm.audit")
 
 C = TypeVar("C", bound=RangeCounts)
 R = TypeVar("R", bound=RangeReport)
@@ -187,7 +190,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
                     async for rows in found:
                         for start in range(0, len(rows), TURN):
                             some = rows[start : start + TURN]
-                            await _run(segment.verifications(phase, some), parallel)
+                            await _run(context, segment.verifications(phase, some), parallel)
                             await db.yield_to_loop(len(some))
         return part if last is None else attrs.evolve(part, partition=last, row=None)
 
@@ -216,11 +219,17 @@ async def _add_rows(db: Connection, segment: Segment, rows: Sequence[Row]) -> No
         await db.yield_to_loop(len(some))
 
 
-async def _run(verifications: Sequence[Verification], parallel: int) -> None:
+async def _run(context: AuditContext, verifications: Sequence[Verification], parallel: int) -> None:
     todo = iter(verifications)
 
     async def worker() -> None:
         for verify in todo:
-            await verify()
+            try:
+                await verify()
+            except OUT_OF_REACH:
+                raise
+            except Exception as error:  # noqa: BLE001 - a row may be as nobody has thought of
+                _LOG.warning("a row of table %s is left undecided: %s", context.kinds.table, error, exc_info=error)
+                context.counts.undecided += 1
 
     await work_together(worker, min(parallel, len(verifications)))

@@ -15,7 +15,7 @@ from itertools import groupby
 import attrs
 
 from ..connection.connection import TURN, Connection
-from ..errors import Conflict, DecodeError, EntityNotFound, LimitExceeded, ModelError, OutcomeUnknown, WrongKind
+from ..errors import ModelError
 from ..models.derivation import DerivationOf, bound_to
 from ..models.entity import Entity
 from ..models.kinds import KindSet
@@ -26,15 +26,13 @@ from ..stores import Row
 from ..writes.commit import commit
 from .audit import Steps, audit_range, check_arguments, work_on_ranges
 from .check import AuditedSchema
-from .context import AuditContext
+from .context import OUT_OF_REACH, AuditContext
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from .report import AuditCounts, BuildReport, make_report
 from .scan import pages
 from .table_audit import rebuild_write, with_related
 
 __all__ = ["build_index"]
-
-_REFUSED = (Conflict, EntityNotFound, OutcomeUnknown, LimitExceeded, DecodeError, WrongKind)
 
 
 async def build_index(
@@ -181,7 +179,9 @@ async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequen
             try:
                 writes = [rebuild_write(context.kinds, row, names, token, counts=True) for row in some]
                 await commit(context.db, writes)
-            except _REFUSED:
+            except OUT_OF_REACH:
+                raise
+            except Exception:  # noqa: BLE001 - the audit that follows says what is wrong
                 half = len(some) // 2
                 todo += [some[half:], some[:half]] if half else []
             else:

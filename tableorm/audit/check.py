@@ -18,7 +18,10 @@ from .context import AuditContext, EntitySnapshot, Problem
 __all__ = ["WRONG", "AuditedSchema", "Check", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
 
 WRONG = 1
-"""The number to claim where something is certainly wrong: a sum with it is zero only by a chance of one in 2**60."""
+"""
+The number that an entity claims where something is certainly wrong. A row claims -WRONG, since what rows claim is taken
+away: so one wrong claim never makes up for another, and a sum with them is zero only by a chance of one in 2**60.
+"""
 
 
 class Phase(IntEnum):

@@ -4,7 +4,7 @@ What the checks of an audit work with: the rows of one table, and which entities
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Literal
 
 import attrs
@@ -12,7 +12,7 @@ import attrs
 from ..connection.connection import TURN, Connection
 from ..connection.rows import read_row
 from ..connection.translate import translate
-from ..errors import DecodeError
+from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, manifest_of
@@ -20,13 +20,16 @@ from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
-from ..protocol.limits import check_key
+from ..protocol.limits import check_key, check_table_name
 from ..stores import Bounds, Operation, Row
 from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
 from .scan import pages
 
-__all__ = ["AuditContext", "EntitySnapshot", "Problem", "kind_of"]
+__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "is_place", "kind_of"]
+
+OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
+"""What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -116,10 +119,11 @@ class AuditContext:
             return None
         try:
             resolved = self.kinds.resolve(row)
-        except DecodeError as error:
+        except Exception as error:  # noqa: BLE001 - discriminators are the user's: one bad row is a finding
             schemas = self.kinds.schemas
             schema = next((each for each in schemas if each.kind == kind), schemas[0])
-            return EntitySnapshot(schema=schema, row=row, problem=error.problem)
+            problem = error.problem if isinstance(error, DecodeError) else f"{type(error).__name__}: {error}"
+            return EntitySnapshot(schema=schema, row=row, problem=problem)
         return None if resolved is None else self._snapshot(*resolved, row)
 
     def _snapshot(self, schema: Schema, version: int, row: Row) -> EntitySnapshot:
@@ -156,13 +160,17 @@ class AuditContext:
     # Reading and writing
 
     async def read(self, partition_key: str, row_key: str) -> Row | None:
-        """Read a row; None if there is none, or its RowKey, taken from a damaged row, is not a key."""
-        try:
-            check_key("RowKey", row_key)
-        except Fault:
+        """Read a row; None if there is none, or no row can have these keys, which a damaged one says."""
+        return await self.read_place(self.kinds.table, partition_key, row_key)
+
+    async def read_place(self, table: str, partition_key: str, row_key: str, name: str = "") -> Row | None:
+        """Read a row of any table; None if there is none, or no row can be there. `name` is that of the declaration."""
+        if not is_place(table, partition_key, row_key):
             return None
         self.counts.requests += 1
-        return await read_row(self.db, self.kinds.table, partition_key, row_key)
+        with suppress(TableNotFound):
+            return await read_row(self.db, table, partition_key, row_key, name=name)
+        return None
 
     async def read_all(self, partition_key: str, row_keys: Iterable[str]) -> list[Row | None]:
         """Read several rows of a partition."""
@@ -246,6 +254,17 @@ class AuditContext:
             refused=problem.refused,
         )
         self.counts.record(finding)
+
+
+def is_place(table: str, partition_key: str, row_key: str) -> bool:
+    """Return whether a row can be at a place that a row of somebody else names."""
+    try:
+        check_table_name(table)
+        check_key("PartitionKey", partition_key)
+        check_key("RowKey", row_key)
+    except Fault:
+        return False
+    return True
 
 
 def kind_of(row: Row) -> str:

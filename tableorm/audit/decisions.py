@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
 
-from ..errors import DecodeError, NotSupported, TableOrmError
+from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
 from ..models.marker_rows import DECISION_KIND
@@ -18,7 +18,7 @@ from ..protocol.edm import datetime_from_text
 from ..stores import CLOCK, Bounds, Operation, Row, Verb
 from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
-from .context import AuditContext, Problem
+from .context import AuditContext, Problem, is_place
 from .report import Damage
 from .scan import pages
 
@@ -37,6 +37,8 @@ def has_decisions(kinds: KindSet) -> bool:
 
 async def is_under_way(context: AuditContext, partition_key: str, row_key: str) -> bool:
     """Return whether a committed decision row says that rows of an entity are still to be made right."""
+    if not is_place(context.kinds.table, partition_key, row_key):
+        return False
     region = KeyRegion(Bounds.only(partition_key), DECISION_ROWS)
     async with aclosing(pages(context.db, context.kinds.table, None, [region], context.counts, "audit")) as found:
         async for rows in found:
@@ -68,7 +70,7 @@ class DecisionCheck(Check):
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that a decision row must be looked at, if it is so old that it should be gone."""
         old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > LONGEST_WRITE
-        return ((f"\n{row['RowKey']}", WRONG),) if old else ()
+        return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Work on a decision row that should be gone, if rows are repaired; remove a void one after a day."""
@@ -103,7 +105,7 @@ class DecisionCheck(Check):
         try:
             await carry_out(context.db, context.kinds.table, self._schemas, decision)
             await delete_decision(context.db, context.kinds.table, decision)
-        except TableOrmError as error:
+        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
             return f"{type(error).__name__}: {error}"
         return None
 

@@ -9,7 +9,7 @@ import datetime as dt
 from collections.abc import Iterable
 
 from ..connection.rows import read_place
-from ..errors import DecodeError, TableOrmError
+from ..errors import DecodeError
 from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, Place, mark_of
 from ..models.placement import declared_models
 from ..models.schema import Schema
@@ -46,7 +46,7 @@ class MoveCheck(Check):
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that a row must be looked at, if it is so old that it should be gone."""
         old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_MOVE
-        return ((f"\n{row['RowKey']}", WRONG),) if old else ()
+        return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Complete the move of a row, or end it, if rows are repaired."""
@@ -80,6 +80,6 @@ class MoveCheck(Check):
             models = [each for each in declared_models(self.schema) if each.table == mark.other.table]
             schema = next((each for each in models if each.kind == kind), self.schema)
             await RELOCATION.finish(db, mark.move, place, mark.other, schema)
-        except TableOrmError as error:
+        except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
             return f"{type(error).__name__}: {error}"
         return None

@@ -140,7 +140,8 @@ class AuditReport(RangeReport):
         counts: How many findings of each kind of damage: {"missing": 3}.
         findings: The first 1,000 that were found, in the order of their entities.
         repaired: How many of all findings were repaired.
-        undecided: How many rows could not be verified, because others wrote them again and again; audit again.
+        undecided: How many rows could not be verified, because others wrote them again and again, or because of an
+            error that the logger `tableorm.audit` tells; audit again.
         requests: Requests that were sent, without repetitions.
         seconds: How long it took, earlier parts included if it was resumed.
     """

@@ -52,6 +52,9 @@ _REFUSED = (DecodeError, EncodeError, EntityExists, LimitExceeded, NotSupported,
 _REFUSALS = 3
 """How often a refused repair is tried again before the report says so: others may be repairing what is in the way."""
 
+_DEPTH = 3
+"""How many entities are repaired one before the other; in a circle each waits for the next. The others are left."""
+
 
 def rebuild_write(
     kinds: KindSet, row: Row, only: Sequence[str], token: str | None = None, *, counts: bool = False
@@ -149,13 +152,14 @@ class TableAudit:
         check = self._by_row_kind[kind]
         return check if check is None or check.accepts(row) else None
 
-    async def verify_entity(self, partition_key: str, row_key: str) -> None:
+    async def verify_entity(self, partition_key: str, row_key: str, depth: int = 0) -> None:
         """
         Verify an entity, and what is derived from it.
 
         Args:
             partition_key: Its PartitionKey.
             row_key: Its RowKey.
+            depth: How many others wait for it: each needs the next one to be repaired first.
         """
         context = self.context
         repaired_first: set[str] = set()
@@ -171,9 +175,9 @@ class TableAudit:
             if not problems:
                 return
             first = {problem.first for problem in problems if problem.first is not None}
-            if context.repair and first - repaired_first:
+            if context.repair and depth < _DEPTH and first - repaired_first:
                 for each in sorted(first - repaired_first):
-                    await self.verify_entity(partition_key, each)
+                    await self.verify_entity(partition_key, each, depth + 1)
                 repaired_first |= first
                 continue
             kept = _names_to_keep(snapshot, problems) | refused.keys()
@@ -188,7 +192,7 @@ class TableAudit:
                     self._record(snapshot, part, repaired=True)
                     if not singly:
                         return
-                elif isinstance(error, _REFUSED) and attempt >= _REFUSALS:
+                elif attempt >= _REFUSALS and (isinstance(error, _REFUSED) or not isinstance(error, TableOrmError)):
                     if singly:
                         refused[name] = f"{type(error).__name__}: {error}"
                     singly = True  # what can be repaired is, whatever else is wrong
@@ -213,8 +217,8 @@ class TableAudit:
 
     async def _rebuild(
         self, snapshot: EntitySnapshot, problems: Iterable[Problem], kept: set[str | None]
-    ) -> TableOrmError | None:
-        """Repair under the ETag that the entity was verified under. Return the error if that was refused."""
+    ) -> Exception | None:
+        """Repair under the ETag that the entity was verified under. Return the error if that was refused or failed."""
         names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
         if not snapshot.legible:  # nothing is known to be right
             names |= snapshot.expected.keys() - kept
@@ -222,6 +226,10 @@ class TableAudit:
             self.context.counts.requests += 1
             await commit(self.context.db, (rebuild_write(self.context.kinds, snapshot.row, sorted(names)),))
         except (*_LOST_RACE, *_REFUSED) as error:
+            return error
+        except TableOrmError:
+            raise
+        except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a finding
             return error
         return None
 

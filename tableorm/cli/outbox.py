@@ -11,6 +11,7 @@ import attrs
 import msgspec
 
 from ..connection.connection import Connection, connection_of
+from ..errors import LimitExceeded, NotSupported
 from ..outbox.overview import Pending, drop_pending, find_pending, ring_again
 from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_tables, open_existing
@@ -61,13 +62,18 @@ class Outbox:
                 async for pending in find_pending(connection, table, args.partition, args.token):
                     found += 1
                     shown = pending.to_dict(whole=args.action == "show")
-                    if act is ring_again and pending.problem is not None:
+                    try:
+                        if act is not None:
+                            await act(connection, pending)
+                    except (LimitExceeded, NotSupported) as error:
                         unread += 1
-                    elif act is not None:
-                        await act(connection, pending)
+                        shown["error"] = str(error)
                     print(escape_unprintable(msgspec.json.encode(shown).decode()))
         if unread:
-            print(f"tableorm: workers were not told of decision rows that cannot be read: {unread}", file=sys.stderr)
+            print(
+                f"tableorm: workers were not told of decision rows that cannot be read or say too much: {unread}",
+                file=sys.stderr,
+            )
             return 1
         if args.token is not None and not found:
             print(f"tableorm: there is no change {args.token} in {', '.join(args.tables)}", file=sys.stderr)

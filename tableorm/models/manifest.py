@@ -118,8 +118,33 @@ class IndexEntry(ManifestEntry, frozen=True, gc=False):
         return self.row_key
 
 
+class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):
+    """The entity has something in other partitions. Entries are equal if they name one place."""
+
+    deferred: ClassVar[bool] = True
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        """What tells the place from others; the names of tables differ by more than their letter case."""
+        raise NotImplementedError
+
+    @property
+    def address(self) -> None:
+        """None: the place is not in the entity's partition."""
+        return None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ElsewhereEntry) and type(other) is type(self) and self._identity == other._identity
+
+    def __ne__(self, other: object) -> bool:  # a struct has one of its own
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
 @manifest_form("at")
-class PlacedEntry(ManifestEntry, frozen=True, gc=False):
+class PlacedEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     """
     The entity has a row in an index of other partitions.
 
@@ -129,25 +154,22 @@ class PlacedEntry(ManifestEntry, frozen=True, gc=False):
         table: Name of its table.
     """
 
-    deferred: ClassVar[bool] = True
-
     partition_key: str
     row_key: str
     table: str
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.row_key, self.table.lower()
 
     @property
     def location(self) -> str:
         """Name of the table."""
         return self.table
 
-    @property
-    def address(self) -> None:
-        """None: the row is not in the entity's partition."""
-        return None
-
 
 @manifest_form("un")
-class ReservedEntry(PlacedEntry, frozen=True, gc=False):
+class ReservedEntry(PlacedEntry, frozen=True, gc=False, eq=False):
     """
     The entity has a unique value, which a row of another partition reserves for it.
 
@@ -159,6 +181,10 @@ class ReservedEntry(PlacedEntry, frozen=True, gc=False):
     """
 
     token: str
+
+    @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.row_key, self.table.lower(), self.token
 
     @property
     def place(self) -> PlacedEntry:
@@ -181,7 +207,7 @@ class ListEntry(ManifestEntry, frozen=True, gc=False):
 
 
 @manifest_form("in")
-class PlacedListEntry(ManifestEntry, frozen=True, gc=False):
+class PlacedListEntry(_ElsewhereEntry, frozen=True, gc=False, eq=False):
     """
     The entity is named by an index list whose rows are in another partition.
 
@@ -191,8 +217,6 @@ class PlacedListEntry(ManifestEntry, frozen=True, gc=False):
         table: Name of their table.
         kind: Their kind.
     """
-
-    deferred: ClassVar[bool] = True
 
     partition_key: str
     list_key: str
@@ -205,18 +229,17 @@ class PlacedListEntry(ManifestEntry, frozen=True, gc=False):
         return f"{self.list_key}~"
 
     @property
+    def _identity(self) -> tuple[str, ...]:
+        return self.partition_key, self.list_key, self.table.lower(), self.kind
+
+    @property
     def location(self) -> str:
         """Name of the table; of a list in a blob a text that no table has for a name."""
         return self.table
 
-    @property
-    def address(self) -> None:
-        """None: the rows are not in the entity's partition."""
-        return None
-
 
 @manifest_form("blob")
-class BlobListEntry(PlacedListEntry, frozen=True, gc=False):
+class BlobListEntry(PlacedListEntry, frozen=True, gc=False, eq=False):
     """
     The entity is named by an index list that lies in a blob, under a name that is made of all of these texts.
 

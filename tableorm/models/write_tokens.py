@@ -7,6 +7,7 @@ its token in front of those that it read; an insert, and a write without conditi
 """
 
 import os
+import re
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 
@@ -14,12 +15,13 @@ from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .reserved import WRITE_TOKENS
 
-__all__ = ["KEPT", "new_token", "tokens_of", "with_token", "with_tokens_of"]
+__all__ = ["KEPT", "new_token", "newest_token", "tokens_of", "with_token", "with_tokens_of"]
 
 KEPT = 3
 """How many tokens a row carries. After as many writes of others, a writer no longer finds its own."""
 
 
+_is_token = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 _BYTES = 9
 _DRAWN = 256  # tokens at a time: to ask the system for each would take longer than all else that a token takes
 _ready: list[str] = []
@@ -48,6 +50,15 @@ def tokens_of(row: Row | None) -> tuple[str, ...]:
     if row is None or not isinstance(text, str) or not text or WRITE_TOKENS + ANNOTATION in row:
         return ()
     return tuple(text.split(","))
+
+
+def newest_token(row: Row | None) -> str:
+    """
+    Return the newest token on a row, which another row is to hold; "" if it has none, or something else in its place:
+    whoever may write a row decides what it says.
+    """
+    newest = next(iter(tokens_of(row)), "")
+    return newest if _is_token(newest) else ""
 
 
 def with_token(tail: Sequence[str], token: str) -> str:

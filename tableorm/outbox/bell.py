@@ -71,14 +71,14 @@ async def ring(db: Connection, message: Ringing, *, delay_seconds: int) -> Messa
         TableOrmError: It could not be put, so the change must not be made.
         LimitExceeded: It is too long for a message.
     """
-    queues, body = outbox_queues(db), message.to_message()
+    queues = outbox_queues(db)
     budget = None if queues.capabilities.retries else RetryBudget(db.retry)
     missing = False
     while True:
         try:
             if missing:
                 await queues.create_queue(OUTBOX)
-            return await queues.put(OUTBOX, body, delay_seconds=delay_seconds)
+            return await queues.put(OUTBOX, message.to_message(), delay_seconds=delay_seconds)
         except Fault as fault:
             if fault.code == Code.QUEUE_NOT_FOUND and not missing:
                 missing = True

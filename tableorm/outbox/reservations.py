@@ -229,6 +229,8 @@ async def _hand_over(
         owner = found[0]
         if (owner.table.lower(), owner.partition_key) != (source.table.lower(), source.partition_key):
             return  # what the manifest said was not so
+        if await _is_of_another(db, stored, claim, source.row_key):
+            return
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
         stored[ENTITY_TYPE] = kind
         operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
@@ -256,7 +258,8 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) 
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
         found = None if stored is None else owner_and_token(stored)
-        if stored is None or found is None or (_same_table(found[0]), found[1]) != (_same_table(owner), token):
+        same = found is not None and (_same_table(found[0]), found[1]) == (_same_table(owner), token)
+        if stored is None or not same or await _has_entry(db, owner, value):
             return
         if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
             return
@@ -294,6 +297,23 @@ def _name_of(stored: Row) -> str:
 def _same_table(place: Place) -> Place:
     """Return a place with its table in lower case: names that differ in case alone are those of one table."""
     return Place(place.table.lower(), place.partition_key, place.row_key)
+
+
+async def _is_of_another(db: Connection, stored: Row, claim: ReservedEntry, row_key: str) -> bool:
+    """
+    Return whether the row at the place of a value belongs to another entity of the partition, which says so. A claim
+    may be made up by who can write an entity: then it names a row of another one.
+    """
+    found = owner_and_token(stored)
+    assert found is not None
+    return found[0].row_key != row_key and await _has_entry(db, found[0], claim.place)
+
+
+async def _has_entry(db: Connection, owner: Place, place: PlacedEntry) -> bool:
+    """Return whether an entity says that the row at a place is its own: it reserves a value, or is an index entry."""
+    manifest = manifest_of(await read_row(db, owner.table, owner.partition_key, owner.row_key))
+    entries = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
+    return any(PlacedEntry(each.partition_key, each.row_key, each.table) == place for each in entries)
 
 
 def _replacement(stored: Row, owner: Place, token: str) -> Operation:

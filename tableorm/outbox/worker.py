@@ -220,7 +220,7 @@ class Worker:
                 outcome = await self._note_failure(message, error)
         try:
             if outcome is Outcome.FAILED:
-                await lease.hide(min(2**message.dequeue_count, _LONGEST_RETRY) * random.uniform(0.5, 1))
+                await lease.hide(min(2 ** min(message.dequeue_count, 12), _LONGEST_RETRY) * random.uniform(0.5, 1))
             elif outcome is Outcome.LEFT:
                 again = await self._queues.put(OUTBOX, message.body, delay_seconds=_PUT_BACK_SECONDS)
                 self._left.add(again.id)

@@ -288,6 +288,13 @@ def _is_handed_over(entries: Sequence[ManifestEntry], claim: ReservedEntry) -> b
     return any(isinstance(each, ReservedEntry) and each.place == claim.place and each != claim for each in entries)
 
 
+def _giver_of(plan: WritePlan, claim: ReservedEntry) -> str:
+    """Return the RowKey of the entity of a transaction that gives up a value."""
+    writes = [each.origin for each in plan.writes]
+    found = [each.row_key for each in writes if each.stored and claim in manifest_of(each.stored.row).values()]
+    return next(iter(found), "")
+
+
 def _list_path(place: PlacedListEntry) -> str:
     """Return the path of a list: of its blob, or of its first row."""
     if isinstance(place, BlobListEntry):
@@ -309,7 +316,8 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
             if isinstance(each, ReservedEntry) and each.token != _TOKEN:
                 path = _path(each.table, each.partition_key, each.row_key)
                 if each.place == getattr(noted.get(name), "place", None):
-                    yield from (WriteStep("GET", path), look, WriteStep("PUT", path, _AS_READ, None), look)
+                    giver = WriteStep("GET", _path(plan.table, plan.partition_key, _giver_of(plan, each)))
+                    yield from (WriteStep("GET", path), giver, look, WriteStep("PUT", path, _AS_READ, None), look)
                 else:
                     yield from (WriteStep("GET", path), WriteStep("DELETE", path, _AS_READ))
         places = [entry for entry in entries if type(entry) is PlacedEntry]

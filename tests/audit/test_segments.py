@@ -4,10 +4,10 @@ Segments of an audit: what is reported after each, and what is read again for it
 
 import pytest
 
-from tableorm import AuditReport, Database
+from tableorm import AuditReport, Database, Entity, Index, Mapped
 from tableorm.audit import audit as auditing
-from tableorm.audit import scan
-from tableorm.stores import Verb
+from tableorm.audit import scan, segment
+from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, write
 
 PARTITIONS = 6
@@ -71,3 +71,27 @@ async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatc
 
     assert report.counts == {"orphan": 6}
     assert report.requests == db.stats.requests - before
+
+
+class Guest(Entity, table="SegmentGuests", partition_key="{house}", row_key="guest_{id}"):
+    house: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+    by_city = Index(partition_key="city_{city}", row_key="in_{house}_{id}", consistency="eventual")
+
+
+async def test_what_is_wrong_twice_does_not_make_up_for_itself(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entity without its entry and an entry without an entity are found, also where their claims are added up."""
+    monkeypatch.setattr(segment, "_SUMS", 1)
+    monkeypatch.setattr(segment, "_ZEROS", bytes(8))
+    await db.create_tables(Guest)
+    await db.insert(Guest(house="a", id=1, city="Rome"))
+    keys = {"PartitionKey": "city_Rome", "RowKey": "in_a_1"}
+    await db.store.write("SegmentGuests", Operation(Verb.DELETE, keys, "*"))
+    stray = {"PartitionKey": "city_Rome", "RowKey": "in_b_2", "EntityType": "Guest#by_city"}
+    await db.store.write("SegmentGuests", Operation(Verb.INSERT, {**stray, "_of": '["SegmentGuests","b","guest_2"]'}))
+
+    report = await db.audit(Guest, parallel=1)
+
+    assert report.counts == {"missing": 1, "orphan": 1}

@@ -145,9 +145,23 @@ def test_other_changes_are_told_of_beside_one_that_cannot_be_read(url: str) -> N
     insert(url, {"PartitionKey": "!", "RowKey": f"~o_{TOKENS[3]}", "EntityType": "#_decision", "State": "?"})
     again = tableorm("outbox", "retry", url, "Directory")
 
-    assert again.returncode == 1 and "rows that cannot be read: 1" in again.stderr
+    assert again.returncode == 1 and "cannot be read or say too much: 1" in again.stderr
     (unread,) = [each for each in map(json.loads, again.stdout.splitlines()) if each["partition_key"] == "!"]
     assert "is a decision row with '?'" in unread["error"]
+
+
+def test_a_decision_row_that_fits_into_no_message_is_told_of(url: str) -> None:
+    """`retry` goes on with the others after a decision row whose kinds are longer than a message."""
+    work = json.dumps(
+        {"format": 1, "works": [{"kind": "k\u20ac" * 15_000, "row": "x", "entries": {}}]}, ensure_ascii=False
+    )
+    row = {"PartitionKey": "!", "RowKey": f"~o_{TOKENS[3]}", "EntityType": "#_decision", "State": "committed"}
+    insert(url, {**row, "Work": work})
+    before = messages(url)
+    again = tableorm("outbox", "retry", url, "Directory")
+
+    assert again.returncode == 1 and "cannot be read or say too much: 1" in again.stderr
+    assert messages(url) == before + 3
     assert messages(url) == 3 + 3
 
 

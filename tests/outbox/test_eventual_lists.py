@@ -341,6 +341,16 @@ async def test_an_audit_of_damaged_lists(db: Database) -> None:
 
 
 @both_forms
+async def test_a_write_token_that_is_none(db: Database, model: Model) -> None:
+    """Who writes lines into the property of the tokens names no other entity by it."""
+    row = {"PartitionKey": "red", "RowKey": HEAD + "001", "EntityType": model.kind, "name": "", "city": "Oslo"}
+    tokens = f"x\nred\t{HEAD}002\ty\n"
+    await db.store.write(model.__schema__.table_name(), Operation(Verb.INSERT, {**row, "_w": tokens}))
+    await db.build_index(model.in_city)
+    assert await listed(db, model) == {("Oslo", "red", HEAD + "001"): 1}
+
+
+@both_forms
 async def test_a_program_that_does_not_declare_the_list(db: Database, model: Model) -> None:
     """It takes the entity out of the list that the manifest names."""
 

@@ -9,7 +9,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped, connect, field
+from tableorm.outbox import worker
 from tableorm.outbox.bell import OUTBOX
+from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
+from tableorm.stores import Operation, Verb
 
 
 class Rung(Entity, table="Rung", partition_key="{department}", row_key="rung_{id}"):
@@ -43,8 +46,8 @@ async def test_a_doorbell_leads_to_tables_of_its_kinds_alone(db: Database, kinds
     message = {"type": "doorbell", "changes": changes, "kinds": kinds, "format": 1}
     await db.queues.create_queue(OUTBOX)
     await db.queues.put(OUTBOX, json.dumps(message).encode())
-    async with db.worker(Rung, tries=1) as worker:
-        await asyncio.wait_for(worker.drain(), 20)
+    async with db.worker(Rung, tries=1) as running:
+        await asyncio.wait_for(running.drain(), 20)
     assert [row.row_key async for row in db.select_raw("Unkind").allow_scan()] == ["purse"]
     assert [each.amount for each in await db.select(Unkind).where(Unkind.owner == "ann").all()] == [5]
 
@@ -56,6 +59,32 @@ async def test_a_doorbell_without_a_token_is_dropped(db: Database, token: str) -
     message = {"type": "doorbell", "changes": [change], "kinds": ["Rung"], "format": 1}
     await db.queues.create_queue(OUTBOX)
     await db.queues.put(OUTBOX, json.dumps(message).encode())
-    async with db.worker(Rung, tries=1) as worker:
-        await asyncio.wait_for(worker.drain(), 5)
+    async with db.worker(Rung, tries=1) as running:
+        await asyncio.wait_for(running.drain(), 5)
     assert await db.queues.length(OUTBOX) == 0
+
+
+async def test_a_message_that_says_how_often_it_was_taken_stops_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A message in a table, which any who may write there give any number of takes, is tried again later, if what it asks
+    for fails and cannot be noted either: the pause that grows with that number has an end.
+    """
+    async with connect("local::memory:") as db:
+        queues = TableQueueStore(db.store)
+
+        def queues_of(_: object) -> TableQueueStore:
+            return queues
+
+        monkeypatch.setattr(worker, "outbox_queues", queues_of)
+        await queues.create_queue(OUTBOX)
+        change = {"table": "Rung", "partition_key": "a", "token": "token_0000000"}  # there is no such table
+        message = {"type": "doorbell", "changes": [change], "kinds": ["Rung"], "format": 1}
+        await queues.put(OUTBOX, json.dumps(message).encode())
+        (row,) = [each.row async for each in db.select_raw(QUEUES_TABLE).allow_scan() if each.row_key.startswith("m")]
+        keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
+        await db.store.write(QUEUES_TABLE, Operation(Verb.MERGE, {**keys, "Count": 2**31 - 1}, "*"))
+        async with db.worker(Rung) as running:
+            for _ in range(1000):
+                if not running.counts:
+                    await asyncio.sleep(0.01)
+        assert running.counts == {worker.Outcome.FAILED: 1}

@@ -1,5 +1,5 @@
 """
-Index entries that a token has forged: one says in its key whose it is, and in `_of` another entity.
+Index entries that a token has forged: what one says in its key is not what it says in its properties, or in `_of`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -125,3 +125,62 @@ async def test_an_entry_is_of_no_row_of_another_model(
     with suppress(TableOrmError):
         await write(owner, query)
     assert await owner.get_or_none(Bank, country="SE", tenant="other") is not None
+
+
+class Named(Entity, table="ForgedNames", partition_key="{country}", row_key="named_{id}"):
+    country: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+
+    by_name = Index(row_key="name_{name}_{id}")
+    partly = Index(row_key="part_{name}_{id}", include=["name"])
+    elsewhere = Index(
+        partition_key="at_{country}", row_key="entry_{name}_{id}", include=["name"], consistency="eventual"
+    )
+
+
+async def save_each(db: Database, query: Any) -> None:
+    for each in await query.all():
+        each.note = "found as x"
+        await db.save(each)
+
+
+async def delete_in_transaction(db: Database, query: Any) -> None:
+    for each in await query.all():
+        async with db.transaction() as tx:
+            tx.delete(each)
+
+
+WRITES = [delete_found, save_each, delete_in_transaction]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("index", ["by_name", "partly", "elsewhere"])
+async def test_an_entity_has_no_entry_at_another_key(
+    index: str, write: Callable[[Database, Any], Awaitable[None]]
+) -> None:
+    """
+    An entry whose key says another name than its properties leads to no write of the entity whose properties it has:
+    whoever may write the entries of one name would have others delete entities of all names.
+    """
+    async with connect("local::memory:") as db:
+        await db.create_tables(Named)
+        await db.insert(Named(country="SE", id=1, name="Ann"))
+        partition, head, of = "SE", "name" if index == "by_name" else "part", "named_1"
+        if index == "elsewhere":
+            partition, head, of = "at_SE", "entry", '["ForgedNames","SE","named_1"]'
+        row = {"PartitionKey": partition, "RowKey": f"{head}_x_1", "EntityType": f"Named#{index}", "name": "Ann"}
+        await db.store.write("ForgedNames", Operation(Verb.INSERT, {**row, "_of": of}))
+        query = db.select(getattr(Named, index)).where(Named.country == "SE", Named.name == "x")
+        query = query.verify(False) if index == "elsewhere" else query
+        assert len(await query.all()) == 1
+        before = await db.store.get("ForgedNames", "SE", "named_1")
+        with suppress(TableOrmError):
+            await write(db, query)
+        assert await db.store.get("ForgedNames", "SE", "named_1") == before
+        honest = db.select(getattr(Named, index)).where(Named.country == "SE", Named.name == "Ann")
+        honest = honest.verify(False) if index == "elsewhere" else honest
+        await write(db, honest)
+        found = await db.get_or_none(Named, country="SE", id=1)
+        assert found is None or found.note is not None

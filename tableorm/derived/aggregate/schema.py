@@ -177,17 +177,29 @@ class _Rules(EntryRules[AggregateEntry]):
         """Take back what the entity has added, if it is proven that it has: nothing in the other entity tells."""
         del checked  # the other entity is read in any case
         schema, stored = write.change.schema, write.origin.stored
-        # A bag has no model that tells, and the fields of an older version may be called otherwise.
+        amounts, target = entry.amounts, None
         if schema is not None and stored is not None:
+            # The fields of an older version may be called otherwise.
             older = stored.upgraded or 0 < stored_version(stored.row) < schema.version
-            if not older and not is_proven(entry, write):
+            declared = _declared_for(entry, name, schema)
+            if declared is None or not (older or is_proven(entry, write)):
                 return []
-        declared = None if schema is None else schema.derived.get(name)
-        target: Schema | None = None
-        amounts = entry.amounts
-        if isinstance(declared, AggregateSchema):
-            target = declared.target[0]
-            current = declared.current_entry(entry)
-            amounts = current.amounts if isinstance(current, AggregateEntry) else amounts
+            target, info = declared.target
+            amounts = {info.property: next(iter(amounts.values()))}
+        # A bag has no model that tells.
         taken = {each: -amount for each, amount in amounts.items() if not is_reserved_property(each)}
         return [EntityPatch(address=entry.row_key, origin=write, amounts=taken, target=target)]
+
+
+def _declared_for(entry: AggregateEntry, name: str, schema: Schema) -> AggregateSchema | None:
+    """
+    Return the count or sum of a model that a manifest entry is of, by its name, or by the property that it names if
+    the declaration had another name; None if it is of none, and so may name any row and property.
+    """
+    found = schema.derived_as(AggregateSchema)
+    some = [found[name]] if name in found else list(found.values())
+    for each in some:
+        current = each.current_entry(entry) if name in found else entry
+        if isinstance(current, AggregateEntry) and [*current.amounts] == [each.target[1].property]:
+            return each
+    return None

@@ -12,7 +12,6 @@ from ...audit.decisions import is_under_way
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
 from ...connection.connection import Connection
-from ...connection.rows import read_row
 from ...errors import DecodeError, TableOrmError, shown
 from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedEntry
@@ -112,7 +111,7 @@ class EventualIndexCheck(Check):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that the entry must be looked at."""
-        return ((f"\n\n{row['RowKey']}", WRONG),)
+        return ((f"\n\n{row['RowKey']}", -WRONG),)
 
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Compare an entity with its entry, and with one that its manifest names wrongly; repair what is repaired."""
@@ -222,8 +221,7 @@ class EventualIndexCheck(Check):
         return await is_under_way(self._owners, partition_key, row_key)
 
     async def _read(self, place: PlacedEntry) -> Row | None:
-        self.context.counts.requests += 1
-        return await read_row(self.context.db, place.table, place.partition_key, place.row_key, name=self._index.label)
+        return await self.context.read_place(place.table, place.partition_key, place.row_key, self._index.label)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowKeys(self.schema.table_name(), primary["PartitionKey"], primary["RowKey"])

@@ -25,7 +25,7 @@ from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
-from ...models.write_tokens import tokens_of
+from ...models.write_tokens import newest_token, tokens_of
 from ...protocol.codes import LOST_RACE, Code, Fault
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_known
@@ -79,7 +79,7 @@ class EventualIndexMaintainer(AuditedSchema):
 
     def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
         """Return the entry that the entity ought to have."""
-        return self.rows.entry_row(values, row, entry, _version_of(row)) if isinstance(entry, PlacedEntry) else None
+        return self.rows.entry_row(values, row, entry, newest_token(row)) if isinstance(entry, PlacedEntry) else None
 
     # What writes do
 
@@ -142,7 +142,7 @@ class EventualIndexMaintainer(AuditedSchema):
         if place is None or manifest_of(primary).get(self.name) != place:
             return None
         row = state_of(entity).row or primary  # of the model's version
-        return place, self.rows.entry_row(entity.__dict__, row, place, _version_of(primary))
+        return place, self.rows.entry_row(entity.__dict__, row, place, newest_token(primary))
 
     def _correct(self, place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
         """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
@@ -259,11 +259,6 @@ async def _write(db: Connection, place: PlacedEntry, operation: Operation, label
         what = f"{operation.verb} of the entry ({place.partition_key!r}, {place.row_key!r}) of {label}"
         raise translate(fault, what, place.table) from fault
     return True
-
-
-def _version_of(row: Row) -> str:
-    """Return the newest write token of an entity; "" if another program has written it."""
-    return ",".join(tokens_of(row)[:1])
 
 
 def _delete(stored: Row) -> Operation:

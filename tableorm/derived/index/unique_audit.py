@@ -41,7 +41,7 @@ class UniqueIndexCheck(EventualIndexCheck):
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that the entry must be looked at, if its write must have ended long since."""
         old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > LONGEST_WRITE
-        return ((f"\n\n{row['RowKey']}", WRONG),) if old else ()
+        return ((f"\n\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def _compare(
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None

@@ -82,16 +82,16 @@ class ListCheck(Check):
         WRONG alone.
         """
         if not self._has_row(row["PartitionKey"], row["RowKey"]):
-            yield row["RowKey"], WRONG
+            yield row["RowKey"], -WRONG
             return
         (list_key, bits), number = _place_of(row), hash(row[ENTITY_TYPE])
         divided, keys = is_divided(row), _read_keys(row)
         if keys is None or (divided and keys):
-            yield row["RowKey"], WRONG
+            yield row["RowKey"], -WRONG
         for key in keys or ():
             right = not divided and bits_of(key, len(bits)) == bits
             address = _claim_address(list_key, key)
-            yield address, hash((row[ENTITY_TYPE], address)) + (0 if right else WRONG)
+            yield address, hash((row[ENTITY_TYPE], address)) - (0 if right else WRONG)
         if divided:
             yield row["RowKey"], -2 * number
         if bits:

@@ -22,7 +22,7 @@ from .eventual import EventualListMaintainer, PlacedListRules
 from .eventual_audit import EventualListCheck, Reconcile
 from .following import FollowingList
 
-__all__ = ["BlobListMaintainer"]
+__all__ = ["BlobListCheck", "BlobListMaintainer"]
 
 
 class BlobListMaintainer(EventualListMaintainer):

@@ -20,6 +20,7 @@ from ...errors import AccessDenied, Conflict, DecodeError, LimitExceeded, NotSup
 from ...models.manifest import BlobListEntry
 from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
+from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import BlobPage, BlobStore, Row
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS, pause_of
@@ -76,7 +77,9 @@ async def _ask(db: Connection, operation: str, label: str, request: Callable[[Bl
 
 
 async def _read(db: Connection, place: BlobListEntry) -> _Blob:
-    """Read a list. Raises DecodeError or NotSupported if the blob is not a list as this program writes them."""
+    """Read a list. No list has a name that is too long, whatever a manifest says."""
+    if len(place.blob_name) > MAX_BLOB_NAME:
+        return _Blob(None, _HEAD)
 
     async def read(store: BlobStore) -> _Blob:
         async with store.get(BLOB_LISTS, place.blob_name) as stream:
@@ -86,15 +89,12 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
         try:
-            blob = await _ask(db, "get-blob", place.kind, read)
+            return await _ask(db, "get-blob", place.kind, read)
         except Fault as fault:
             if fault.code in _ABSENT:
                 return _Blob(None, _HEAD)
             if fault.code != Code.CONDITION_NOT_MET:  # it was replaced while it was being read
                 raise translate(fault, f"read of {_title(place)}", "") from fault
-        else:
-            _check_head(place, blob.data)
-            return blob
     raise Conflict(
         f"{_title(place)} was replaced while it was read, {ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_MET,
@@ -188,6 +188,7 @@ def _title(place: BlobListEntry) -> str:
 
 
 def _check_head(place: BlobListEntry, data: bytes) -> None:
+    """Refuse a blob that is no list as this program writes them. Raises DecodeError or NotSupported."""
     if data.startswith(_HEAD) and data.endswith(b"\n"):
         return
     if data.startswith(_HEAD[:-2]) and not data.startswith(_HEAD):
@@ -208,15 +209,18 @@ async def members_of(db: Connection, place: BlobListEntry) -> list[tuple[str, st
     Return the PartitionKey and RowKey of each entity that a list names.
 
     Raises:
-        DecodeError: The list is damaged.
+        DecodeError: The list is damaged, or of a newer program.
         TableOrmError: What `blobs_of` raises, or the store did not answer.
     """
     data = (await _read(db, place)).data
     found: list[tuple[str, str]] = []
     try:
+        _check_head(place, data)
         for line in data.decode().split("\n")[1:-1]:
             partition_key, row_key, _ = line.split("\t")
             found.append((partition_key, row_key))
+    except NotSupported as error:
+        raise DecodeError(str(error), place.kind, (place.partition_key, place.list_key)) from error
     except ValueError as error:
         raise _damaged(place) from error
     return found
@@ -247,7 +251,9 @@ class BlobList(FollowingList[_Blob]):
 
     async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, _Blob]:
         """Return the blob for each entity. Raises TableOrmError."""
-        return dict.fromkeys(sources, await _read(self.db, self.place))
+        blob = await _read(self.db, self.place)
+        _check_head(self.place, blob.data)
+        return dict.fromkeys(sources, blob)
 
     async def correct_part(self, part: _Blob, wanted: Mapping[RowKeys, str | None]) -> bool:
         """Write the blob, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""

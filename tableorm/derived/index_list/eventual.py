@@ -93,9 +93,14 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
         return RowList(db, place, self._divide_at)
 
     def _is_due(self, place: PlacedListEntry, primary: Row) -> bool:
-        """Return whether the manifest of an entity and its values say that it is in a list."""
+        """Return whether the manifest of an entity and its values say that it is in a list. Raises NotSupported."""
         if manifest_of(primary).get(self.name) != place:
             return False
+        if place.kind != self.kind:
+            raise NotSupported(
+                f"{self.label}: the entity is in a list of kind {shown(place.kind)}, which is of another model; leave "
+                "it to a program that works on that one"
+            )
         entity = load_known(self._kinds, primary, self.label)
         return entity is not None and self.entry(entity.__dict__, primary["PartitionKey"], primary["RowKey"]) == place
 

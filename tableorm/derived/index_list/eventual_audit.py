@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import attrs
 
 from ...audit.check import WRONG, Check, IsCandidate, Phase
-from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
+from ...audit.context import AuditContext, EntitySnapshot, Problem, is_place, kind_of
 from ...audit.decisions import is_under_way
 from ...audit.report import Damage
 from ...connection.connection import Connection
-from ...errors import DecodeError, TableOrmError
+from ...errors import DecodeError, TableNotFound, TableOrmError
 from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedListEntry
 from ...models.schema import Schema
@@ -58,7 +58,7 @@ class EventualListCheck(Check):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that the row must be looked at."""
-        return ((f"\n\n{row['RowKey']}", WRONG),)
+        return ((f"\n\n{row['RowKey']}", -WRONG),)
 
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Look for an entity in its list, and in one that its manifest names wrongly; repair what is repaired."""
@@ -90,8 +90,12 @@ class EventualListCheck(Check):
         problems: list[Problem] = []
         for entry in dict.fromkeys(each for each in (due, noted) if isinstance(each, PlacedListEntry)):
             where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of {entry.location}"
+            listed = False
             try:
-                listed = await self._names(source, entry, due=entry == due)
+                if is_place(entry.table, entry.partition_key, entry.row_key):
+                    listed = await self._names(source, entry, due=entry == due)
+            except TableNotFound:
+                pass  # the manifest names it, and is wrong
             except DecodeError as error:
                 problems.append(Problem(Damage.FOREIGN, self.name, entry.list_key, str(error), rebuilt=False))
                 continue

@@ -40,7 +40,7 @@ async def is_member(db: Connection, source: RowKeys, place: PlacedListEntry) -> 
 
 
 @attrs.frozen(eq=False)
-class ListRow:
+class _ListRow:
     """A row of a list as it was found; `stored` is None if there is none."""
 
     row_key: str
@@ -48,7 +48,7 @@ class ListRow:
 
 
 @attrs.frozen
-class RowList(FollowingList[ListRow]):
+class RowList(FollowingList[_ListRow]):
     """
     A list in rows.
 
@@ -60,14 +60,14 @@ class RowList(FollowingList[ListRow]):
 
     divide_at: int = 0
 
-    async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, ListRow]:
+    async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, _ListRow]:
         """Return the row of the list that each entity belongs into; each row is read once. Raises DecodeError."""
         db, place = self.db, self.place
 
-        async def read(row_key: str) -> ListRow:
-            return ListRow(row_key, await read_row(db, place.table, place.partition_key, row_key, name=place.kind))
+        async def read(row_key: str) -> _ListRow:
+            return _ListRow(row_key, await read_row(db, place.table, place.partition_key, row_key, name=place.kind))
 
-        found = dict[RowKeys, ListRow]()
+        found = dict[RowKeys, _ListRow]()
         deeper = sources
         for depth in range(BITS):
             row_keys = {each: place.list_key + SEPARATOR + _bits_of(each, depth) for each in deeper}
@@ -83,13 +83,13 @@ class RowList(FollowingList[ListRow]):
             (place.partition_key, place.row_key),
         )
 
-    async def correct_part(self, part: ListRow, wanted: Mapping[RowKeys, str | None]) -> bool:
+    async def correct_part(self, part: _ListRow, wanted: Mapping[RowKeys, str | None]) -> bool:
         """Write a row, or divide it, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
         operations = self._operations(part, wanted)
         # After a division each entity has another row.
         return not operations or (await self._write(operations) and len(operations) < 2)
 
-    def _operations(self, part: ListRow, wanted: Mapping[RowKeys, str | None]) -> list[Operation]:
+    def _operations(self, part: _ListRow, wanted: Mapping[RowKeys, str | None]) -> list[Operation]:
         """
         Return what makes a row right: nothing, a write, or the transaction that divides the row first.
 

@@ -21,7 +21,7 @@ from ...connection.tasks import Batcher, map_together
 from ...errors import Conflict, EntityExists, TableOrmError
 from ...models.manifest import PlacedListEntry
 from ...models.marker_rows import is_marker
-from ...models.write_tokens import tokens_of
+from ...models.write_tokens import newest_token
 from ...protocol.codes import Code
 from ...stores import Row
 from ...writes.maintainer import RowKeys
@@ -43,7 +43,7 @@ class _Correction:
         """Return the write token to be listed; None if the entity is not listed. Raises what `is_due` raises."""
         if primary is None or is_marker(primary) or not self.is_due(primary):
             return None
-        return ",".join(tokens_of(primary)[:1])
+        return newest_token(primary)
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ Stage 2, complete: what later stages need of the stored row, and nobody has read
 Which writes need it, `encode.needs_row` says. The write is then conditional on the ETag that the row was read with.
 """
 
+from collections.abc import Iterator
 from typing import NoReturn
 
 from msgspec import structs
@@ -11,8 +12,10 @@ from msgspec import structs
 from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKind
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
+from ...models.manifest import IndexEntry, PlacedEntry
 from ...models.marker_rows import MoveState, is_marker, mark_of
 from ...models.reserved import COPY_OF, ENTITY_TYPE
+from ...models.schema import Schema
 from ...models.state import state_of
 from ...models.upgrades import stored_version
 from ...protocol.codes import Code
@@ -130,6 +133,14 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
             (change.partition_key, change.row_key),
             row.get("EntityType"),
         )
+    found_at = state_of(change.subject).found_at if isinstance(change.subject, Entity) else None
+    if found_at is not None and found_at not in _places_of_entries(schema, row):
+        raise PreconditionFailed(
+            f"{change}: it was read from an index entry, and its row has no entry there; it has changed since, or the "
+            "entry is damaged, which `tableorm audit --repair` finds out",
+            Code.CONDITION_NOT_SATISFIED,
+            change.subject,
+        )
     mine, now = content(before), content(row)
     unseen = _unseen(change, row)
     for members in (mine, now):
@@ -146,6 +157,18 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
+
+
+def _places_of_entries(schema: Schema, row: Row) -> Iterator[tuple[str, str]]:
+    """Yield PartitionKey and RowKey of each index entry that an entity has, by what its row says."""
+    partition_key, row_key = row["PartitionKey"], row["RowKey"]
+    values = schema.decode(row.copy()).__dict__
+    for each in schema.derived.values():
+        entry = each.entry(values, partition_key, row_key)
+        if isinstance(entry, IndexEntry):
+            yield partition_key, entry.row_key
+        elif isinstance(entry, PlacedEntry):
+            yield entry.partition_key, entry.row_key
 
 
 def _unseen(change: Change, row: Row) -> Row:

@@ -1,0 +1,232 @@
+"""
+Rows by which who may write one partition would end every audit: they name places that no row can have, or rows for
+which a function of the model raises an error. An audit reports them, and goes on.
+"""
+
+import base64
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Count,
+    Database,
+    Embedded,
+    Entity,
+    Index,
+    IndexList,
+    Mapped,
+    PropertyBag,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.stores import CLOCK, Operation, Verb
+
+
+class Staff(Entity, table="AuditedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str | None] = field(default=None)
+
+    by_city = Index(
+        table="AuditedCities", partition_key="city_{city}", row_key="in_{department}_{id:06d}", consistency="eventual"
+    )
+    in_city = IndexList(table="AuditedLists", partition_key="{city}", row_key="people", consistency="eventual")
+
+
+class Veteran(
+    Entity, table="AuditedVeterans", partition_key="{department}", row_key="empid_{id:06d}", version=2, tracked=True
+):
+    department: Mapped[str]
+    id: Mapped[int]
+    town: Mapped[str]
+
+    by_town = Index(
+        table="AuditedCities", partition_key="town_{town}", row_key="in_{department}_{id:06d}", consistency="eventual"
+    )
+
+
+class Chair(Entity, table="AuditedVeterans", partition_key="{department}", row_key="chair_{number}"):
+    department: Mapped[str]
+    number: Mapped[int]
+    owner: Mapped[int]
+    town: Mapped[str | None] = field(default=None, maintained=True)
+
+    of = Embedded(lambda: Veteran, {"town": "town"}, department="{department}", id="{owner}")
+
+
+class Gang(Entity, table="AuditedGangs", partition_key="{town}", row_key="gang", version=2):
+    town: Mapped[str]
+    size: Mapped[int] = field(default=0, maintained=True)
+
+
+class Thief(Entity, table="AuditedGangs", partition_key="{town}", row_key="thief_{id}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    kind_of: Mapped[str] = field(default="quick")
+
+    counted = Count(lambda: Gang.size, town="{town}")
+    listed = IndexList(row_key="kind_{kind_of}")
+
+
+class Mate(Entity, table="AuditedMates", partition_key="{team}", row_key="mate_{id}", tracked=True):
+    team: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str] = field(default="")
+    lead_id: Mapped[int | None] = field(default=None)
+    lead_name: Mapped[str | None] = field(default=None, maintained=True)
+
+    lead = Embedded(lambda: Mate, {"lead_name": "name"}, team="{team}", id="{lead_id}")
+
+
+@upgrade(Gang, from_version=1)
+@upgrade(Veteran, from_version=1)
+def _name_town(row: PropertyBag) -> PropertyBag:
+    row["town"] = row["city"]
+    return row
+
+
+@pytest.fixture(autouse=True)
+def _stopped_clock() -> Iterator[None]:
+    CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
+    yield
+    CLOCK.reset()
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Staff, Veteran, Chair, Mate, Thief, Gang)
+        yield db
+
+
+async def plant(db: Database, table: str, partition: str, row_key: str, kind: str, **members: Any) -> None:
+    row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": kind, **members}
+    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+PLACES = [("x", "y", "Nowhere"), ("x", "y", "no table!"), ("x", "y", "../x"), ("x" * 2000, "y", ""), ("a/b", "\1", "")]
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["by_city", "in_city", "nope"])
+async def test_a_manifest_that_names_no_place_is_reported(
+    db: Database, name: str, place: tuple[str, str, str], repair: bool
+) -> None:
+    """A manifest that names a table that is not there, or a key that no row has, is a finding."""
+    partition, row_key, table = place
+    form = {"in": [partition, row_key, table or "AuditedLists", f"Staff#{name}"]}
+    if name == "by_city":
+        form = {"at": [partition, row_key, table or "AuditedCities"]}
+    await plant(db, "AuditedStaff", "Evil", "empid_000001", "Staff", _ix=json.dumps({name: form}))
+    assert (await db.audit(Staff, repair=repair)).findings
+
+
+KEYS = ["a/b", "a\1", "a" * 3000, "a?"]
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("which", ["partition", "row"])
+async def test_an_entry_of_no_entity_is_reported(db: Database, which: str, key: str, repair: bool) -> None:
+    """An index entry and a list that name an entity whose keys no entity has are findings."""
+    owner = (key, "x") if which == "partition" else ("x", key)
+    await plant(db, "AuditedCities", "Evil", "entry", "Staff#by_city", _of=json.dumps(["AuditedStaff", *owner]))
+    packed = base64.b64encode("\t".join(["AuditedStaff", *owner, "v\n"]).encode()).decode()
+    binary = {"Keys00": packed, "Keys00@odata.type": "Edm.Binary"}
+    await plant(db, "AuditedLists", "Evil", "people~", "Staff#in_city", **binary)
+    report = await db.audit(Staff, repair=repair)
+    assert {each.index for each in report.findings} == {"by_city", "in_city"}
+
+
+FORWARD: dict[str, Any] = {"state": "forward", "move": "m", "other": ["AuditedVeterans", "Evil", "empid_000001"]}
+TENTATIVE = {"state": "tentative", "move": "m", "other": ["AuditedVeterans", "Evil", "empid_000002"], "etag": "x"}
+ENTRY = {"at": ["town_x", "in_Evil_000001", "AuditedCities"]}
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize("what", ["decision", "move", "source"])
+async def test_an_upgrade_that_fails_ends_no_audit(db: Database, what: str, repair: bool) -> None:
+    """A row of an older version, for which the upgrade raises an error, is a finding to whatever row it leads from."""
+    old = "Veteran#_tentative:1" if what == "move" else "Veteran:1"
+    mark = {"_mv": json.dumps(TENTATIVE)} if what == "move" else {}
+    await plant(db, "AuditedVeterans", "Evil", "empid_000001", old, **mark)
+    match what:
+        case "decision":
+            works = [{"kind": "Veteran:2", "row": "empid_000001", "entries": {"by_town": [ENTRY]}}]
+            text = json.dumps({"format": 1, "works": works})
+            row_key = "~o_aaaaaaaaaaaa"
+            await plant(db, "AuditedVeterans", "Evil", row_key, "#_decision", State="committed", Work=text)
+        case "move":
+            text = json.dumps(FORWARD)
+            await plant(db, "AuditedVeterans", "Evil", "empid_000002", "Veteran#_forward", _mv=text)
+        case _:
+            await plant(db, "AuditedVeterans", "Evil", "chair_1", "Chair", owner=1, town="elsewhere")
+    CLOCK.advance(dt.timedelta(hours=2))
+    assert (await db.audit(Veteran, Chair, repair=repair)).findings
+
+
+@pytest.mark.parametrize("leads", [(1,), (2, 1), (2, 3, 1), tuple(range(2, 42))])
+async def test_entities_that_wait_for_one_another_are_repaired(db: Database, leads: tuple[int, ...]) -> None:
+    """Damaged entities that each need the next one to be repaired first, in a circle or a long row, end no audit."""
+    for number, lead in enumerate(leads, 1):
+        members = {"name": f"n{number}", "lead_id": lead if lead <= len(leads) else None, "_ix": "]["}
+        await plant(db, "AuditedMates", "Evil", f"mate_{number}", "Mate", **members)
+    for _ in range(len(leads)):
+        await db.audit(Mate, repair=True)
+        if (await db.audit(Mate)).clean:
+            break
+    assert (await db.audit(Mate)).clean
+    assert (await db.get(Mate, team="Evil", id=1)).lead_name == f"n{leads[0]}"
+
+
+HOLDERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "of a version whose upgrade fails": ("Gang:1", {}),
+    "of a newer version": ("Gang:9", {}),
+    "with as many properties as a row has": ("Gang:2", {f"p{number}": number for number in range(251)}),
+    "with a text as count": ("Gang:2", {"size": "abc"}),
+    "with the greatest number": ("Gang:2", {"size": 2**31 - 1}),
+    "of no kind": ("Thing", {}),
+    "of a damaged manifest": ("Gang:2", {"_ix": "]["}),
+}
+
+
+@pytest.mark.parametrize("way", ["audit", "repair", "build"])
+@pytest.mark.parametrize("holder", HOLDERS)
+async def test_a_holder_ends_no_audit(db: Database, holder: str, way: str) -> None:
+    """An entity in which others count may be as it likes: audits and builds end, and others are repaired and built."""
+    kind, members = HOLDERS[holder]
+    await plant(db, "AuditedGangs", "Evil", "gang", kind, **members)
+    await plant(db, "AuditedGangs", "Evil", "thief_1", "Thief")
+    await plant(db, "AuditedGangs", "good", "gang", "Gang:2")
+    await plant(db, "AuditedGangs", "good", "thief_1", "Thief")
+    if way == "build":
+        await db.build_index(Thief.counted)
+    else:
+        assert not (await db.audit(Thief, Gang)).clean
+        await db.audit(Thief, Gang, repair=way == "repair")
+    assert (await db.get(Gang, town="good")).size == int(way != "audit")
+
+
+def packed(keys: list[str]) -> dict[str, str]:
+    """Return the properties of a row of a list with these keys."""
+    data, found = "".join(f"{key}\n" for key in keys).encode(), dict[str, str]()
+    for number, start in enumerate(range(0, len(data), 48 * 1024)):
+        found[f"Keys{number:02d}"] = base64.b64encode(data[start : start + 48 * 1024]).decode()
+        found[f"Keys{number:02d}@odata.type"] = "Edm.Binary"
+    return found
+
+
+async def test_rows_of_a_list_that_are_too_large_together_end_no_audit(db: Database) -> None:
+    """A row of a list whose keys do not fit beside those of its halves, where they belong, is left undecided."""
+    for row_key, letter in (("kind_quick~", "水"), ("kind_quick~0", "火"), ("kind_quick~1", "木")):
+        keys = packed([f"{letter * 500}{number}" for number in range(480)])
+        await plant(db, "AuditedGangs", "Evil", row_key, "Thief#listed", **keys)
+    report = await db.audit(Thief, repair=True)
+    assert report.undecided
+    assert not report.clean

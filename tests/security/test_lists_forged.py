@@ -1,0 +1,119 @@
+"""
+Entries and lists in other partitions, and who may write some rows of one partition: its entities, or its decision rows.
+
+The victims are a worker and readers with all rights.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tableorm import Database, Entity, Index, IndexList, Mapped, connect, field
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.overview import find_pending, ring_again
+from tableorm.stores import Operation, Row, Verb
+
+
+class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str | None] = field(default=None)
+
+    by_city = Index(
+        table="ForgedCities", partition_key="city_{city}", row_key="in_{department}_{id:06d}", consistency="eventual"
+    )
+    in_city = IndexList(table="ForgedLists", partition_key="{city}", row_key="people_{kind}", consistency="eventual")
+
+
+class Boss(Employee):
+    level: Mapped[int] = field(default=1)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Employee)
+        await db.insert(Employee(department="Sales", id=10, city="Rome"))
+        await db.insert(Boss(department="Sales", id=11, city="Rome"))
+        yield db
+
+
+async def plant(db: Database, partition: str, row_key: str, kind: str, **members: Any) -> None:
+    """Write a row of the forger."""
+    row = {"PartitionKey": partition, "RowKey": row_key, "EntityType": kind, **members}
+    await db.store.write("ForgedStaff", Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+async def plant_decision(db: Database, partition: str, row_key: str, entries: dict[str, list[Any]]) -> None:
+    """Write a decision row of the forger, and tell workers of it."""
+    works = [{"kind": "Employee", "row": row_key, "entries": entries}]
+    work = json.dumps({"format": 1, "works": works})
+    await plant(db, partition, "~o_aaaaaaaaaaaa", "#_decision", State="committed", Work=work)
+    async for pending in find_pending(connection_of(db), "ForgedStaff"):
+        await ring_again(connection_of(db), pending)
+
+
+async def work(db: Database) -> None:
+    async with db.worker(Employee, Boss, tries=1) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+
+
+async def derived_rows(db: Database) -> list[Row]:
+    tables = ("ForgedCities", "ForgedLists")
+    return [row.row for table in tables for row in await db.select_raw(table).allow_scan().all()]
+
+
+@pytest.mark.parametrize(
+    "token", ["x\ty", "x\n", "x\nForgedStaff\tSales\tempid_000099\tv", "\n\t\t\t", "v" * 30_000, "x\x00", ""]
+)
+@pytest.mark.parametrize("way", ["save", "worker"])
+async def test_a_list_names_entities_and_not_what_their_rows_say(db: Database, token: str, way: str) -> None:
+    """
+    Whatever a row has in place of write tokens: the list that its entity comes into can be read, and names it, and
+    else those that were there.
+    """
+    place = {"in": ["Rome", "people_Employee", "ForgedLists", "Employee#in_city"]}
+    members = {} if way == "save" else {"city": "Rome", "_ix": json.dumps({"in_city": place})}
+    await plant(db, "Evil", "empid_000001", "Employee", _w=token, **members)
+    if way == "save":
+        found = await db.get(Employee, department="Evil", id=1)
+        found.city = "Rome"
+        await db.save(found)
+    else:
+        await plant_decision(db, "Evil", "empid_000001", {"in_city": [place]})
+        await work(db)
+    listed = await db.lookup(Employee.in_city, city="Rome")
+    assert [(each.department, each.id) for each in listed] == [("Evil", 1), ("Sales", 10)]
+    (row,) = [row for row in await derived_rows(db) if row["RowKey"] == "people_Employee~"]
+    assert len(row["Keys00"]) < 200
+    await db.insert(Employee(department="Sales", id=12, city="Rome"))
+    assert len(await db.lookup(Employee.in_city, city="Rome")) == 3
+
+
+@pytest.mark.parametrize("table", ["forgedcities forgedlists", "FORGEDCITIES FORGEDLISTS"])
+async def test_a_table_is_the_same_in_any_letter_case(db: Database, table: str) -> None:
+    """A decision row that spells tables otherwise does not get right entries deleted, nor entities out of lists."""
+    before = await derived_rows(db)
+    cities, lists = table.split()
+    entries = {
+        "by_city": [{"at": ["city_Rome", "in_Sales_000010", cities]}],
+        "in_city": [{"in": ["Rome", "people_Employee", lists, "Employee#in_city"]}],
+    }
+    await plant_decision(db, "Sales", "empid_000010", entries)
+    await work(db)
+    assert await derived_rows(db) == before
+
+
+async def test_an_entity_of_another_class_stays_in_its_list(db: Database) -> None:
+    """A decision row that calls an entity one of the base does not get it out of the list of its own class."""
+    before = await derived_rows(db)
+    entries = {
+        "by_city": [{"at": ["city_Rome", "in_Sales_000011", "ForgedCities"]}],
+        "in_city": [{"in": ["Rome", "people_Boss", "ForgedLists", "Boss#in_city"]}],
+    }
+    await plant_decision(db, "Sales", "empid_000011", entries)
+    await work(db)
+    assert await derived_rows(db) == before

@@ -1,0 +1,107 @@
+"""
+Claims of unique values, forged by who may write some rows of a partition: rows in other partitions that belong to other
+entities stay as they are.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tableorm import Database, Entity, Index, Mapped, TableOrmError, connect, field
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX
+from tableorm.outbox.overview import find_pending, ring_again
+from tableorm.stores import Operation, Row, Verb
+
+
+class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{id}"):
+    site: Mapped[str]
+    id: Mapped[int]
+    mail: Mapped[str | None] = field(default=None)
+    city: Mapped[str | None] = field(default=None)
+    note: Mapped[str | None] = field(default=None)
+
+    by_mail = Index(
+        table="ForgedValues", partition_key="mail_{mail}", row_key="mail", unique=True, consistency="eventual"
+    )
+    by_city = Index(
+        table="ForgedValues", partition_key="city_{city}", row_key="{site}_{id}", include="keys", consistency="eventual"
+    )
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(User)
+        await db.insert(User(site="se", id=1, mail="ann@x", city="Rome"))
+        yield db
+
+
+async def values_of(db: Database) -> list[Row]:
+    return [row.row for row in await db.select_raw("ForgedValues").allow_scan().all()]
+
+
+async def act(db: Database, way: str, claim: list[str], name: str) -> None:
+    """Let the owner write the forged row, or a worker carry out a decision row that says so."""
+    if way == "worker":
+        mine = [*claim[:3], "token_of_mine"]
+        works = [{"kind": "User", "row": "user_9", "entries": {name: [{"un": claim}, {"un": mine}]}}]
+        row: Row = {"PartitionKey": "se", "RowKey": "user_9", "EntityType": "User"}
+        row["_ix"] = json.dumps({name: {"un": mine}})
+        await db.store.write("ForgedUsers", Operation(Verb.INSERT_OR_REPLACE, row))
+        row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
+        row["Work"] = json.dumps({"format": 1, "works": works})
+        await db.store.write("ForgedUsers", Operation(Verb.INSERT, row))
+        async for pending in find_pending(connection_of(db), "ForgedUsers"):
+            await ring_again(connection_of(db), pending)
+        async with db.worker(User, tries=1) as worker:
+            await asyncio.wait_for(worker.drain(), 20)
+    elif way == "delete":
+        await db.delete(User, site="se", id=9, if_match="*")
+    elif way == "audit":
+        await db.audit(User, repair=True)
+    else:
+        found = await db.get(User, site="se", id=9)
+        found.mail = "new@x" if way == "mail" else None
+        found.note = "changed"
+        await db.save(found)
+
+
+@pytest.mark.parametrize("way", ["save", "mail", "delete", "worker", "audit"])
+@pytest.mark.parametrize("name", ["by_mail", "by_city", "gone"])
+@pytest.mark.parametrize("place", ["mail_ann@x mail", "city_Rome se_1"])
+async def test_a_claim_of_others_is_not_given_up(db: Database, place: str, name: str, way: str) -> None:
+    """
+    A row that claims the value of another entity of its partition, or what is at the key of that one's entry, by the
+    token that is there: nothing that is done to it takes the value, or the entry, from the other entity.
+    """
+    partition, row_key = place.split()
+    stored = await db.store.get("ForgedValues", partition, row_key)
+    before = await values_of(db)
+    claim = [partition, row_key, "ForgedValues", stored["_v"]]
+    row = {"PartitionKey": "se", "RowKey": "user_9", "EntityType": "User", "_ix": json.dumps({name: {"un": claim}})}
+    await db.store.write("ForgedUsers", Operation(Verb.INSERT, row))
+    with suppress(TableOrmError):
+        await act(db, way, claim, name)
+    after: list[Any] = [each for each in await values_of(db) if each["PartitionKey"] != "mail_new@x"]
+    assert after == before
+
+
+@pytest.mark.parametrize("owner", ["user_1", "user_2"])
+@pytest.mark.parametrize("place", ["mail_ann@x mail", "city_Rome se_1"])
+async def test_a_message_gives_nothing_up(db: Database, place: str, owner: str) -> None:
+    """Who may put a message, and knows a token, gets no value and no index entry of an entity deleted by a worker."""
+    partition, row_key = place.split()
+    stored = await db.store.get("ForgedValues", partition, row_key)
+    before = await values_of(db)
+    claims = [[owner, [partition, row_key, "ForgedValues"]]]
+    change = {"table": "ForgedUsers", "partition_key": "se", "token": stored["_v"], "claims": claims}
+    message = {"type": "doorbell", "changes": [change], "kinds": ["User"], "format": 1}
+    await db.queues.put(OUTBOX, json.dumps(message).encode())
+    async with db.worker(User, tries=1) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+    assert await values_of(db) == before
