@@ -14,7 +14,7 @@ from tableorm.protocol.edm import utf16_key
 
 from .faults import not_found_fault
 from .sqlite import Connection
-from .write_session import WriteSession
+from .write_session import LongSteps, WriteSession
 
 __all__ = [
     "SCHEMA",
@@ -138,7 +138,7 @@ def create_table(session: WriteSession, name: str) -> None:
     session.dirty = True
 
 
-def drop_table(session: WriteSession, name: str) -> None:
+def drop_table(session: WriteSession, name: str) -> LongSteps:
     """Drop a table, in constant time: free its name. Fault ResourceNotFound if there is no such table."""
     connection = session.connection
     table = find_table(connection, name.lower())
@@ -146,8 +146,9 @@ def drop_table(session: WriteSession, name: str) -> None:
         raise not_found_fault()
     connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
     connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
-    connection.execute(f'ALTER TABLE "t{table.id}" RENAME TO "gone_{table.id}"')
     session.dirty = True
+    yield True  # to rename one table SQLite reads the statements of all
+    connection.execute(f'ALTER TABLE "t{table.id}" RENAME TO "gone_{table.id}"')
 
 
 def reclaim(connection: Connection, rows: int) -> bool:

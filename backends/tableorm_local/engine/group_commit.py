@@ -15,7 +15,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from operator import attrgetter
 from types import GeneratorType
 from typing import Any, TypeVar, cast
@@ -27,7 +27,7 @@ from tableorm.protocol.codes import Fault
 from .fairness import CALLER
 from .faults import DAMAGE, busy_fault, damage_fault, fault_from
 from .worker import Worker
-from .write_session import Steps, Work, WriteSession
+from .write_session import Work, WriteSession
 from .writer_lock import WriterLock
 
 __all__ = ["GroupCommit"]
@@ -59,7 +59,7 @@ class _Request:
 
     def __init__(self, work: Work, future: "asyncio.Future[Any]", deadline: float) -> None:
         self.work, self.future, self.deadline = work, future, deadline
-        self.steps: Steps | None = None
+        self.steps: Generator[object, None, object] | None = None
         self.changes = self.round = 0
         self.value: object = None
         self.fault: Fault | None = None
@@ -74,10 +74,10 @@ class _Request:
                 if type(result) is not GeneratorType:
                     self.value = result
                     return True
-                steps = self.steps = cast("Steps", result)
+                steps = self.steps = cast("Generator[object, None, object]", result)
             while True:
-                next(steps)
-                if until is not None and time.perf_counter() > until:
+                is_next_long = next(steps)
+                if until is not None and (is_next_long is True or time.perf_counter() > until):
                     return False
         except StopIteration as stop:
             self.value = stop.value

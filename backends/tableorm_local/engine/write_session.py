@@ -15,7 +15,7 @@ from tableorm.stores import CLOCK, Capabilities
 
 from .sqlite import Connection
 
-__all__ = ["Host", "Steps", "Work", "WriteSession", "moment", "now"]
+__all__ = ["Host", "LongSteps", "Steps", "Work", "WriteSession", "moment", "now"]
 
 T = TypeVar("T")
 
@@ -94,8 +94,10 @@ class WriteSession:
 
 Steps = Generator[None, None, object]
 """A long request under way. It may stop after each step and go on in another thread; it returns the result."""
+LongSteps = Generator[bool, None, None]
+"""Steps where each that yields True is followed by a long one, which is not done on the event loop."""
 Work = Callable[[WriteSession], object]
-"""A request, done within a transaction: it returns its result, or `Steps` if it is long."""
+"""A request, done within a transaction: it returns its result, or `Steps` or `LongSteps` if it is long."""
 
 
 class Host(Protocol):

@@ -8,6 +8,7 @@ the same answer as there.
 """
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 
 import attrs
@@ -22,6 +23,7 @@ from .operations.entities import get_entity, query_entities, write_entity
 from .operations.policies import get_policies, set_policies
 from .operations.request import Request
 from .operations.service_properties import get_properties, get_statistics, read_cors_rules, set_properties
+from .operations.table_changes import TableChanges
 from .operations.tables import create_table, delete_table, get_table, list_tables
 from .operations.transactions import run_transaction
 from .security import cors
@@ -100,6 +102,7 @@ class Service:
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
         self._pages, self._transactions = FairSlots(pages), FairSlots(_TRANSACTIONS)
+        self._table_changes = TableChanges()
         # Of what costs time by its bytes. Queries take turns apart from that, so that a small row waits for none.
         self.turns = FairTurns()
 
@@ -172,6 +175,9 @@ class Service:
         if route.run is run_transaction:
             async with self._transactions.hold(caller):
                 return await self._run_in_turn(route, request, caller)
+        if route.run in (create_table, delete_table):
+            change = functools.partial(self._run_in_turn, route, request, caller)
+            return await self._table_changes.run(caller, request.engine, change)
         if route.run is query_entities:
             await self.turns.work(caller, REQUEST_BYTES)
             async with self._pages.hold(caller):

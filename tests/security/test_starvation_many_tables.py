@@ -1,0 +1,64 @@
+"""
+Where there are thousands of tables, to make or delete one keeps the engine busy: others have most of the time.
+"""
+
+import asyncio
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import aiohttp
+import pytest
+
+from tableorm_local import serve
+from tableorm_local.engine import Engine, catalog
+from tableorm_local.engine.write_session import LongSteps, WriteSession
+from tableorm_local.server.operations import table_changes
+from tests.local.server.client import Api, root_of
+
+
+async def test_changes_of_tables_leave_time_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change that made the engine read names for a second, the next one waits for 19 seconds."""
+    now, pauses = 0.0, list[float]()
+    list_tables, sleep = Engine.list_tables, asyncio.sleep
+
+    async def read_for_a_second(self: Engine, start: str = "", limit: int | None = None) -> list[str]:
+        nonlocal now
+        now += 1
+        return await list_tables(self, start, limit)
+
+    async def pause(seconds: float, result: object = None) -> object:
+        pauses.append(seconds)
+        return await sleep(0, result)
+
+    async with serve(tmp_path / "data.tables", port=0) as server, aiohttp.ClientSession() as session:
+        monkeypatch.setattr(Engine, "list_tables", read_for_a_second)
+        monkeypatch.setattr(table_changes, "time", SimpleNamespace(monotonic=lambda: now))
+        monkeypatch.setattr(asyncio, "sleep", pause)
+        api = Api(session, root_of(server))
+        assert (await api("POST", "/Tables", {"TableName": "Tab"})).status == 201
+        assert 19 not in pauses
+        assert (await api("DELETE", "/Tables('Tab')")).status == 204
+    assert pauses.count(19) == 1
+
+
+async def test_a_table_is_renamed_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite reads the statements of all tables to rename a deleted one, in another thread than other requests."""
+    threads, drop = list[int](), catalog.drop_table
+
+    def note_thread(session: WriteSession, name: str) -> LongSteps:
+        steps = drop(session, name)
+        yield next(steps)
+        threads.append(threading.get_ident())
+        yield from steps
+
+    monkeypatch.setattr(catalog, "drop_table", note_thread)
+    engine = Engine(tmp_path / "data.tables")
+    await engine.open()
+    try:
+        await engine.create_table("Tab")
+        await engine.delete_table("Tab")
+        assert await engine.list_tables() == []
+    finally:
+        await engine.close()
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
