@@ -53,7 +53,7 @@ class MigrateCommand:
             ModelError: A module or the snapshot cannot be read, or there are no models.
         """
         path: Path = args.snapshot
-        now = describe_models(find_models(args.modules))
+        now = describe_models(_find_models(args.modules))
         if not path.exists():
             if not args.write:
                 raise ModelError(f"there is no snapshot {path}; write the first one with --write")
@@ -73,7 +73,7 @@ class MigrateCommand:
         return 0
 
 
-def find_models(modules: list[str]) -> list[type[Entity]]:
+def _find_models(modules: list[str]) -> list[type[Entity]]:
     """
     Return the models of modules, those that they import included; modules in the working directory are found.
 
