@@ -245,7 +245,7 @@ async def _hand_over(
         if not await _write(db, claim, operation, label):
             continue
         if holds and await find_holder(db, claim.place, [source]) is None:
-            await _vacate(db, claim, source, claim.token)  # it was given up meanwhile
+            await _vacate(db, claim.place, source, claim.token)  # it was given up meanwhile
         return
 
 
