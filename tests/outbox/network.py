@@ -31,13 +31,14 @@ class Death(enum.Enum):
 
     BEFORE = "before a write arrives"
     AFTER = "after a write has arrived"
+    LATE = "after a write was sent, which arrives later"
 
 
 def failing_at(store: TableStore, at: int, fault: Fate | Death) -> FaultyStore:
     """Return a network on which the write of this number, from 0, meets a fault, or its sender dies there."""
     if isinstance(fault, Fate):
         return FaultyStore(store, [*[Fate.FINE] * at, fault])
-    return Mortal(store, at, arrives=fault is Death.AFTER)
+    return Mortal(store, at, arrives=fault is Death.AFTER, late=fault is Death.LATE)
 
 
 class Mortal(FaultyStore):
@@ -48,11 +49,17 @@ class Mortal(FaultyStore):
         store: The real store.
         at: The number of the write, from 0, at which the user dies.
         arrives: Whether that write arrives.
+        late: Whether it arrives later.
     """
 
-    def __init__(self, store: TableStore, at: int, *, arrives: bool) -> None:
+    def __init__(self, store: TableStore, at: int, *, arrives: bool, late: bool = False) -> None:
         super().__init__(store)
-        self._left, self._arrives = at, arrives
+        self._left, self._arrives, self._is_late = at, arrives, late
+
+    async def deliver(self) -> None:
+        """Let everything arrive that is under way, though its sender is dead."""
+        alive, alive.late, self.late = FaultyStore(self.store), self.late, []
+        await alive.deliver()
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         self._check()
@@ -65,6 +72,8 @@ class Mortal(FaultyStore):
     async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
         self._check()
         self._left -= 1
+        if self._left == -1 and self._is_late:
+            self.late.append((table, operations, transaction))
         if self._left < 0 and not self._arrives:
             self._check()
         etags = await super()._arrive(table, operations, transaction=transaction)

@@ -30,21 +30,32 @@ pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
 
 AnyFault = Fate | Death
 FAULTS: list[AnyFault] = [*FATES, *Death]
-COMES_LATE = (Fate.LATE, Fate.TWICE)
-CASES = [pytest.param(*case, id=f"{case[0].name}-{case[1].name.lower()}") for case in product(PLANS, FAULTS)]
+COMES_LATE = (Fate.LATE, Fate.TWICE, Death.LATE)
+CASES = [pytest.param(*case, id=f"{case[0].name}-{case[1]}".lower()) for case in product(PLANS, FAULTS)]
 
 
-def places(plan: Plan, fault: AnyFault, writes: int, rounds: Rounds) -> Iterator[int]:
-    """Return the numbers of the writes that meet a fault: some of them, which others are for another fault."""
+def places(plan: Plan, fault: AnyFault, writes: int, rounds: Rounds) -> Iterator[tuple[int, bool]]:
+    """
+    Return the numbers of the writes that meet a fault, some of them, others for another fault; and whether what comes
+    late arrives after the workers that follow, or before them.
+    """
     step = rounds(7, 1)
-    return iter(range((PLANS.index(plan) + 2 * FAULTS.index(fault)) % step, writes, step))
+    numbers = range((PLANS.index(plan) + 2 * FAULTS.index(fault)) % step, writes, step)
+    return product(numbers, (False, True) if fault in COMES_LATE else (False,))
+
+
+async def arrive_and_recover(network: FaultyStore, fault: AnyFault, *, last: bool) -> list[str]:
+    """Let everything arrive that is under way, before workers or as the last, and return what is wrong in the end."""
+    problems = await recovered(network.store, extra=fault in COMES_LATE) if last else []
+    await network.deliver()
+    return problems + await recovered(network.store, extra=fault in COMES_LATE)
 
 
 @pytest.mark.parametrize(("plan", "fault"), CASES)
 async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
     """What it has committed is carried out, what it has not is not there, and what it has said is so."""
     run = await run_plan(plan)
-    for at in places(plan, fault, run.writes, rounds):
+    for at, last in places(plan, fault, run.writes, rounds):
         store = await prepared(plan)
         network = failing_at(store, at, fault)
         error: Exception | None = None
@@ -53,8 +64,7 @@ async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
                 await plan.act(db)
             except Exception as raised:  # noqa: BLE001 - what a dead writer would have said, nobody hears
                 error = raised
-        await network.deliver()
-        problems = await recovered(store, extra=fault in COMES_LATE)
+        problems = await arrive_and_recover(network, fault, last=last)
         done = error is None and fault not in COMES_LATE
         nothing = fault is Death.BEFORE and at < plan.commit
         begun = fault is Death.AFTER and at >= plan.commit - 1
@@ -64,14 +74,14 @@ async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
         if not isinstance(error, TableOrmError | None) and not isinstance(fault, Death):
             problems.append(f"it has raised {error!r}")
 
-        assert problems == [], f"write {at} of {run.writes}: {error!r}"
+        assert problems == [], f"write {at} of {run.writes}, {last=}: {error!r}"
 
 
 @pytest.mark.parametrize(("plan", "fault"), CASES)
 async def test_a_worker_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
     """The next one finishes what it has begun, although the writer has died after its commit."""
     run, writes = await run_plan(plan), await worker_writes(plan)
-    for at in places(plan, fault, writes, rounds):
+    for at, last in places(plan, fault, writes, rounds):
         store = await prepared(plan)
         await die_after_commit(store, plan)
         CLOCK.advance(HOUR)
@@ -79,11 +89,10 @@ async def test_a_worker_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
         async with connected(network) as db:
             with suppress(Exception):  # it is dead
                 await recover(db)
-        await network.deliver()
-        problems = await recovered(store, extra=fault in COMES_LATE)
+        problems = await arrive_and_recover(network, fault, last=last)
         problems += run.find_loss(await content_of(store), begun=True)
 
-        assert problems == [], f"write {at} of {writes}"
+        assert problems == [], f"write {at} of {writes}, {last=}"
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
