@@ -28,6 +28,8 @@ LONGEST_WRITE = dt.timedelta(hours=1)
 """How long a write may take, before what it has left counts as left behind."""
 
 _LONGEST_REQUEST = dt.timedelta(days=1)
+# All of a partition are read for each entity that has something wrong, so that many of both would take for ever.
+_MOST_DECISIONS = 10_000
 
 
 def has_decisions(kinds: KindSet) -> bool:
@@ -36,7 +38,13 @@ def has_decisions(kinds: KindSet) -> bool:
 
 
 async def is_under_way(context: AuditContext, partition_key: str, row_key: str) -> bool:
-    """Return whether a committed decision row says that rows of an entity are still to be made right."""
+    """
+    Return whether a committed decision row says that rows of an entity are still to be made right.
+
+    Raises:
+        NotSupported: The partition has too many decision rows to look through.
+    """
+    read = 0
     if not is_place(context.kinds.table, partition_key, row_key):
         return False
     region = KeyRegion(Bounds.only(partition_key), DECISION_ROWS)
@@ -46,6 +54,13 @@ async def is_under_way(context: AuditContext, partition_key: str, row_key: str) 
                 with suppress(DecodeError, NotSupported):
                     if any(row_key == work.row_key for work in decision_of(row).works):
                         return True
+            read += len(rows)
+            if read >= _MOST_DECISIONS:
+                raise NotSupported(
+                    f"partition {partition_key!r} of table {context.kinds.table} has at least {_MOST_DECISIONS} "
+                    "decision rows, so that nobody can tell what is wrong there; let a worker carry them out, and "
+                    "audit again"
+                )
     return False
 
 

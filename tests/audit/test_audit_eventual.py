@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tableorm import Damage, Database, Entity, Mapped, connect
+from tableorm.audit import decisions
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.decision import settle_decision
 from tableorm.stores import CLOCK, Operation, Row, Verb
@@ -135,6 +136,25 @@ async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest
     assert await committed_decisions(db.store) == []
     assert await wrong_entries(db.store) == []
     assert (await db.audit(Person)).found == 0
+
+
+async def test_decision_rows_without_end(
+    db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only so many are looked through for each entity with damage; beyond that it is undecided until they are gone."""
+    await db.insert(Person(team="red", id=5, city="Oslo"))
+    await send(db, "Cities", Verb.DELETE, {**ENTRY, "RowKey": "at_red_005"})
+    await begin(db, monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(decisions, "_MOST_DECISIONS", 1)
+        report = await db.audit(Person, repair=True)
+    assert (report.found, report.clean) == (0, False)
+    assert report.undecided >= 1
+    assert "let a worker carry them out" in caplog.text
+
+    report = await db.audit(Person, repair=True)
+    assert [each.damage for each in report.findings] == [Damage.MISSING]
+    assert report.clean
 
 
 async def test_unfinished_work_that_fails(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,16 +292,20 @@ async def test_a_value_on_its_way_is_not_taken_over() -> None:
 
 
 class Interrupted(FaultyStore):
-    """A network on which somebody acts just before a reservation is replaced."""
+    """A network on which others act just before a reservation is replaced, or just after that."""
 
-    def __init__(self, store: TableStore, act: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, store: TableStore, act: Callable[[], Awaitable[None]], *, after: bool = False) -> None:
         super().__init__(store)
-        self._act = act
+        self._act, self._after = act, after
 
     async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        if table == "GuildEmails" and operations[0].verb is Verb.REPLACE:
+        replaces = table == "GuildEmails" and operations[0].verb is Verb.REPLACE
+        if replaces and not self._after:
             await self._act()
-        return await super()._arrive(table, operations, transaction=transaction)
+        etags = await super()._arrive(table, operations, transaction=transaction)
+        if replaces and self._after:
+            await self._act()
+        return etags
 
 
 async def test_a_value_that_is_given_up_on_its_way() -> None:
@@ -316,6 +320,23 @@ async def test_a_value_that_is_given_up_on_its_way() -> None:
         await move(db)
 
     assert await members_of(store) == [] and await reservations_of(store) == {}
+
+
+async def test_a_value_that_is_handed_on_on_its_way() -> None:
+    """If its entity has handed it on when the reservation has followed, the reservation stays for the next one."""
+    store = await prepared(move)
+
+    async def hand_on() -> None:
+        async with connected(Mortal(store, 1, arrives=True)) as other:
+            with suppress(Exception):  # it dies when its transaction has committed
+                await other.move(await other.get(Member, town="Bern", id=2), id=3)
+
+    async with connected(Interrupted(store, hand_on, after=True)) as db:
+        await move(db)
+
+    assert [row["RowKey"] for row in await members_of(store)] == ["member_003"]
+    assert list(await reservations_of(store)) == ["a@x"]
+    await check_recovered(Watched(store))
 
 
 async def test_a_forged_message_gives_nothing_back() -> None:
