@@ -210,6 +210,10 @@ class RowBlobs:
 
         yield BlobStream(_info_of(row), chunks())
 
+    async def read(self, container: str, name: str) -> bytes:
+        async with self.get(container, name) as stream:
+            return b"".join([chunk async for chunk in stream.chunks])
+
     async def list_blobs(
         self, container: str, prefix: str = "", continuation: str | None = None, limit: int = 1
     ) -> BlobPage:

@@ -140,12 +140,14 @@ class AzureBlobs:
                 raise
             yield BlobStream(info, _iterate_chunks(None))
             return
-        # The SDK puts the range's size into the properties; the blob's size is after the slash.
-        total = str(found.properties.content_range or "").rpartition("/")[2]
-        size = int(total) if total.isdigit() else found.properties.size
-        if offset >= max(size, 1):
-            raise Fault(Code.INVALID_RANGE, f"The blob {name!r} has {size} bytes; there is no byte {offset}.")
-        yield BlobStream(_read_info(name, found.properties, size), _iterate_chunks(found))
+        with translated(write=False):
+            # The SDK puts the range's size into the properties; the blob's size is after the slash.
+            total = str(found.properties.content_range or "").rpartition("/")[2]
+            size = int(total) if total.isdigit() else found.properties.size
+            if offset >= max(size, 1):
+                raise Fault(Code.INVALID_RANGE, f"The blob {name!r} has {size} bytes; there is no byte {offset}.")
+            info = _read_info(name, found.properties, size)
+        yield BlobStream(info, _iterate_chunks(found))
 
     async def read(self, container: str, name: str, offset: int = 0, length: int | None = None) -> bytes:
         """See `BlobStore`."""

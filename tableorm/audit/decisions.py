@@ -58,8 +58,8 @@ async def is_under_way(context: AuditContext, partition_key: str, row_key: str) 
             if read >= _MOST_DECISIONS:
                 raise NotSupported(
                     f"partition {partition_key!r} of table {context.kinds.table} has at least {_MOST_DECISIONS} "
-                    "decision rows, so that nobody can tell what is wrong there; let a worker carry them out, and audit "
-                    "again"
+                    "decision rows, so that nobody can tell what is wrong there; let a worker carry them out, and "
+                    "audit again"
                 )
     return False
 

@@ -4,6 +4,7 @@ Index lists in blobs: their names, what is sent, and what refuses a write before
 
 import datetime as dt
 from collections.abc import AsyncIterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,15 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list import blobs
 from tableorm.models.manifest import BlobListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
-from tableorm.stores import Operation, Verb
+from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore, assert_requests, temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tableorm.writes.maintainer import RowKeys, deferred_rules
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
-from tests.faults import FaultyBackend
+from tests.faults import Fate, FaultyBackend, FaultyStore
+from tests.outbox.network import connected
 
 
 class Book(Entity, table="BlobBooks", partition_key="{shelf}", row_key="book_{id:03d}"):
@@ -460,6 +462,39 @@ async def test_dropped_tables_leave_lists(db: Database) -> None:
     assert await ids(db) == []
     assert (await db.audit(Book, repair=True)).repaired == 1
     assert await contents(db) == "tableorm index list 1\n"
+
+
+class LatePut(FaultyStore):
+    """A network on which the first write of a blob comes late, and its sender dies."""
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        if table == BLOB_LISTS.replace("-", "") and not self.late:
+            self.fates = chain([Fate.LATE], repeat(Fate.LOST_REQUEST))
+        return await super()._send(table, operations, transaction=transaction)
+
+
+@pytest.mark.usefixtures("quick_workers", "stopped_clock")
+async def test_a_blob_that_comes_too_late() -> None:
+    """After its entity was deleted nobody looks at it again: no lookup returns it, and an audit takes it out."""
+    store = MemoryStore()
+    network = LatePut(store)
+    async with connected(store) as db:
+        await db.create_tables(Book)
+        await db.blobs.create_container(BLOB_LISTS)
+    async with connected(network) as db:
+        await db.insert(book(1))
+    async with connected(store) as db:
+        await db.delete(await db.get(Book, shelf="a", id=1))
+        CLOCK.advance(dt.timedelta(hours=1))
+        async with db.worker(Book) as worker:
+            await worker.drain()
+        await network.deliver()
+
+        assert (await contents(db)).count("\n") == 2
+        assert await ids(db) == []
+        assert [each.damage for each in (await db.audit(Book)).findings] == [Damage.ORPHAN]
+        assert (await db.audit(Book, repair=True)).clean
+        assert await contents(db) == "tableorm index list 1\n"
 
 
 # Azurite

@@ -70,3 +70,20 @@ async def test_a_strange_retry_after_changes_nothing(text: str) -> None:
     async with _client_of(Stub(), Answer(503, {"Retry-After": text}, b"")) as db:
         with pytest.raises(Unavailable):
             await db.get(Thing, p="p", r="r")
+
+
+@pytest.mark.parametrize("lacking", ["ETag", "Last-Modified"])
+async def test_a_blob_without_its_headers_is_an_error_of_ours(lacking: str) -> None:
+    """An answer with a blob that lacks its ETag or its time raises an error of the package, as other answers do."""
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "Content-Range": "bytes 0-0/1",
+        "ETag": '"a"',
+        "Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT",
+    }
+    del headers[lacking]
+    async with Stub() as stub:
+        stub.answers = [Answer(206, headers, b"x")]
+        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1), blobs=stub.url) as db:
+            with pytest.raises(TableOrmError):
+                await db.blobs.read("container", "name")
