@@ -85,18 +85,22 @@ class Mortal(FaultyStore):
             raise Fault("Dead", "The program is dead.")
 
 
-class Jittery(FaultyStore):
+class Jittery(Mortal):
     """
-    A network on which requests overtake each other, and some meet a fault.
+    A network on which requests overtake each other, some meet a fault, and the user may die.
 
     Args:
         store: The real store.
         chance: Decides.
         faults: What some writes meet.
+        deadly: Whether the user dies at one of its writes.
     """
 
-    def __init__(self, store: TableStore, chance: random.Random, faults: Sequence[Fate] = ()) -> None:
-        super().__init__(store, iter(lambda: chance.choice([*[Fate.FINE] * 12, *faults]), None))
+    def __init__(
+        self, store: TableStore, chance: random.Random, faults: Sequence[Fate] = (), *, deadly: bool = False
+    ) -> None:
+        super().__init__(store, chance.randrange(40) if deadly else 1_000_000, arrives=chance.random() < 0.5)
+        self.fates = iter(lambda: chance.choice([*[Fate.FINE] * 12, *faults]), None)
         self._chance = chance
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
@@ -112,5 +116,5 @@ class Jittery(FaultyStore):
         return etags
 
     async def _wait(self) -> None:
-        for _ in range(self._chance.choice([0, 0, 1, 2, 5, 20])):
+        for _ in range(self._chance.choice([0, 0, 0, 0, 0, 1, 2, 5, 20, 200])):
             await asyncio.sleep(0)

@@ -21,6 +21,7 @@ from tableorm.stores import CLOCK, Operation, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.outbox.clean_run import die_after_commit, prepared, recovered, run_plan, worker_writes
+from tests.outbox.members import Member
 from tests.outbox.network import FATES, HOUR, Death, Jittery, connected, failing_at
 from tests.outbox.plans import PLANS, Plan
 from tests.outbox.staff import CITIES, MODELS, Former, Person, content_of, find_misread, find_problems, recover
@@ -93,6 +94,36 @@ async def test_a_worker_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
         problems += run.find_loss(await content_of(store), begun=True)
 
         assert problems == [], f"write {at} of {writes}, {last=}"
+
+
+async def set_back(db: Database) -> None:
+    """Write what plans begin with, whatever they have made of it."""
+    await db.upsert(Person(team="red", id=1, name="Ann", city="Oslo"), "replace")
+    await db.upsert(Former(year=2025, team="red", id=1, name="Ann", city="Oslo"), "replace")
+    await db.upsert(Member(town="Bern", id=1, email="a@x"), "replace")
+
+
+@pytest.mark.parametrize("role", ["writer", "worker"])
+@pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
+async def test_a_request_that_later_changes_overtake(plan: Plan, role: str, rounds: Rounds) -> None:
+    """A request of who has died changes nothing that was made right for a later change, when it arrives after that."""
+    writes = (await run_plan(plan)).writes if role == "writer" else await worker_writes(plan)
+    for at in range(PLANS.index(plan) % rounds(3, 1), writes, rounds(3, 1)):
+        store = await prepared(plan)
+        if role == "worker":
+            await die_after_commit(store, plan)
+            CLOCK.advance(HOUR)
+        network = failing_at(store, at, Death.LATE)
+        async with connected(network) as db:
+            with suppress(Exception):  # it is dead
+                await (plan.act(db) if role == "writer" else recover(db))
+        problems = await recovered(store)
+        async with connected(store) as db:
+            await set_back(db)
+        await network.deliver()
+        problems += await recovered(store, extra=True)
+
+        assert problems == [], f"write {at} of {writes}"
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
@@ -182,32 +213,37 @@ async def write_something(db: Database, model: type[Person | Former], chance: ra
             await db.modify(model, set_values, **keys)
 
 
-@pytest.mark.parametrize("faults", [[], [Fate.LOST_REQUEST, Fate.LOST_REPLY]], ids=["races", "faults"])
+@pytest.mark.parametrize("trouble", ["none", "faults", "deaths"])
 @pytest.mark.parametrize("model", [Person, Former])
 @seeds(5, 400)
-async def test_writers_that_race(model: type[Person | Former], seed: int, faults: Sequence[Fate]) -> None:
+async def test_writers_that_race(model: type[Person | Former], seed: int, trouble: str) -> None:
     """
     Whatever they do to the same people at the same time, in the end all indexes and lists are right; only after
-    requests that were lost there may be entries and members too much, which no read returns.
+    requests that were lost, or deaths, there may be entries and members too much, which no read returns.
     """
     chance = random.Random(seed)
+    faults = [Fate.LOST_REQUEST, Fate.LOST_REPLY] if trouble == "faults" else []
+    ignored = [Exception] if trouble == "deaths" else [TableOrmError, Fault]
     store: TableStore = MemoryStore()
     async with connected(store) as db:
         await db.create_tables(*MODELS)
         await outbox_queues(connection_of(db)).create_queue(OUTBOX)
 
+    def network() -> Jittery:
+        return Jittery(store, chance, faults, deadly=trouble == "deaths")
+
     async def write(count: int) -> None:
-        async with connected(Jittery(store, chance, faults)) as db:
+        async with connected(network()) as db:
             for _ in range(count):
-                with suppress(TableOrmError):
+                with suppress(*ignored):
                     await write_something(db, model, chance)
 
     async def work() -> None:
-        async with connected(Jittery(store, chance, faults)) as db:
-            for _ in range(5):
+        for _ in range(5):
+            async with connected(network()) as db:
                 CLOCK.advance(HOUR)  # so that it takes messages of writers that still work
-                with suppress(TableOrmError, Fault):
+                with suppress(*ignored):
                     await recover(db)
 
     await asyncio.gather(*(write(4) for _ in range(3)), *(work() for _ in range(2)))
-    assert await recovered(store, extra=bool(faults)) == []
+    assert await recovered(store, extra=trouble != "none") == []
