@@ -196,7 +196,7 @@ async def test_a_deleted_table_is_named_by_digits_alone(path: Path) -> None:
     connection = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
     assert not catalog.reclaim(connection, 10)
 
-    catalog.drop_table(WriteSession(connection, "data"), "Things")
+    list(catalog.drop_table(WriteSession(connection, "data"), "Things"))
     assert catalog.reclaim(connection, 10)
     assert not catalog.reclaim(connection, 10)
     connection.close()
