@@ -58,7 +58,7 @@ class MigrateCommand:
             if not args.write:
                 raise ModelError(f"there is no snapshot {path}; write the first one with --write")
             write_snapshot(path, now)
-            print(f"{path}: {len(now.models)} models")
+            print(f"{path} was written; models: {len(now.models)}")
             return 0
         before = read_snapshot(path)
         differences = compare_snapshots(before, now)

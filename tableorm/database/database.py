@@ -311,8 +311,8 @@ class Database(Upkeep):
             attempts: How often to try at most.
             create: What to insert if there is no such row, after `fn` was applied to it: a function that makes an
                 entity, or an entity, which is copied. None to raise `EntityNotFound`.
-            if_match: The ETag that the row must have, as from the header of a request, or "*" for any. A lost race is
-                not repeated then, since the row has another ETag.
+            if_match: The ETag that the row must have, as from the header of a request, or "*" for any. With an ETag a
+                lost race is not repeated, since the row has another one.
             fields: The key fields.
 
         Returns:

@@ -182,7 +182,7 @@ def test_the_command(tmp_path: Path) -> None:
     status, said = migrate(tmp_path, "shop")
     assert status == 1
     assert "write the first one with --write" in said
-    assert migrate(tmp_path, "shop", "--write") == (0, "models.snapshot.json: 1 models\n")
+    assert migrate(tmp_path, "shop", "--write") == (0, "models.snapshot.json was written; models: 1\n")
     assert migrate(tmp_path, "shop") == (0, "")
 
     module.write_text(MODELS + "    note: Mapped[str | None] = field(default=None)\n", encoding="utf-8")

@@ -130,7 +130,7 @@ def _has_total_order(term: Comparison, info: FieldInfo, *, own: bool) -> bool:
 
 def refuse_other_tables(target: QueryTarget, term: Expression) -> None:
     """
-    Refuse a condition on a model of another table, which says nothing about the rows of this one.
+    Refuse a condition on a model of another table, or one that the query does not ask for: it says nothing of the rows.
 
     Raises:
         EncodeError: Names the condition.
@@ -141,6 +141,10 @@ def refuse_other_tables(target: QueryTarget, term: Expression) -> None:
             table = schema_of(leaf.field.model).table
             if table is not None and table.lower() != entities.table.lower():
                 problem = f"the model is of table {table}, the query reads {entities.table}"
+                raise misfit_error(leaf, getattr(leaf, "value", None), problem)
+            schemas = entities.schemas
+            if schemas and not entities.bags and not any(has_field(schema, leaf.field) for schema in schemas):
+                problem = f"the query asks for no {leaf.field.model.__name__}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
 
 
