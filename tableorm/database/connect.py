@@ -54,8 +54,8 @@ def connect(
             of an account, `https://ACCOUNT.table.core.windows.net` or `http://HOST:PORT/ACCOUNT`, or its connection
             string. Backends of other packages open other URLs.
         timeout: Seconds that a request may take in all, its repetitions included.
-        retry: How requests are repeated after transient faults; the default is 12 attempts within `timeout` seconds. The
-            embedded engine has nothing to repeat: its calls wait for other processes.
+        retry: How requests are repeated after transient faults; by default there are 12 attempts, within `timeout`
+            seconds. The embedded engine has nothing to repeat: its calls wait for other processes.
         queues: URL of the queues, if they are not where the tables are.
         blobs: URL of the blobs, if they are not where the tables are.
         prefix: What the names of all tables, queues and containers begin with in the store; the program knows them
