@@ -21,7 +21,6 @@ from ..models.schema import Schema, concrete
 from ..stores import Bounds, Row
 from .check import AuditedSchema
 from .context import OUT_OF_REACH, AuditContext
-from .decisions import has_decisions
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
 from .scan import family_filter, pages, partition_start
@@ -175,7 +174,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
         parallel: How many candidates are verified at the same time.
     """
     db, counts = context.db, context.counts
-    where = family_filter(context.kinds, context.guests, decisions=has_decisions(context.kinds))
+    where = family_filter(context.kinds, context.guests, decisions=bool(context.kinds.schemas))
     table = TableAudit(context)
     segment, count, last = Segment(table), 0, None
 

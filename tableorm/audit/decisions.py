@@ -11,7 +11,6 @@ from contextlib import aclosing, suppress
 
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
-from ..models.kinds import KindSet
 from ..models.marker_rows import DECISION_KIND
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
 from ..protocol.edm import datetime_from_text
@@ -22,7 +21,7 @@ from .context import AuditContext, Problem, is_place
 from .report import Damage
 from .scan import pages
 
-__all__ = ["LONGEST_WRITE", "DecisionCheck", "has_decisions", "is_under_way"]
+__all__ = ["LONGEST_WRITE", "DecisionCheck", "is_under_way"]
 
 LONGEST_WRITE = dt.timedelta(hours=1)
 """How long a write may take, before what it has left counts as left behind."""
@@ -30,11 +29,6 @@ LONGEST_WRITE = dt.timedelta(hours=1)
 _LONGEST_REQUEST = dt.timedelta(days=1)
 # All of a partition are read for each entity that has something wrong, so that many of both would take for ever.
 _MOST_DECISIONS = 10_000
-
-
-def has_decisions(kinds: KindSet) -> bool:
-    """Return whether a table has decision rows because of some models."""
-    return any(each.deferred for schema in kinds.schemas for each in schema.derived.values())
 
 
 async def is_under_way(context: AuditContext, partition_key: str, row_key: str) -> bool:
@@ -109,8 +103,8 @@ class DecisionCheck(Check):
         failed = "" if decision.error is None else f"; workers have given up ({decision.error})"
         hours = age.total_seconds() / 3600
         text = (
-            f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and nobody has made "
-            f"its rows in other partitions right since{failed}"
+            f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and nobody has done what "
+            f"it has left to do since{failed}"
         )
         self._record(partition_key, row_key, text, refused)
 

@@ -37,7 +37,7 @@ from ..writes.stages.change import rebuild_change
 from ..writes.stages.encode import encode
 from .check import AuditedSchema, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
-from .decisions import DecisionCheck, has_decisions
+from .decisions import DecisionCheck
 from .entries import EntityCheck, EntryCheck
 from .moves import MoveCheck
 
@@ -117,7 +117,7 @@ class TableAudit:
                     if all(check.identity != other.identity for other in others):
                         others.append(check)
         if context.only is None:
-            if has_decisions(context.kinds):
+            if own:
                 self._by_row_kind[DECISION_KIND] = decisions = DecisionCheck(context)
                 self._checks[own[0]].append(decisions)
             for schema in own:

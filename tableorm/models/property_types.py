@@ -380,8 +380,8 @@ def _json_type(annotation: Any) -> PropertyType | str:
             raise ValueError(f"has no exact JSON form: {error}") from None
         if not same:
             raise ValueError(
-                "has something in it that JSON text does not keep, such as NaN, a tuple, or a key that is not a str; "
-                "give a value that it keeps"
+                "has something in it that JSON text does not keep, such as NaN, a tuple, or a key that is not a str: "
+                f"{_describe_difference(value, back)}; give a value that it keeps"
             )
         return text.decode("utf-8")
 
@@ -393,6 +393,19 @@ def _json_type(annotation: Any) -> PropertyType | str:
             raise ValueError(f"holds JSON text that is not a {base.__name__}: {error}") from None
 
     return PropertyType(annotation=annotation, edm=Edm.STRING, encode=encode, decode=decode, json_text=True)
+
+
+def _describe_difference(value: Any, back: Any, place: str = "") -> str:
+    """Return where a value differs from what is read back of it."""
+    if type(value) is list and type(back) is list:
+        for number, (one, other) in enumerate(zip(value, back, strict=True)):
+            if type(one) is not type(other) or not _are_equal(one, other):
+                return _describe_difference(one, other, f"{place}[{number}]")
+    if type(value) is dict and type(back) is dict and value.keys() == back.keys():
+        for key, one in value.items():
+            if type(one) is not type(back[key]) or not _are_equal(one, back[key]):
+                return _describe_difference(one, back[key], f"{place}[{key!r}]")
+    return f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}"
 
 
 def _are_equal(one: object, other: object) -> bool:

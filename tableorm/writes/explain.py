@@ -149,6 +149,9 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str,
     if verb == "move":
         boundary.check_move(target, given)
     else:
+        if verb in ("insert", "upsert") and isinstance(target, Entity):
+            target = target.evolve()  # the entity itself stays as it is
+            boundary.fill(target)
         boundary.check(target)
     if verb != "delete" and isinstance(target, Key):
         raise ModelError(f"explain_write({verb!r}): {target!r} is a key; give an entity or a bag")

@@ -5,7 +5,7 @@ Scopes: key fields that have one value, filled in everywhere, and refused with a
 import datetime as dt
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pytest
@@ -251,6 +251,15 @@ async def test_moves_stay_in_the_scope(mine: Scope) -> None:
     with pytest.raises(AccessDenied, match=OTHER):
         async with mine.transaction() as tx:
             tx.move(order, tenant="other")
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert"])
+async def test_what_the_scope_fills_in_is_explained(mine: Scope, verb: Literal["insert", "upsert"]) -> None:
+    """As the verb does it; but the entity stays as it is."""
+    new = Order(number=9)
+    (step,) = mine.explain_write(verb, new).steps
+    assert "'acme'" in step.path or b'"acme"' in (step.body or b"")
+    assert new.tenant is None
 
 
 async def test_everything_else_works_in_it(mine: Scope) -> None:

@@ -129,7 +129,10 @@ async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest
     CLOCK.advance(2 * HOUR)
     report = await db.audit(Person)
     assert [each.damage for each in report.findings] == [Damage.UNFINISHED]
-    assert "a change of Person was committed 2 hours ago, and nobody has made" in report.findings[0].problem
+    assert (
+        "a change of Person was committed 2 hours ago, and nobody has done what it has left to do"
+        in report.findings[0].problem
+    )
     assert len(await committed_decisions(db.store)) == 1
 
     assert (await db.audit(Person, repair=True)).clean

@@ -296,6 +296,19 @@ def test_numbers_that_json_text_does_not_keep(value: object) -> None:
         Parcel.__schema__.fields["weights"].type.encode([Weight(Decimal(str(value)))])
 
 
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ([Weight(Decimal(1)), {"grams": 2}], r"\[1\], \{'grams': 2\}, would be read as Weight\("),
+        ([[Weight(Decimal(1))], 5], None),
+    ],
+)
+def test_where_json_text_does_not_keep_a_value(value: object, problem: str | None) -> None:
+    """The first place is named, with what would be read there."""
+    with pytest.raises(ValueError, match=problem):
+        Parcel.__schema__.fields["weights"].type.encode(value)
+
+
 def test_types_in_messages() -> None:
     """A message names the type as the model does, and not the module of a class in it."""
     with pytest.raises(InvalidInput, match=r"^Parcel.weights: 3 does not fit: .*; the field is list\[Weight\]$"):

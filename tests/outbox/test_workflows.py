@@ -15,6 +15,7 @@ import pytest
 
 from tableorm import (
     AccessDenied,
+    Damage,
     Database,
     Entity,
     Index,
@@ -106,6 +107,29 @@ async def db() -> AsyncIterator[Database]:
 
 async def pending(db: Database, table: str = "FlowShop") -> list[Pending]:
     return [each async for each in find_pending(connection_of(db), table)]
+
+
+@pytest.mark.usefixtures("stopped_clock")
+async def test_an_audit_finds_a_workflow_that_nobody_has_run(db: Database) -> None:
+    """Also where nothing that is declared leaves decision rows. It cannot run it, and says so."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Ship, order, {})
+    await outbox_queues(connection_of(db)).delete_queue(OUTBOX)
+    assert (await db.audit(Order, repair=True)).clean
+    CLOCK.advance(2 * HOUR)
+    report = await db.audit(Order, repair=True)
+    (finding,) = report.findings
+    assert (finding.damage, report.clean) == (Damage.UNFINISHED, False)
+    assert "leave it to a program that does" in str(finding.refused)
+
+    for each in await pending(db):
+        await ring_again(connection_of(db), each)
+    async with db.worker(Ship) as worker:
+        await worker.drain()
+    assert [name for name, _ in RUNS] == ["pack", "send"]
+    assert (await db.audit(Order, repair=True)).clean
 
 
 async def test_a_workflow_runs_after_the_commit(db: Database) -> None:
