@@ -397,15 +397,23 @@ def _json_type(annotation: Any) -> PropertyType | str:
 
 def _describe_difference(value: Any, back: Any, place: str = "") -> str:
     """Return where a value differs from what is read back of it."""
-    if type(value) is list and type(back) is list:
-        for number, (one, other) in enumerate(zip(value, back, strict=True)):
-            if type(one) is not type(other) or not _are_equal(one, other):
-                return _describe_difference(one, other, f"{place}[{number}]")
-    if type(value) is dict and type(back) is dict and value.keys() == back.keys():
-        for key, one in value.items():
-            if type(one) is not type(back[key]) or not _are_equal(one, back[key]):
-                return _describe_difference(one, back[key], f"{place}[{key!r}]")
+    for key, one, other in _pairs_of(value, back):
+        if type(one) is not type(other) or not _are_equal(one, other):
+            return _describe_difference(one, other, f"{place}[{key!r}]")
     return f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}"
+
+
+def _pairs_of(value: object, back: object) -> list[tuple[object, Any, Any]]:
+    """Return the places of two lists or dicts that have the same ones, with what is there."""
+    if isinstance(value, list) and isinstance(back, list):
+        items: list[Any] = value
+        others: list[Any] = back
+        return [*zip(range(len(items)), items, others, strict=True)]
+    if isinstance(value, dict) and isinstance(back, dict):
+        named: dict[object, Any] = value
+        read: dict[object, Any] = back
+        return [(key, one, read[key]) for key, one in named.items()] if named.keys() == read.keys() else []
+    return []
 
 
 def _are_equal(one: object, other: object) -> bool:
