@@ -403,16 +403,13 @@ def _describe_difference(value: Any, back: Any, place: str = "") -> str:
     return f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}"
 
 
-def _pairs_of(value: object, back: object) -> list[tuple[object, Any, Any]]:
+def _pairs_of(value: Any, back: Any) -> list[tuple[Any, Any, Any]]:
     """Return the places of two lists or dicts that have the same ones, with what is there."""
-    if isinstance(value, list) and isinstance(back, list):
-        items: list[Any] = value
-        others: list[Any] = back
-        return [*zip(range(len(items)), items, others, strict=True)]
-    if isinstance(value, dict) and isinstance(back, dict):
-        named: dict[object, Any] = value
-        read: dict[object, Any] = back
-        return [(key, one, read[key]) for key, one in named.items()] if named.keys() == read.keys() else []
+    kinds = {type(value), type(back)}
+    if kinds == {list}:
+        return [*zip(range(len(value)), value, back, strict=True)]
+    if kinds == {dict} and value.keys() == back.keys():
+        return [(key, one, back[key]) for key, one in value.items()]
     return []
 
 
