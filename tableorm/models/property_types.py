@@ -405,7 +405,7 @@ def _describe_difference(value: Any, back: Any, place: str = "") -> str:
 
 def _pairs_of(value: Any, back: Any) -> list[tuple[Any, Any, Any]]:
     """Return the places of two lists or dicts that have the same ones, with what is there."""
-    kinds = {type(value), type(back)}
+    kinds: set[type[object]] = {type(value), type(back)}
     if kinds == {list}:
         return [*zip(range(len(value)), value, back, strict=True)]
     if kinds == {dict} and value.keys() == back.keys():
