@@ -418,7 +418,14 @@ async def _open_in_worker(worker: Worker, path: str, patience: float, *, create:
         worker.stop()
 
     worker.run(job, done)
-    return await opened
+    try:
+        return await opened
+    except asyncio.CancelledError:
+        # It may have been opened just before, so that nobody else closes it.
+        if opened.done() and not opened.cancelled() and opened.exception() is None:
+            worker.run(opened.result().close, lambda _: None)
+            worker.stop()
+        raise
 
 
 _engines: "weakref.WeakSet[Engine]" = weakref.WeakSet()

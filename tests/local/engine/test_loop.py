@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Op, Or, constant
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
+from tableorm_local.engine.worker import ThreadWorker
 from tests.local.engine.turns import Turns
 
 
@@ -254,6 +257,25 @@ async def test_other_event_loop(engine: Engine) -> None:
         return caught.value.message
 
     assert "belongs to another event loop" in await asyncio.to_thread(elsewhere)
+
+
+async def test_open_that_is_cancelled_when_it_is_done(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the result of the thread and the task that waits for it: the file is closed, and the thread ends."""
+    run = ThreadWorker.run
+
+    def cancel_after(self: ThreadWorker, job: Callable[[], Any], done: Callable[[Any], object]) -> None:
+        def cancel(result: Any) -> None:
+            done(result)
+            opening.cancel()
+
+        run(self, job, cancel)
+
+    monkeypatch.setattr(ThreadWorker, "run", cancel_after)
+    engine = Engine(path)
+    opening = asyncio.create_task(engine.open())
+    await asyncio.wait([opening])
+    assert opening.cancelled()
+    await threads_end()
 
 
 async def test_cancelled_open(path: Path) -> None:
