@@ -109,6 +109,8 @@ class Engine:
         self._name = ":memory:" if self._path is None else repr(self._path)
         self._timeout, self._create = timeout, create
         self._open: _Open | None = None
+        # Two tasks that open at once would open the file twice, and nobody would close one of the two.
+        self._opening = asyncio.Lock()
         self._turns = FairTurns()
         self._why_not = "is not open; call open() first"
         # Also `retries`: it waits for other processes.
@@ -125,16 +127,16 @@ class Engine:
         Raises:
             TableOrmError: The file cannot be opened; nothing was changed.
         """
-        if self._open is not None:
-            return
-        path, timeout = self._path, self._timeout
-        if path is None:
-            self._attach(_Open(open_memory(), InlineWorker(), self._name, timeout))
-            return
+        async with self._opening:
+            if self._open is None:
+                self._attach(await self._open_files())
+
+    async def _open_files(self) -> _Open:
+        if self._path is None:
+            return _Open(open_memory(), InlineWorker(), self._name, self._timeout)
         worker = ThreadWorker(asyncio.get_running_loop(), f"tableorm {self._name}")
-        self._attach(
-            _Open(await _open_in_worker(worker, path, timeout, create=self._create), worker, self._name, timeout)
-        )
+        files = await _open_in_worker(worker, self._path, self._timeout, create=self._create)
+        return _Open(files, worker, self._name, self._timeout)
 
     def _attach(self, state: _Open) -> None:
         self._open = state

@@ -18,6 +18,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import And, Compare, Filter, Op, Or, constant
 from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine
+from tableorm_local.engine.files import Files, open_file
 from tableorm_local.engine.worker import ThreadWorker
 from tests.local.engine.turns import Turns
 
@@ -26,10 +27,10 @@ def row(row_key: str, **properties: object) -> Row:
     return {"PartitionKey": "p", "RowKey": row_key, **properties}
 
 
-async def threads_end() -> None:
-    """Wait until no engine's thread runs."""
+async def threads_end(path: Path) -> None:
+    """Wait until no thread of an engine with this file runs."""
     for thread in threading.enumerate():
-        if thread.name.startswith("tableorm"):
+        if thread.name.startswith("tableorm") and str(path) in thread.name:
             await asyncio.to_thread(thread.join, 30)
             assert not thread.is_alive()
 
@@ -225,14 +226,14 @@ async def test_close_during_a_query(engine: Engine) -> None:
         await pages
 
 
-async def test_close_during_reclaim(engine: Engine) -> None:
+async def test_close_during_reclaim(engine: Engine, path: Path) -> None:
     """Closing does not wait until a large deleted table is given back; nothing is left running."""
     await fill(engine, 2000, Text="x" * 1000)
     await engine.delete_table("Shared")
     await asyncio.sleep(0)
     await engine.close()
 
-    await threads_end()
+    await threads_end(path)
 
 
 async def test_not_open(path: Path) -> None:
@@ -246,6 +247,23 @@ async def test_not_open(path: Path) -> None:
     assert await engine.list_tables() == []
     await engine.close()
     await engine.close()
+
+
+async def test_opened_by_two_tasks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two tasks that open one engine at once open its file once: nobody would close the other one."""
+    opened: list[str] = []
+
+    def open_and_count(path: str, patience: float, *, create: bool) -> Files:
+        opened.append(path)
+        return open_file(path, patience, create=create)
+
+    monkeypatch.setattr("tableorm_local.engine.engine.open_file", open_and_count)
+    engine = Engine(path)
+    await asyncio.gather(engine.open(), engine.open())
+    await engine.close()
+
+    assert opened == [str(path)]
+    await threads_end(path)
 
 
 async def test_other_event_loop(engine: Engine) -> None:
@@ -275,7 +293,7 @@ async def test_open_that_is_cancelled_when_it_is_done(path: Path, monkeypatch: p
     opening = asyncio.create_task(engine.open())
     await asyncio.wait([opening])
     assert opening.cancelled()
-    await threads_end()
+    await threads_end(path)
 
 
 async def test_cancelled_open(path: Path) -> None:
@@ -293,7 +311,7 @@ async def test_cancelled_open(path: Path) -> None:
     await engine.create_table("Fine")
     await engine.close()
 
-    await threads_end()
+    await threads_end(path)
     assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
 
 
@@ -355,7 +373,7 @@ async def test_forgotten_engine(path: Path) -> None:
         warnings.simplefilter("ignore", ResourceWarning)
         del engine
         gc.collect()
-        await threads_end()
+        await threads_end(path)
     again = Engine(path)
     await again.open()
 
