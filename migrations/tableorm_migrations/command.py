@@ -3,14 +3,13 @@ The command `tableorm migrate`, which compares models with the snapshot of them 
 """
 
 import argparse
-import importlib
-import inspect
 import sys
 from pathlib import Path
 
 import attrs
 
 from tableorm import Entity
+from tableorm.cli.arguments import find_targets
 from tableorm.errors import ModelError
 
 from .evolution import carry_removed, compare_snapshots
@@ -53,7 +52,7 @@ class MigrateCommand:
             ModelError: A module or the snapshot cannot be read, or there are no models.
         """
         path: Path = args.snapshot
-        now = describe_models(_find_models(args.modules))
+        now = describe_models([each for name in args.modules for each in find_targets(name, (Entity,))])
         if not path.exists():
             if not args.write:
                 raise ModelError(f"there is no snapshot {path}; write the first one with --write")
@@ -71,28 +70,6 @@ class MigrateCommand:
             return 1
         write_snapshot(path, carry_removed(before, now))
         return 0
-
-
-def _find_models(modules: list[str]) -> list[type[Entity]]:
-    """
-    Return the models of modules, those that they import included; modules in the working directory are found.
-
-    Raises:
-        ModelError: A module cannot be imported, or has no models.
-    """
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    found: list[type[Entity]] = []
-    for name in modules:
-        try:
-            module = importlib.import_module(name)
-        except Exception as error:
-            raise ModelError(f"{name!r} cannot be imported: {type(error).__name__}: {error}") from error
-        models = [each for _, each in inspect.getmembers(module, inspect.isclass) if issubclass(each, Entity)]
-        if not [each for each in models if each is not Entity]:
-            raise ModelError(f"{name!r} has no models; name the module that declares or imports them")
-        found += [each for each in models if each is not Entity]
-    return found
 
 
 MIGRATE = MigrateCommand()
