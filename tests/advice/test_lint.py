@@ -5,6 +5,7 @@ Lint: each rule fires on a model that it is about, and on nothing that is as it 
 import datetime as dt
 import enum
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -198,3 +199,11 @@ def test_finding_says_what_to_do() -> None:
         "Unpadded.row_key: number has no width (unpadded-number): keys are in the order of text, 10 before 9, so that "
         "conditions on it read more rows than they need; give it a width, as in {id:06d} [Compound key pattern]"
     )
+
+
+def test_the_table_of_the_documentation() -> None:
+    """It is made of the rules."""
+    text = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
+    head = "| code | what it finds | why | what to do |\n|---|---|---|---|\n"
+    table = "".join(f"| `{rule.code}` | {rule.finds} | {rule.reason} | {rule.remedy} |\n" for rule in RULES.values())
+    assert head + table + "\n" in text
