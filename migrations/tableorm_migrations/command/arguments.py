@@ -3,15 +3,20 @@ Arguments that several actions of `tableorm migrate` take.
 """
 
 import argparse
-import importlib
-import inspect
-import sys
 from pathlib import Path
 
-from tableorm import Entity, ModelError
-from tableorm.cli.arguments import parse_count
+from tableorm import Entity
+from tableorm.cli.arguments import find_targets, parse_count
 
-__all__ = ["add_directory", "add_no_older_writers", "add_run", "add_snapshot", "find_models", "run_options"]
+__all__ = [
+    "add_directory",
+    "add_modules",
+    "add_no_older_writers",
+    "add_run",
+    "add_snapshot",
+    "find_models",
+    "run_options",
+]
 
 
 def add_snapshot(parser: argparse.ArgumentParser) -> None:
@@ -70,23 +75,21 @@ def run_options(args: argparse.Namespace) -> "dict[str, int | float | None]":
     return {"parallel": args.parallel, "rate": args.rate, "lease": float(args.lease)}
 
 
-def find_models(modules: list[str]) -> list[type[Entity]]:
+def add_modules(parser: argparse.ArgumentParser) -> None:
+    """Declare the modules of models, for an action that needs no database."""
+    parser.add_argument(
+        "modules",
+        metavar="MODULE",
+        nargs="+",
+        help="modules of the models, such as hr.models; those that they import are included",
+    )
+
+
+def find_models(args: argparse.Namespace) -> list[type[Entity]]:
     """
-    Return the models of modules, those that they import included; modules in the working directory are found.
+    Return the models of the modules that `add_modules` declares.
 
     Raises:
         ModelError: A module cannot be imported, or has no models.
     """
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    found: list[type[Entity]] = []
-    for name in modules:
-        try:
-            module = importlib.import_module(name)
-        except Exception as error:
-            raise ModelError(f"{name!r} cannot be imported: {type(error).__name__}: {error}") from error
-        models = [each for _, each in inspect.getmembers(module, inspect.isclass) if issubclass(each, Entity)]
-        if not [each for each in models if each is not Entity]:
-            raise ModelError(f"{name!r} has no models; name the module that declares or imports them")
-        found += [each for each in models if each is not Entity]
-    return found
+    return [model for module in args.modules for model in find_targets(module, (Entity,))]

@@ -15,7 +15,7 @@ from ..revisions import load_revisions, write_revision
 from ..revisions.line import check_snapshot
 from ..rules import Verdict
 from ..snapshot import describe_models, read_snapshot, write_snapshot
-from .arguments import add_directory, add_snapshot, find_models
+from .arguments import add_directory, add_modules, add_snapshot, find_models
 
 __all__ = ["CheckAction", "RevisionAction"]
 
@@ -32,7 +32,7 @@ class CheckAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("modules", metavar="MODULE", nargs="+", help="modules of the models, such as hr.models")
+        add_modules(parser)
         add_snapshot(parser)
         add_directory(parser)
         parser.add_argument("--write", action="store_true", help="write the snapshot anew, unless a change is refused")
@@ -46,7 +46,7 @@ class CheckAction:
             OSError: A file cannot be read or written.
         """
         path: Path = args.snapshot
-        now = describe_models(find_models(args.modules))
+        now = describe_models(find_models(args))
         before = read_snapshot(path) if path.exists() else None
         line = load_revisions(args.directory)
         check_snapshot(line, before, args.directory, path)
@@ -84,7 +84,7 @@ class RevisionAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        parser.add_argument("modules", metavar="MODULE", nargs="+", help="modules of the models, such as hr.models")
+        add_modules(parser)
         parser.add_argument("--message", metavar="TEXT", required=True, help="what the change is, in a few words")
         add_snapshot(parser)
         add_directory(parser)
@@ -97,7 +97,7 @@ class RevisionAction:
             ModelError: A module, the snapshot or a revision cannot be read, or there are no models.
             OSError: A file cannot be read or written.
         """
-        models = find_models(args.modules)
+        models = find_models(args)
         draft = write_revision(models, args.directory, args.message, snapshot=args.snapshot)
         for each in draft.differences:
             print(each)
