@@ -16,6 +16,9 @@ from .revisions import (
 )
 from .rewrite import rewrite
 from .rules import RULES, Rule, Verdict
+from .runs.build import run_build_index
+from .runs.report import RunReport, list_runs
+from .runs.rewrite import run_rewrite
 from .snapshot import Snapshot, describe_models, read_snapshot, write_snapshot
 
 __all__ = [
@@ -29,14 +32,18 @@ __all__ = [
     "RewriteFailure",
     "RewriteReport",
     "Rule",
+    "RunReport",
     "Snapshot",
     "Verdict",
     "carry_removed",
     "compare_snapshots",
     "describe_models",
+    "list_runs",
     "load_revisions",
     "read_snapshot",
     "rewrite",
+    "run_build_index",
+    "run_rewrite",
     "write_revision",
     "write_snapshot",
 ]
