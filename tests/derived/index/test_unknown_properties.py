@@ -189,7 +189,7 @@ async def test_an_unknown_property_in_an_entry_is_no_damage_to_who_knows_it(prog
     assert report.clean, report.findings
     customer = await programs.new.get(Customer.by_email, shop="a", email="j@x")
     with pytest.raises(NotLoaded):
-        print(customer.spent)
+        _ = customer.spent
     customer.name = "Jun"
     await programs.new.save(customer)
     assert (customer.spent, await programs.spent()) == (200, 200)
