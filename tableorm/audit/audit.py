@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import attrs
 
 from ..connection.connection import TURN, Connection
+from ..connection.index_states import find_unreadable
 from ..connection.tasks import work_together
 from ..errors import ModelError, shown
 from ..keys.ranges import KeyRegion
@@ -74,6 +75,9 @@ async def audit(
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts)
     begun = time.monotonic() - counts.seconds
+    # An index that is not complete lacks entries, which is no damage.
+    derived = [each for schema in schemas for each in schema.derived.values()]
+    await find_unreadable(db, [d.declaration for d in derived if d.declaration and d.building is None])
 
     def report() -> AuditReport:
         counts.seconds = time.monotonic() - begun

@@ -16,7 +16,8 @@ from typing import Any
 import attrs
 
 from ..connection.connection import TURN, Connection
-from ..errors import ModelError
+from ..connection.index_states import find_unreadable, make_readable
+from ..errors import ModelError, shown
 from ..models.derivation import DerivationOf, bound_to
 from ..models.entity import Entity
 from ..models.kinds import KindSet
@@ -43,6 +44,7 @@ async def build_index(
     *,
     parallel: int,
     cursor: str | None,
+    no_older_writers: bool,
     on_progress: Callable[[BuildReport], object] | None,
 ) -> BuildReport:
     """
@@ -50,6 +52,8 @@ async def build_index(
     """
     db.require_open()
     check_arguments("build_index", parallel, on_progress)
+    if type(no_older_writers) is not bool:
+        raise ModelError(f"build_index(no_older_writers={shown(no_older_writers)}) is refused: give True or False")
     work = IndexBuild(db, index, parallel)
     purpose = purpose_of(f"build {index.name}", work.schemas)
     built, checked = AuditCounts(), AuditCounts()
@@ -80,7 +84,10 @@ async def build_index(
         await work_on_ranges(ranges, work.work_on, built, parallel, report, on_progress, building=True)
         auditing, begun_audit = True, time.monotonic()
     await work_on_ranges(ranges, work.work_on, checked, parallel, report, on_progress)
-    return report()
+    finished = report()
+    if finished.complete:
+        finished = attrs.evolve(finished, readable=await work.make_readable(no_older_writers=no_older_writers))
+    return finished
 
 
 class IndexBuild:
@@ -130,6 +137,18 @@ class IndexBuild:
         """
         context = AuditContext(db=self._db, kinds=self._kinds, repair=True, only=self._name, pace=pace)
         return _build_range(context, self._limit, part) if part.building else audit_range(context, part, self._parallel)
+
+    async def make_readable(self, *, no_older_writers: bool) -> bool:
+        """
+        Tell the store that the index is readable, if no older program writes. Return whether it is read from now on.
+
+        Args:
+            no_older_writers: Whether every program that writes such entities declares the index, since the build began.
+        """
+        asked = [each.declaration for each in self.declared if each.declaration and each.building is not False]
+        if no_older_writers:
+            await make_readable(self._db, asked)
+        return not await find_unreadable(self._db, asked)
 
 
 def _find_declarations(index: object) -> list[AuditedSchema]:

@@ -107,7 +107,9 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         except Fault as fault:
             raise ModelError(f"{name}: table={table!r} is refused: {fault.message}") from None
         if is_reserved_table(table) and model.__module__.partition(".")[0] not in ("tableorm", "tableorm_migrations"):
-            raise ModelError(f"{name}: table={table!r} is refused: tableorm keeps records of its own there; use another")
+            raise ModelError(
+                f"{name}: table={table!r} is refused: tableorm keeps records of its own there; use another"
+            )
     make_attrs_class(model, own)
     declared = all_fields(model, own)
     annotations = {field: bare_annotation(each.annotation) for field, each in declared.items()}

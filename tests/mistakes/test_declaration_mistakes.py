@@ -190,8 +190,10 @@ ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
     (
         Index,
         {"row_key": "a_{b}", "unique": "yes"},
-        r"Index\(unique='yes', building=False\) is refused: give True or False",
+        r"Index\(unique='yes'\) is refused: give True or False",
     ),
+    (Index, {"row_key": "a_{b}", "unique": None}, r"Index\(unique=None\) is refused: give True or False"),
+    (Index, {"row_key": "a_{b}", "building": 1}, r"Index\(building=1\) is refused: give True or False"),
     (
         Index,
         {"row_key": "a_{b}", "include": "some"},

@@ -28,7 +28,7 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
 
 
 class Indexed(Thing, row_key="thing_{name}"):
-    by_number = Index(row_key="number_{number:04d}_{name}")
+    by_number = Index(row_key="number_{number:04d}_{name}", building=False)
 
 
 @pytest.fixture
