@@ -15,6 +15,7 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 from .access.grant import Grant, GrantExplanation
 from .access.policies import StoredPolicy, TablePolicies
 from .audit.report import AuditReport, BuildReport, Damage, Finding
+from .connection.index_states import IndexState
 from .connection.observe import Observation
 from .connection.requests import ObservedRequest
 from .connection.stats import Counts, Stats
@@ -70,8 +71,9 @@ from .protocol.edm import Edm
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
 from .queries.planning.plan import Access
-from .queries.query import Query, Select
+from .queries.query import Query
 from .queries.raw import RawSelect
+from .queries.select import Select
 from .queries.union import Union
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -118,6 +120,7 @@ __all__ = [
     "Index",
     "IndexList",
     "IndexOf",
+    "IndexState",
     "InputFault",
     "Int32",
     "InvalidInput",

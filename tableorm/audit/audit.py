@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 import attrs
 
 from ..connection.connection import TURN, Connection
+from ..connection.index_states import find_unreadable
 from ..connection.logs import make_logger
 from ..connection.tasks import work_together
 from ..errors import ModelError, shown
@@ -74,6 +75,9 @@ async def audit(
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts)
     begun = time.monotonic() - counts.seconds
+    # An index that is not complete lacks entries, which is no damage.
+    derived = [each for schema in schemas for each in schema.derived.values()]
+    await find_unreadable(db, [d.declaration for d in derived if d.declaration and d.building is None])
 
     def report() -> AuditReport:
         counts.seconds = time.monotonic() - begun
@@ -185,7 +189,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
             if last is not None:
                 regions = [cut for each in regions if (cut := each.meet(KeyRegion(Bounds(None, last)))) is not None]
             for phase in segment.phases:
-                async with aclosing(pages(db, part.table, where, regions, counts, "audit")) as found:
+                async with aclosing(pages(db, part.table, where, regions, counts, "audit", context.pace)) as found:
                     async for rows in found:
                         for start in range(0, len(rows), TURN):
                             some = rows[start : start + TURN]
@@ -193,7 +197,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
                             await db.yield_to_loop(len(some))
         return part if last is None else attrs.evolve(part, partition=last, row=None)
 
-    async with aclosing(pages(db, part.table, where, part.left, counts, "audit")) as found:
+    async with aclosing(pages(db, part.table, where, part.left, counts, "audit", context.pace)) as found:
         async for rows in found:
             start = 0
             if rows and db.store.capabilities.ordered and count + len(rows) >= SEGMENT:

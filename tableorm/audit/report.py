@@ -188,15 +188,17 @@ class BuildReport(RangeReport):
         seconds: How long it took, earlier parts included if it was resumed.
         audit: The report of the audit that follows; None before it begins. Its findings include what cannot be built,
             such as a unique value that two entities have.
+        readable: Whether it is complete, and read from now on: the store says so, or is not asked.
     """
 
     index: str
     built: int = 0
     audit: AuditReport | None = None
+    readable: bool = False
 
     @property
     def complete(self) -> bool:
-        """Whether the index is complete, so that it can be used: all entities were read, and nothing is missing."""
+        """Whether each entity that was read has what is built: all were read, and nothing is missing."""
         return self.audit is not None and self.audit.clean and self.cursor is None
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,7 +209,10 @@ class BuildReport(RangeReport):
     def __str__(self) -> str:
         text = f"{self.index}: built for {self.built} of {counted(self.entities, 'entity')}, "
         text += f"{counted(self.requests, 'request')} in {self.seconds:.1f} s"
-        return text if self.audit is None else f"{text}; then {self.audit}"
+        if self.audit is None:
+            return text
+        left = " It is not read yet: build it with no_older_writers=True when every program that writes declares it."
+        return f"{text}; then {self.audit}{'.' + left if self.complete and not self.readable else ''}"
 
 
 def make_report(counts: AuditCounts, purpose: bytes = b"", ranges: Sequence[AuditRange] = ()) -> AuditReport:

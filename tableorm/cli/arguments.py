@@ -199,14 +199,14 @@ def _is_abstract(target: Any) -> bool:
 
 
 class _Store(argparse.Action):
-    """Stores the last arguments; where the URL is left out, the first of them stands in its place."""
+    """Stores the last arguments; where a command takes a URL that is left out, the first of them stands in its place."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
     ) -> None:
-        url: str = namespace.url
+        url: str | None = getattr(namespace, "url", None)
         try:
-            if self.is_item(url):
+            if url is not None and self.is_item(url):
                 namespace.url = _parse_url(parser.get_default("url"))
                 assert callable(self.type)
                 values = [self.type(url), *values]

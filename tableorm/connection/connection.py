@@ -20,7 +20,7 @@ from .retry import RetryingStore
 from .stats import Counts, Stats
 from .translate import translate
 
-__all__ = ["TURN", "Connected", "Connection", "connection_of"]
+__all__ = ["TURN", "Connected", "Connection", "KnownStates", "connection_of"]
 
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
@@ -31,12 +31,31 @@ TURN = 250  # entities read before other tasks get a turn: a millisecond or two
 
 
 @attrs.define(eq=False)
+class KnownStates:
+    """
+    What a connection and its views know of the states of indexes, which `index_states` loads.
+
+    Attributes:
+        readable: The digests of the declarations that the store says are complete.
+        asked: When the store was asked for them last, by the loop's clock; None if it has to be asked.
+        denied: Whether it refused to tell.
+        lock: Held by who asks, so that the others wait for the answer.
+    """
+
+    readable: set[str] = attrs.field(factory=set[str])
+    asked: float | None = None
+    denied: bool = False
+    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+
+
+@attrs.define(eq=False)
 class _Opened:
-    """The tables of a connection and of its views, the event loop that they were opened in, and the outbox's queues."""
+    """What a connection and its views have open: tables, their event loop, the outbox's queues; and index states."""
 
     store: TableStore | None = None
     loop: asyncio.AbstractEventLoop | None = None
     outbox: QueueStore | None = None
+    states: KnownStates = attrs.field(factory=KnownStates)
 
 
 class Connection:
@@ -107,6 +126,7 @@ class Connection:
         if not store.capabilities.retries:
             store = RetryingStore(store, self.retry, self.count_fault, self._count_repeated_read)
         self._opened.store, self._opened.loop = store, asyncio.get_running_loop()
+        self._opened.states = KnownStates()
         self.watch.begin(self.url)
 
     async def close(self) -> None:
@@ -209,6 +229,11 @@ class Connection:
     def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
         """Let every request pass through what `wrap` makes of the open store, which is below it; tests do so."""
         self._opened.store = wrap(self.store)
+
+    @property
+    def known_states(self) -> KnownStates:
+        """What is known of the states of indexes."""
+        return self._opened.states
 
     @property
     def prefix(self) -> str:

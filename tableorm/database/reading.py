@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
+from ..connection.index_states import find_unreadable, not_readable
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
@@ -23,9 +24,10 @@ from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
 from ..protocol.codes import Code
 from ..queries.projection import Projection
-from ..queries.query import Query, Select
+from ..queries.query import Query
 from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
+from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row
 from ..writes.subject import key_from
@@ -229,6 +231,8 @@ class Reader(Stores):
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_name()
+        if schema.building is None and await find_unreadable(self._connection, (schema.declaration,)):
+            raise not_readable(self._connection, schema.declaration)
         for _ in range(_LOOKS if schema.exact else 1):
             entry = await read_row(self._connection, table, partition_key, row_key, name=str(index))
             if entry is None:

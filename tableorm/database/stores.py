@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from ..connection.connection import Connected, Connection
+from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
@@ -143,6 +144,9 @@ class Stores(Connected):
         """
         Create the tables of these models, or with these names, where they do not exist yet.
 
+        The indexes of a model whose tables are new are complete, and the store is told so. Give all models of a table
+        in one call: an index of a table that was there before is not read until `build_index` has completed it.
+
         Args:
             targets: Models, and names of tables.
 
@@ -159,6 +163,7 @@ class Stores(Connected):
         refuse_same_kinds(found)
         connection.used_models.add(*(schema for schema in found if not schema.abstract))
         names: dict[str, None] = {}
+        created: set[str] = set()
         for target, own in zip(targets, schemas, strict=True):
             for schema in own:
                 schema.check_relations()
@@ -170,9 +175,14 @@ class Stores(Connected):
             store, _ = connection.sending("create-table", "")
             try:
                 await connection.call(f"creation of table {name}", name, store.create_table(name))
+                created.add(name)
             except Conflict as error:
                 if error.code != Code.TABLE_EXISTS:
                     raise
+        derived = [each for schema in found if not schema.abstract for each in schema.derived.values()]
+        await note_declarations(
+            connection, [d.declaration for d in derived if d.declaration and d.building is None], created
+        )
 
     async def tables(self) -> list[str]:
         """Names of all tables, in order."""
@@ -181,7 +191,8 @@ class Stores(Connected):
 
     async def drop_table(self, target: type[Entity] | str, *, missing_ok: bool = False) -> None:
         """
-        Delete a table and all of its rows: those of other models too, and what is derived from them.
+        Delete a table and all of its rows: those of other models too, and what is derived from them. What the store
+        knows of the states of its indexes is deleted before.
 
         Args:
             target: A model, or the name of a table.
@@ -195,6 +206,7 @@ class Stores(Connected):
         connection = self._connection
         name = target if isinstance(target, str) else schema_of(target).table_name()
         connection.boundary.check_whole_table(f"drop_table({name!r}, missing_ok={missing_ok!r})")
+        await forget_table(connection, name)
         store, _ = connection.sending("delete-table", "")
         try:
             await connection.call(f"deletion of table {name!r}", name, store.delete_table(name))

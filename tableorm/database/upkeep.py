@@ -13,6 +13,7 @@ from ..access.policies import TablePolicies
 from ..audit.audit import audit
 from ..audit.build import build_index
 from ..audit.report import AuditReport, BuildReport
+from ..connection.index_states import IndexState, load_states
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
 from ..outbox.worker import Worker
@@ -149,23 +150,28 @@ class Upkeep(Reader):
         *,
         parallel: int = 8,
         cursor: str | None = None,
+        no_older_writers: bool = False,
         on_progress: Callable[[BuildReport], object] | None = None,
     ) -> BuildReport:
         """
         Build an index for entities that were there before it was declared, while others write; then audit it. An index
         list, a count or a sum is built in the same way.
 
-        By then all programs that write such entities must declare the index, an `Index` with `building=True`: an entity
-        that another program writes meanwhile may lack its entry. Run it again when the last such program has ended.
+        An entity that a program writes which does not declare the index may lack its entry. Only who operates the
+        programs knows whether there are such: `no_older_writers=True` says that there are none, and then the store says
+        that the index is readable. Run it again with that when the last such program has ended.
 
         Args:
             index: The index, list, count or sum: `Employee.by_email`.
             parallel: How many ranges of keys are worked on at the same time.
             cursor: The place that an earlier call had reached: `BuildReport.cursor`.
+            no_older_writers: Whether every program that writes such entities declares the index, from before the build
+                on, so that it can be read once it is complete.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
 
         Returns:
-            The report; its `complete` says whether the index can be read from now on.
+            The report; its `complete` says whether each entity that was read has its entry, and its `readable` whether
+            the index is read from now on.
 
         Raises:
             CursorError: The cursor is of another index, or damaged.
@@ -173,7 +179,24 @@ class Upkeep(Reader):
             TableNotFound: There is no such table.
         """
         self._connection.boundary.check_whole_table(f"build_index({index})")
-        return await build_index(self._connection, index, parallel=parallel, cursor=cursor, on_progress=on_progress)
+        return await build_index(
+            self._connection,
+            index,
+            parallel=parallel,
+            cursor=cursor,
+            no_older_writers=no_older_writers,
+            on_progress=on_progress,
+        )
+
+    async def index_states(self) -> list[IndexState]:
+        """
+        Return what the store says of the indexes of all programs: which are complete, and which are not read yet.
+
+        Raises:
+            AccessDenied: In a scope, since the states are of whole tables; or the token does not open their table.
+        """
+        self._connection.boundary.check_whole_table("index_states()")
+        return await load_states(self._connection)
 
     # What is left to do
 

@@ -14,6 +14,7 @@ from ..errors import ModelError, NotSupported
 from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
 from .key import Storable
+from .reserved import is_reserved_table
 from .schema import DerivedSchema, Schema, concrete
 
 __all__ = [
@@ -73,7 +74,7 @@ def row_schemas(derivation: RowsOf[Any]) -> Sequence[Schema]:
     if any(each.building for each in bound):
         raise NotSupported(
             f"{derivation} is being built: entities that were there before it may lack their rows in it; run "
-            f"db.build_index({derivation}) to the end, then declare it without building=True"
+            f"db.build_index({derivation}, no_older_writers=True) to the end, then declare it without building=True"
         )
     return [each.row_schema for each in bound if each.row_schema is not None]
 
@@ -103,6 +104,10 @@ def check_placement(
             check_table_name(table)
         except Fault as fault:
             raise ModelError(f"{what}(table={table!r}) is refused: {fault.message}") from None
+        if is_reserved_table(table):
+            raise ModelError(
+                f"{what}(table={table!r}) is refused: tableorm keeps records of its own there; use another"
+            )
     if consistency not in (None, "eventual"):
         raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
     given = "blob=True" if blob else "table=..." if partition_key is None else "partition_key=..."

@@ -14,6 +14,7 @@ from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
+from .index_declaration import IndexDeclaration
 from .key import Key, Storable
 from .manifest import ManifestEntry
 from .property_bag import PropertyBag
@@ -46,7 +47,8 @@ class DerivedSchema:
         entry_type: The form of its entries in manifests.
         table: The table of the rows that it concerns.
         partition: The template of their PartitionKeys; None if they have none of their own.
-        building: Whether its rows are written and not read yet.
+        building: Whether its rows are written and not read yet; None if the store says so, by the `declaration`.
+        declaration: What identifies an index in the store; None for what is always read.
         deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
         in_blobs: Whether it has blobs in place of rows, and no table has the name `table`.
         movable: Whether entities that have it can be moved to another partition.
@@ -55,7 +57,9 @@ class DerivedSchema:
     """
 
     entry_type: ClassVar[type[ManifestEntry]]
-    building = deferred = in_blobs = movable = False
+    building: bool | None = False
+    declaration: IndexDeclaration | None = None
+    deferred = in_blobs = movable = False
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
@@ -463,12 +467,8 @@ class Schema:
             value = row.get(info.property)
             if value is None:
                 if not info.optional and info.default is None:
-                    return DecodeError(
-                        f"has no property {info.property!r}; give the field a default, or declare it `| None`",
-                        self.name,
-                        keys,
-                        info.name,
-                    )
+                    problem = f"has no property {info.property!r}; give the field a default, or declare it `| None`"
+                    return DecodeError(problem, self.name, keys, info.name)
                 continue
             try:
                 info.type.decode(value, row.get(info.property + ANNOTATION))

@@ -6,16 +6,18 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
-from typing import Any, Generic, Never, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
+from ..connection.index_states import find_unreadable, known_unreadable, not_readable
 from ..connection.observe import QueryWork
 from ..errors import CursorError, EncodeError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
 from ..expressions import Expression, Field
 from ..keys.ranges import KeyInterval
 from ..models.derivation import RowsOf
+from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
 from ..protocol.limits import MAX_PAGE
 from ..writes.bulk.bulk import Bulk
@@ -24,7 +26,7 @@ from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
 from .explain import Explanation, explain
-from .misuse import NotAList, check_count, refuse_keywords
+from .misuse import NotAList, check_count
 from .pages import EntityStream, Page, Progress, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
@@ -34,7 +36,7 @@ from .planning.planner import Planner, planner_of
 from .projection import Projection
 from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
 
-__all__ = ["Query", "Select", "start_query"]
+__all__ = ["Query", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -57,6 +59,7 @@ class Query(NotAList, Generic[E_co]):
     _ordered: bool = True
     _verified: bool = True
     _concurrency: int = CONCURRENCY
+    _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     # Describing
@@ -122,17 +125,20 @@ class Query(NotAList, Generic[E_co]):
         check_count("split", parts)
         if self._limit is not None:
             raise ModelError(f"{self}.split({parts}) is refused: a limit counts the results of all parts; remove it")
-        plan = attrs.evolve(self, scan=True)._plan(self._select)
-        return [attrs.evolve(self, interval=interval) for interval in divide_plan(plan, parts, self._interval)]
+        # All parts read by the same index, or by none.
+        query = self if self._reads_entries else self._without_unreadable(assumed=False)
+        plan = attrs.evolve(query, scan=True)._plan(query._select)
+        return [attrs.evolve(query, interval=interval) for interval in divide_plan(plan, parts, self._interval)]
 
     def explain(self) -> Explanation:
         """
-        Tell what will be sent and what it costs; nothing is sent.
+        Tell what will be sent and what it costs. Nothing is sent: until the store was asked, indexes count as complete.
 
         Raises:
             ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
         """
-        return self._explain(self._plan(self._select), show_values=True)
+        query = self if self._reads_entries else self._without_unreadable(assumed=True)
+        return query._explain(query._plan(query._select), show_values=True)
 
     # Running
 
@@ -195,12 +201,13 @@ class Query(NotAList, Generic[E_co]):
 
     async def count(self) -> int:
         """Count the entities; only the keys and kinds of rows are read. Raises what `all` raises."""
-        if self._planner.target.fetches_primaries:
+        query = await self._settle()
+        if query._planner.target.fetches_primaries:
             total = 0
-            async for _ in attrs.evolve(self, only=()):
+            async for _ in attrs.evolve(query, only=()):
                 total += 1
             return total
-        run = self._start(keys_only=True)
+        run = query._start(keys_only=True)
         # Nothing is sorted only to be counted.
         in_order = run.wanted is not None and not run.sorted_here
         return await count_rows(run, self._fetch_pages(run, in_order=in_order), self._limit)
@@ -230,8 +237,8 @@ class Query(NotAList, Generic[E_co]):
         if type(size) is not int or not 1 <= size <= MAX_PAGE:
             raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
         self._check_ordered()
-        run = self._start()
-        return await fetch_page(run, self._resume(run, cursor), size, self._limit, self._concurrency)
+        run, position = await self._begin(cursor)
+        return await fetch_page(run, position, size, self._limit, self._concurrency)
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
         """Yield page after page, as `page` gives them; the cursor of each can be stored."""
@@ -275,14 +282,48 @@ class Query(NotAList, Generic[E_co]):
         if if_match not in (None, "*"):
             problem = "is refused: rows have an ETag each; give '*' or nothing"
             raise EncodeError(problem, f"delete of {self._head()}", "if_match", if_match)
-        target = self._planner.target
+        query = await self._settle()
+        target = query._planner.target
         delete = delete_rows if target.primaries is None else delete_entities
         # What a manifest says is compared with the fields, of which any may count.
-        run = self._start(keys_only=target.primaries is None and not any(s.tracked for s in target.kinds.schemas))
+        run = query._start(keys_only=target.primaries is None and not any(s.tracked for s in target.kinds.schemas))
         bulk = Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress)
         return await delete(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 
     # Inside
+
+    @property
+    def _reads_entries(self) -> bool:
+        """Whether entries of an index are asked for, instead of entities that perhaps are found by one."""
+        return any(schema.primary is not None for schema in self._kinds.schemas)
+
+    async def _settle(self) -> Self:
+        """
+        Return the query without indexes that may be incomplete. The store is asked for their states, if need be.
+
+        Raises:
+            NotSupported: Entries of such an index are asked for.
+        """
+        undecided, db = self._planner.target.undecided, self._db
+        if not undecided or db is None:
+            return self
+        unreadable = await find_unreadable(db, undecided)
+        # A part of a query that was divided for the keys of an index has no other keys.
+        if unreadable and (self._reads_entries or self._interval is not None):
+            raise not_readable(db, unreadable[0])
+        return self._without_unreadable(assumed=False) if unreadable else self
+
+    def _without_unreadable(self, *, assumed: bool) -> Self:
+        """
+        Return the query without indexes that are not known to be complete; nothing is sent.
+
+        Args:
+            assumed: Whether they count as complete as long as the store was not asked.
+        """
+        query = self
+        while found := known_unreadable(self._db, query._planner.target.undecided, assumed=assumed):
+            query = attrs.evolve(query, hidden=(*query._hidden, *found))
+        return query
 
     def _start(self, *, keys_only: bool = False) -> QueryExecution:
         """
@@ -329,13 +370,10 @@ class Query(NotAList, Generic[E_co]):
 
     async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
         """Yield the results from a cursor on; `progress` is told what is given."""
-        run = self._start()
-        if cursor is None:
-            position, sources = Position(wanted=self._limit), run.sources()
-        else:
+        if cursor is not None:
             self._check_ordered()
-            position = self._resume(run, cursor)
-            sources = remaining_sources(run, position)
+        run, position = await self._begin(cursor)
+        sources = run.sources() if cursor is None else remaining_sources(run, position)
         if progress is not None:
             progress.begin(run, position, self._limit)
         if run.wanted == 0:
@@ -364,7 +402,7 @@ class Query(NotAList, Generic[E_co]):
         planner, conditions = planner_of(kinds), self._conditions
         if not planner.target.indexes or not conditions or (self._db is not None and self._db.guarded):
             return planner
-        return choose_index(planner, conditions)
+        return choose_index(planner, conditions, self._hidden)
 
     @cached_property
     def _conditions(self) -> tuple[Expression, ...]:
@@ -400,11 +438,28 @@ class Query(NotAList, Generic[E_co]):
             )
         return plan
 
-    def _resume(self, run: QueryExecution, cursor: str | None) -> Position:
-        """Return where a run begins, and what is wanted of it from there."""
+    async def _begin(self, cursor: str | None) -> tuple[QueryExecution, Position]:
+        """
+        Plan the query, and return where it begins. The cursor may be of a program, or of a time, that read by an index
+        which this program took for incomplete, or that took one for incomplete which is read now.
+        """
+        query = await self._settle()
+        try:
+            return query._resume(cursor)
+        except CursorError:
+            undecided = query._planner.target.undecided
+            if undecided and not self._reads_entries:
+                return attrs.evolve(query, hidden=(*query._hidden, *undecided))._resume(cursor)
+            if query is self or self._db is None:
+                raise
+            self._db.known_states.asked = None  # another program may know more
+            return (await self._settle())._resume(cursor)
+
+    def _resume(self, cursor: str | None) -> tuple[QueryExecution, Position]:
+        run = self._start()
         position = Position(wanted=self._limit) if cursor is None else read_cursor(run.plan, cursor, self._limit)
         run.wanted = position.wanted
-        return position
+        return run, position
 
     def _fetch_pages(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[FetchedPage, None]:
         sources = run.sources()
@@ -432,68 +487,12 @@ class Query(NotAList, Generic[E_co]):
         return _restore, (type(self), self._kinds.table, state)
 
 
-def start_query(query: Query[Any]) -> QueryExecution:
+async def start_query(query: Query[Any]) -> QueryExecution:
     """Plan a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
-    return query._start()  # pyright: ignore[reportPrivateUsage]
+    settled = await query._settle()  # pyright: ignore[reportPrivateUsage]
+    return settled._start()  # pyright: ignore[reportPrivateUsage]
 
 
 def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:
     kinds = KindSet.of(state["_models"], table)
     return cls(None, kinds, **{name.removeprefix("_"): value for name, value in state.items()})
-
-
-class Select(Query[E_co]):
-    """
-    A query for entities of models, made by `db.select(Model)`.
-
-    It is immutable: each method returns a new query, and nothing is sent before it is read.
-    """
-
-    def where(self, *conditions: Expression, **fields: Never) -> Self:
-        """
-        Add conditions. An entity is found if all of them hold, and those that were given before.
-
-        Raises:
-            ModelError: An argument is not a condition, as `Employee.age >= 30` is one; `fields` never are.
-        """
-        if fields:
-            refuse_keywords(self._models[0], fields)
-        for condition in conditions:
-            if not isinstance(condition, Expression):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ModelError(
-                    f"{condition!r} is not a condition; compare a field of the class, as in Employee.age >= 30"
-                )
-        return attrs.evolve(self, where=self._where + conditions)
-
-    def only(self, *fields: Field[Any]) -> Self:
-        """
-        Load only these fields, and those in the key. Reading another field raises `NotLoaded`.
-
-        An entity that has to be upgraded from an older version is read in full.
-
-        Raises:
-            ModelError: An argument is not a field of the models, or the query brings bags.
-        """
-        for each in fields:
-            if not isinstance(each, Field):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only(Employee.age)")
-        if self._kinds.bags:
-            raise ModelError("only() is refused where the query brings bags: a bag is all that a row has")
-        Projection.of(self._kinds, fields)
-        return attrs.evolve(self, only=(self._only or ()) + fields)
-
-    def verify(self, verified: bool) -> Self:  # noqa: FBT001 - as in verify(False)
-        """
-        Tell whether the entity of each entry of an eventual index is read, as it is by default.
-
-        `verify(False)` reads the entries alone, for entities as they were some time ago: they may have changed or gone
-        since, and have no ETag. The first write of one reads the row, and is refused if that disagrees with the entry.
-
-        Raises:
-            ModelError: The query does not read an eventual index, or one whose entries hold keys alone.
-        """
-        if verified is not True and verified is not False:
-            raise ModelError(f"verify({verified!r}) is refused: give True or False")
-        if not verified:
-            unverified_kinds(self._kinds)  # refuses what has none
-        return attrs.evolve(self, verified=verified)

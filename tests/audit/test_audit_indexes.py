@@ -349,7 +349,7 @@ async def test_entities_of_an_older_version_are_right(db: Database) -> None:
     class Third(Entity, table="Things", kind="Thing", partition_key="p", row_key="t_{id:03d}", version=2):
         id: Mapped[int]
         title: Mapped[str]
-        by_name = Index(row_key="name_{title}_{id:03d}")
+        by_name = Index(row_key="name_{title}_{id:03d}", building=False)
 
     @upgrade(Second, from_version=1)
     def retitled(bag: PropertyBag) -> PropertyBag:

@@ -55,7 +55,7 @@ class Ready(Entity, table="Workers", kind="Worker", partition_key="{team}", row_
     team: Mapped[str]
     id: Mapped[int]
     badge: Mapped[str | None] = field(default=None)
-    by_badge = Index(row_key="badge_{badge}", unique=True)
+    by_badge = Index(row_key="badge_{badge}", unique=True, building=False)
 
 
 async def workers(db: Database, teams: int = 3, count: int = 130) -> None:
@@ -167,7 +167,7 @@ async def test_entities_of_an_older_version_are_upgraded(db: Database) -> None:
         team: Mapped[str]
         id: Mapped[int]
         badge: Mapped[str | None] = field(default=None)
-        by_badge = Index(row_key="badge_{badge}", unique=True)
+        by_badge = Index(row_key="badge_{badge}", unique=True, building=False)
 
     @upgrade(Newer, from_version=1)
     def louder(bag: PropertyBag) -> PropertyBag:

@@ -152,7 +152,7 @@ def said() -> dict[str, list[int]]:
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with connect("local::memory:") as db:
-        await db.create_tables(Department, Source, *MODELS.values())
+        await db.create_tables(Department, Source, KeysOnly, *MODELS.values())
         for name in ("1", "2"):
             await db.insert(Department(firm="a", name=name))
             await db.insert(Source(firm="a", id=name, city="x"))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import CursorError, Database, Entity, Index, Mapped, ModelError, Select, connect, field
+from tableorm import CursorError, Database, Entity, Index, Mapped, ModelError, Page, Select, connect, field
 from tableorm.models.kinds import KindSet
 from tableorm.queries.cursors import MAX_CURSOR, Position, write_cursor
 from tableorm.queries.planning.planner import planner_of
@@ -256,7 +256,7 @@ def test_a_forged_position_never_widens_a_query(position: Position, limit: int |
             query = db.select(Item).where(Item.group.in_(["a", "b"]), Item.label.in_(["x", "y"]), Item.number >= 1)
             query = query if limit is None else query.limit(limit)
             inside = {item.key for item in ITEMS if item.group in "ab" and item.label in "xy" and item.number >= 1}
-            cursor = forged(query, position, limit)
+            cursor = await forged(query, position, limit)
             try:
                 page = await query.page(1000, cursor)
             except CursorError:
@@ -268,9 +268,9 @@ def test_a_forged_position_never_widens_a_query(position: Position, limit: int |
     asyncio.run(run())
 
 
-def forged(query: Select[Item], position: Position, limit: int | None) -> str | None:
+async def forged(query: Select[Item], position: Position, limit: int | None) -> str | None:
     """What someone who knows how cursors are made can make for a query."""
-    return write_cursor(start_query(query).plan, position, limit)
+    return write_cursor((await start_query(query)).plan, position, limit)
 
 
 async def test_a_place_of_another_plan_is_refused(db: Database) -> None:
@@ -291,7 +291,7 @@ async def test_a_place_outside_is_refused(db: Database) -> None:
     keys = (Position(("c", "x_001")), Position(("a", "w")))
     for position in (*keys, Position(skip=9), Position(skip=-1), Position(wanted=3)):
         with pytest.raises(CursorError, match="outside"):
-            await query.page(2, forged(query, position, None))
+            await query.page(2, await forged(query, position, None))
 
 
 async def test_a_query_that_finds_nothing_has_one_page(db: Database) -> None:
@@ -342,18 +342,39 @@ class IndexedLog(Entity, table="LogsWithCursors", kind="Log", partition_key="{da
     by_level = Index(row_key="level_{level}_log_{number:03d}")
 
 
-async def test_an_index_that_a_query_uses_from_now_on_ends_its_cursors() -> None:
-    """Entries have other keys than entities, so the place that the cursor names is not there; the error says so."""
-    cursor: str | None = None
-    for model in (Log, IndexedLog):
-        async with connect("local::memory:") as db:
-            await db.create_tables(model)
-            for number in range(3):
-                await db.insert(model(day="a", number=number))
-            query = db.select(model).where(model.day == "a", model.level == "info")
-            if cursor is None:
-                cursor = (await query.page(1)).cursor
-            else:
-                assert query.explain().path == "index IndexedLog.by_level"
-                with pytest.raises(CursorError, match="while the model has the same keys and indexes"):
-                    await query.page(1, cursor)
+class AlwaysIndexedLog(Entity, table="LogsWithCursors", kind="Log", partition_key="{day}", row_key="log_{number:03d}"):
+    day: Mapped[str]
+    number: Mapped[int]
+    level: Mapped[str] = field(default="info")
+
+    by_level = Index(row_key="level_{level}_log_{number:03d}", building=False)
+
+
+async def _page(model: Any, cursor: str | None) -> Page[Any]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(model)
+        for number in range(3):
+            await db.insert(model(day="a", number=number))
+        query = db.select(model).where(model.day == "a", model.level == "info")
+        assert ("index" in query.explain().path) is (model is not Log)
+        return await query.page(1, cursor)
+
+
+async def test_cursors_go_on_when_a_query_uses_an_index_from_now_on() -> None:
+    """The program reads on without the index, which other programs may not use yet."""
+    first = await _page(Log, None)
+    second = await _page(IndexedLog, first.cursor)
+
+    assert [log.number for page in (first, second) for log in page.items] == [0, 1]
+
+
+async def test_cursors_end_when_a_query_loses_its_index() -> None:
+    """
+    Entries have other keys than entities, so the place that the cursor names is not there; the error says so. The same
+    holds for an index that is always read.
+    """
+    first = await _page(IndexedLog, None)
+    plain = await _page(Log, None)
+    for model, cursor in ((Log, first.cursor), (AlwaysIndexedLog, plain.cursor)):
+        with pytest.raises(CursorError, match="while the model has the same keys and indexes"):
+            await _page(model, cursor)

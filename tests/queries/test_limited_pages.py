@@ -56,7 +56,7 @@ class Sized(Between):
 
 
 async def fill(db: Database) -> None:
-    await db.create_tables(Task, Note)
+    await db.create_tables(Task, Job, Note)
     async with db.transaction() as tx:
         for number in range(20):
             state = State.DONE if number % 2 else State.OPEN

@@ -47,7 +47,7 @@ class Listed(Entity, table="Things", partition_key="{group}", row_key="listed_{n
     number: Mapped[int] = field(default=0)
     text: Mapped[str] = field(default="")
 
-    by_number = Index(row_key="number_{number:06d}_{name}")
+    by_number = Index(row_key="number_{number:06d}_{name}", building=False)
     by_text = Index(row_key="text_{number:06d}_{name}")
 
 

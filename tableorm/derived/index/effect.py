@@ -218,7 +218,7 @@ class IndexMaintainer(AuditedSchema):
     def __init__(self, rows: IndexSchema, template: Template) -> None:
         super().__init__(rows.entry_name, rows.primary)
         self.rows, self._template = rows, template
-        self.building = rows.building
+        self.building, self.declaration = rows.building, rows.declaration
         fields = rows.primary.fields
         self._keyed = frozenset(fields[name].property for name in template.fields)
         # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.

@@ -50,7 +50,7 @@ class EventualIndexMaintainer(AuditedSchema):
 
     def __init__(self, rows: EventualIndexSchema) -> None:
         super().__init__(rows.entry_name, rows.primary)
-        self.rows, self.building = rows, rows.building
+        self.rows, self.building, self.declaration = rows, rows.building, rows.declaration
         self.table, self.partition = rows.table, rows.partition
 
     @cached_property

@@ -40,7 +40,7 @@ class EventualIndexSchema(EntrySchema):
         unique: Whether no two entities may have the same key.
         include: Which fields index entries hold: "all", "keys" or names.
         where: Takes the entity; only entities for which it is true have an entry. None for all.
-        building: Whether the index is written and not read yet.
+        building: Whether the index is written and not read yet; None if the store says so.
         follows: Whether readers fetch the primary of each entry, to check it.
     """
 
@@ -57,7 +57,7 @@ class EventualIndexSchema(EntrySchema):
         unique: bool,
         include: Include,
         where: Callable[[Any], bool] | None,
-        building: bool,
+        building: bool | None,
         follows: bool = True,
     ) -> None:
         super().__init__(

@@ -52,8 +52,9 @@ class Index(Derivation):
             the entity is read after the entry. None for "all", or for "keys" where that is the only choice: an eventual
             index that is unique.
         where: Takes the entity; only entities for which it is true have an entry.
-        building: The index is written and not read, until the entities that were there before it have their entries:
-            see `db.build_index`.
+        building: Whether the index is written and not read, since entities that were there before it lack entries. None
+            leaves that to the store, which knows it from `db.create_tables` and `db.build_index`; True and False do not
+            ask it.
 
     Raises:
         ModelError: An argument is wrong; when the class is made, the template does not fit the model.
@@ -71,13 +72,13 @@ class Index(Derivation):
         unique: bool = False,
         include: Include | None = None,
         where: Callable[[Any], bool] | None = None,
-        building: bool = False,
+        building: bool | None = None,
     ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"Index(row_key={row_key!r}) is refused: give a template, as in 'email_{{email}}'")
-        given: tuple[object, object] = unique, building
-        if not all(each is True or each is False for each in given):
-            raise ModelError(f"Index(unique={unique!r}, building={building!r}) is refused: give True or False for each")
+        for argument, value in {"unique": unique, "building": building}.items():
+            if not isinstance(value, bool) and (argument == "unique" or value is not None):
+                raise ModelError(f"Index({argument}={value!r}) is refused: give True or False")
         reserves = unique and consistency is not None
         if include is None:
             include = "keys" if reserves else "all"

@@ -7,6 +7,7 @@ planner and to the decoder an index is a schema like any other: the schema of it
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 import attrs
@@ -17,6 +18,7 @@ from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
 from ...models.derivation import refuse_without_kind
+from ...models.index_declaration import IndexDeclaration
 from ...models.manifest import IndexEntry, manifest_of
 from ...models.reserved import (
     COPIED_VERSION,
@@ -51,7 +53,7 @@ class EntrySchema(Schema):
         unique: Whether no two entities may have the same key.
         include: Which fields index entries hold: "all", "keys" or names.
         where: Takes the entity; only entities for which it is true have an entry. None for all.
-        building: Whether the index is written and not read yet.
+        building: Whether the index is written and not read yet; None if the store says so.
         follows: Whether readers fetch the primary of each entry.
 
     Attributes:
@@ -73,7 +75,7 @@ class EntrySchema(Schema):
         unique: bool,
         include: Include,
         where: Callable[[Any], bool] | None,
-        building: bool,
+        building: bool | None,
         follows: bool,
     ) -> None:
         self.entry_name, self._primary = entry_name, primary
@@ -200,6 +202,12 @@ class EntrySchema(Schema):
             "where": self.where is not None,
             "consistency": None if self.exact else "eventual",
         }
+
+    @cached_property
+    def declaration(self) -> IndexDeclaration:
+        """What identifies the index in the store."""
+        primary, layout = self.primary, {"kind": self.kind, **self.describe()}
+        return IndexDeclaration.of(primary.name, self.entry_name, primary.table_name(), self.table_name(), layout)
 
     # Writing
 
@@ -336,7 +344,7 @@ class IndexSchema(EntrySchema):
         unique: Whether no two entities of a partition may have the same key.
         include: Which fields index entries hold: "all", "keys" or names.
         where: Takes the entity; only entities for which it is true have an entry. None for all.
-        building: Whether the index is written and not read yet.
+        building: Whether the index is written and not read yet; None if the store says so.
     """
 
     def __init__(
@@ -348,7 +356,7 @@ class IndexSchema(EntrySchema):
         unique: bool,
         include: Include,
         where: Callable[[Any], bool] | None,
-        building: bool,
+        building: bool | None,
     ) -> None:
         super().__init__(
             entry_name,

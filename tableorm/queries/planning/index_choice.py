@@ -7,10 +7,11 @@ everything else there is `db.select(Model.index)`.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...errors import ScanRefused
 from ...expressions import Comparison, Expression, Membership, PropertyComparison, conjuncts
+from ...models.index_declaration import IndexDeclaration
 from ...models.schema import DerivedSchema, Schema
 from ...protocol.filters import Op
 from .index_following import conditions_on_entries
@@ -24,13 +25,14 @@ __all__ = ["choose_index"]
 _FIELD_NAME = re.compile(r"\{(\w+)")  # in a template
 
 
-def choose_index(planner: Planner, where: Sequence[Expression]) -> Planner:
+def choose_index(planner: Planner, where: Sequence[Expression], hidden: Collection[IndexDeclaration] = ()) -> Planner:
     """
     Return the planner of the rows to read: the given one, or that of the entries of an index.
 
     Args:
         planner: The planner of what the query asks for, which has indexes.
         where: The conditions of the query.
+        hidden: Indexes that must not be chosen.
 
     Raises:
         EncodeError: A value does not fit the field that it is compared with.
@@ -40,7 +42,7 @@ def choose_index(planner: Planner, where: Sequence[Expression]) -> Planner:
     target = planner.target
     schema = target.schemas[0]
     terms = [term for expression in where for term in conjuncts(expression)]
-    usable = [index for index in target.indexes if _has_every_entity(index, terms)]
+    usable = [each for each in target.indexes if each.declaration not in hidden and _has_every_entity(each, terms)]
     if not usable:
         return planner
     best, rank = planner, _rank(planner, where)

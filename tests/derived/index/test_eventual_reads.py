@@ -126,7 +126,7 @@ def in_bern(db: Database) -> Select[Person]:
 
 async def test_the_tables_of_indexes_are_created_with_that_of_the_model(db: Database) -> None:
     """`create_tables` makes the tables that entries are in."""
-    assert await db.tables() == ["ReadAges", "ReadNames", "ReadPersons"]
+    assert {*await db.tables()} > {"ReadAges", "ReadNames", "ReadPersons"}
 
 
 READS: dict[str, Callable[[Select[Person]], Awaitable[object]]] = {

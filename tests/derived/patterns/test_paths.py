@@ -11,7 +11,7 @@ from tableorm.derived.index.effect import IndexMaintainer
 from tableorm.models.derivation import bound_to
 
 
-class Person(Entity, table="Firm", partition_key="{city}", row_key="id_{id:04d}"):
+class Person(Entity, table="Paths", partition_key="{city}", row_key="id_{id:04d}"):
     city: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="Li")
@@ -22,6 +22,23 @@ class Person(Entity, table="Firm", partition_key="{city}", row_key="id_{id:04d}"
     by_name = Index(row_key="name_{name}_{id:04d}", include="keys")
     by_age = Index(row_key="age_{age:03d}_{id:04d}", where=lambda person: person.age > 10)
     by_both = Index(row_key="both_{age:03d}_{name}_{id:04d}", include=["age"], building=True)
+
+
+class Ticket(Entity, table="Paths", partition_key="{city}", row_key="ticket_{seat}_{id:03d}"):
+    city: Mapped[str]
+    id: Mapped[int]
+    seat: Mapped[str]
+    row: Mapped[str] = field(default="a")
+    code: Mapped[str] = field(default="")
+
+    by_all = Index(row_key="all_{id:03d}_{row}_{seat}_{id:03d}")
+    by_hash = Index(row_key="hash_{code:spread(4)}", unique=True)
+
+
+@pytest.fixture(name="db")
+async def db_with_tables(db: Database) -> Database:
+    await db.create_tables(Person, Ticket)
+    return db
 
 
 def path(db: Database, *conditions: object) -> tuple[str, Access]:
@@ -97,17 +114,6 @@ async def test_nobody_can_tell(db: Database) -> None:
     assert await db.select(Person).where(Person.city == "Oslo").all() == [
         person for person in people if person.name != "Wu" and person.id != 3
     ]
-
-
-class Ticket(Entity, table="Firm", partition_key="{city}", row_key="ticket_{seat}_{id:03d}"):
-    city: Mapped[str]
-    id: Mapped[int]
-    seat: Mapped[str]
-    row: Mapped[str] = field(default="a")
-    code: Mapped[str] = field(default="")
-
-    by_all = Index(row_key="all_{id:03d}_{row}_{seat}_{id:03d}")
-    by_hash = Index(row_key="hash_{code:spread(4)}", unique=True)
 
 
 async def test_a_field_that_comes_twice_does_not_make_an_order(db: Database) -> None:

@@ -1,0 +1,613 @@
+"""
+States of indexes: an index is read when the store says that it is complete, by any program that declares it.
+"""
+
+import asyncio
+import datetime as dt
+import pickle
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    AccessDenied,
+    CursorError,
+    Database,
+    Entity,
+    Index,
+    Int32,
+    Mapped,
+    NotSupported,
+    PropertyBag,
+    Throttled,
+    connect,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.models.entity import schema_of
+from tableorm.models.reserved import UPKEEP_TABLE
+from tableorm.stores import RetryPolicy
+from tableorm.testing import Faults, assert_requests, temporary_database
+from tests.azurite import Azurite
+
+
+class Older(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+    """What a program declared before there was an index."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[Int32] = field(default=0)
+
+
+class Staff(Entity, table="StatesStaff", partition_key="{team}", row_key="s_{id:03d}"):
+    """The index by age serves queries that name an age, since it keeps the order of the keys."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[Int32] = field(default=0)
+
+    by_age = Index(row_key="age_{age:03d}_{id:03d}")
+
+
+class StaffByTable(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+    """Its index has entries in another table."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[Int32] = field(default=0)
+
+    of_age = Index(table="StatesAges", row_key="{age:03d}_{id:03d}", partition_key="{team}", consistency="eventual")
+
+
+class Changed(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+    """Its index has the name of another one, and other keys."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[Int32] = field(default=0)
+
+    by_age = Index(row_key="years_{age:03d}_{id:03d}")
+
+
+class Being(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+    """Its index is written and not read, whatever the store says."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[Int32] = field(default=0)
+
+    by_age = Index(row_key="age_{age:03d}_{id:03d}", building=True)
+
+
+class Known(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
+    """Its index is read, whatever the store says."""
+
+    team: Mapped[str]
+    id: Mapped[int]
+    age: Mapped[Int32] = field(default=0)
+
+    by_age = Index(row_key="age_{age:03d}_{id:03d}", building=False)
+
+
+Open = Callable[[], Awaitable[Database]]
+
+
+@pytest.fixture
+async def open_program(tmp_path: Path) -> AsyncIterator[Open]:
+    """Opens one more program on the same tables, each with a connection of its own."""
+    opened: list[Database] = []
+
+    async def open_one() -> Database:
+        opened.append(await connect(f"local:{tmp_path / 'states.tables'}").open())
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        await each.close()
+
+
+def by_age(db: Database, age: int = 30) -> Any:
+    """A query that the index by age serves."""
+    return db.select(Staff).where(Staff.team == "a", Staff.age == age)
+
+
+def wait_a_minute(db: Database) -> None:
+    """Let a minute pass since the store was asked for states."""
+    known = connection_of(db).known_states
+    assert known.asked is not None
+    known.asked -= 60
+
+
+async def states_of(db: Database) -> dict[str, str]:
+    return {state.declaration: state.state for state in await db.index_states()}
+
+
+# Who asks
+
+
+async def test_who_made_the_table_asks_nothing(open_program: Open) -> None:
+    """The program that makes a table knows that its indexes are complete; another one asks once."""
+    first, second = await open_program(), await open_program()
+    with assert_requests(first, 3):  # two tables, and the state
+        await first.create_tables(Staff)
+    await first.insert(Staff(team="a", id=1, age=30))
+
+    with assert_requests(first, 1):
+        assert (await first.get(Staff.by_age, team="a", age=30, id=1)).id == 1
+    with assert_requests(second, 2):
+        assert [each.id for each in await by_age(second).all()] == [1]
+    with assert_requests(second, 2):
+        await by_age(second).all()
+        await second.get(Staff.by_age, team="a", age=30, id=1)
+
+
+async def test_a_program_that_finds_its_tables_asks_once(open_program: Open) -> None:
+    """At its start, where it makes sure that its tables are there."""
+    await (await open_program()).create_tables(Staff)
+    second = await open_program()
+
+    with assert_requests(second, 2):
+        await second.create_tables(Staff)
+    with assert_requests(second, 1):
+        await by_age(second).all()
+
+
+async def test_models_without_such_indexes_ask_nothing(open_program: Open) -> None:
+    """No state is kept or read of a plain model, nor of an index whose declaration says whether it is read."""
+    db = await open_program()
+
+    with assert_requests(db, 3):
+        await db.create_tables(Known)
+        await db.insert(Known(team="a", id=1, age=30))
+        assert len(await db.select(Known.by_age).where(Known.team == "a").all()) == 1
+    assert await db.tables() == ["StatesStaff"]
+
+
+async def test_reads_that_no_index_serves_ask_nothing(open_program: Open) -> None:
+    """States are loaded before the first read that could use an index."""
+    await (await open_program()).create_tables(Older)
+    db = await open_program()
+
+    with assert_requests(db, 2):
+        await db.get_or_none(Staff, team="a", id=1)
+        await db.select(Staff).where(Staff.team == "a", Staff.id > 5).all()
+
+
+async def test_tasks_that_read_at_once_ask_once(open_program: Open) -> None:
+    """They wait for one answer."""
+    await (await open_program()).create_tables(Staff)
+    db = await open_program()
+
+    with assert_requests(db, 1 + 5):
+        await asyncio.gather(*(by_age(db).all() for _ in range(5)))
+
+
+# Who may read
+
+
+async def fill(db: Database, count: int = 3) -> None:
+    """Entities of the older program, and one of the newer."""
+    await db.create_tables(Older)
+    for number in range(count):
+        await db.insert(Older(team="a", id=number, age=30))
+    await db.insert(Staff(team="a", id=900, age=30))
+
+
+async def _stream(query: Any) -> list[Any]:
+    async with query.stream() as stream:
+        return [each async for each in stream]
+
+
+READS: dict[str, Callable[[Any], Awaitable[Any]]] = {
+    "all": lambda query: query.all(),
+    "first": lambda query: query.first(),
+    "count": lambda query: query.count(),
+    "exists": lambda query: query.exists(),
+    "page": lambda query: query.page(2),
+    "pages": lambda query: anext(query.pages(2)),
+    "stream": _stream,
+    "delete": lambda query: query.delete(),
+    "split": lambda query: query.split(3)[0].all(),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+async def test_entries_of_an_incomplete_index_are_not_read(
+    open_program: Open, read: Callable[[Any], Awaitable[Any]]
+) -> None:
+    """Every way to read by it is refused, and the remedy is named."""
+    db = await open_program()
+    await fill(db)
+
+    with pytest.raises(
+        NotSupported, match=r"Staff\.by_age is not read: .* run db\.build_index\(Staff\.by_age, no_olde"
+    ):
+        await read(db.select(Staff.by_age).where(Staff.team == "a"))
+    with pytest.raises(NotSupported, match="building=False if it is complete"):
+        await db.union(db.select(Staff.by_age).where(Staff.team == "a")).all()
+    for point in (db.get, db.get_or_none, db.exists):
+        with pytest.raises(NotSupported, match="is not read"):
+            await point(Staff.by_age, team="a", age=30, id=900)
+
+
+async def _count(db: Database) -> int:
+    return int(await by_age(db).count())
+
+
+async def _all(db: Database) -> int:
+    return len(await by_age(db).all())
+
+
+async def _page(db: Database) -> int:
+    return len((await by_age(db).page()).items)
+
+
+async def _delete(db: Database) -> int:
+    return int((await by_age(db).delete()).written)
+
+
+async def _union(db: Database) -> int:
+    return len(await db.union(by_age(db), by_age(db, 31)).all())
+
+
+@pytest.mark.parametrize("count", [_count, _all, _page, _delete, _union])
+async def test_no_query_chooses_an_incomplete_index(
+    open_program: Open, count: Callable[[Database], Awaitable[int]]
+) -> None:
+    """A query that the index would serve finds all entities by their own keys."""
+    db = await open_program()
+    await fill(db)
+
+    assert await count(db) == 4
+    assert "by primary key" in str(by_age(db).explain())
+
+
+async def test_explain_sends_nothing(open_program: Open) -> None:
+    """It takes an index for complete until the store was asked; what it shows is not what decides."""
+    db = await open_program()
+    await fill(db)
+    query = by_age(db)
+
+    with assert_requests(db, 0):
+        assert "by index Staff.by_age" in str(query.explain())
+    assert len(await query.all()) == 4
+    assert "by primary key" in str(query.explain())
+
+
+async def test_parts_of_a_query_read_alike(open_program: Open) -> None:
+    """A query that was divided before anybody knew that the index is complete is read by the entities' own keys."""
+    maker, db = await open_program(), await open_program()
+    await maker.create_tables(Staff)
+    for number in range(40):
+        await maker.insert(Staff(team="a", id=number * 20, age=30))
+
+    parts = by_age(db).split(4)
+    first = await parts[0].all()
+    assert len(await by_age(db).all()) == 40  # which asks
+    rest = [each for part in pickle.loads(pickle.dumps(parts[1:])) for each in await part.bind(db).all()]
+
+    assert [each.id for each in (*first, *rest)] == [number * 20 for number in range(40)]
+    parts = pickle.loads(pickle.dumps(by_age(db).split(4)))
+    other = await open_program()
+    assert [each.id for part in parts for each in await part.bind(other).all()] == [number * 20 for number in range(40)]
+
+
+async def test_a_cursor_goes_on_when_the_index_is_complete(open_program: Open) -> None:
+    """Pages that were begun by the entities' own keys, or by the index in another program, go on where they were."""
+    early, late = await open_program(), await open_program()
+    await fill(early, 9)
+    page = await by_age(early).page(4)
+    await by_age(late).all()
+    await early.build_index(Staff.by_age, no_older_writers=True)
+
+    after = await by_age(early).page(4, page.cursor)
+    ahead = await by_age(early).page(4)
+    behind = await by_age(late).page(4, ahead.cursor)
+
+    assert [each.id for each in page.items + after.items] == [*range(8)]
+    assert [each.id for each in ahead.items + behind.items] == [*range(8)]
+    with pytest.raises(CursorError, match="another query"):
+        await by_age(early, 31).page(4, page.cursor)
+
+
+# How it becomes readable
+
+
+async def test_a_build_makes_it_readable(open_program: Open) -> None:
+    """Once the operator says that no older program writes; other programs learn of it within a minute."""
+    db, other = await open_program(), await open_program()
+    await fill(db)
+    await by_age(other).all()
+
+    built = await db.build_index(Staff.by_age)
+    assert (built.complete, built.readable) == (True, False)
+    assert str(built).endswith(
+        "It is not read yet: build it with no_older_writers=True when every program that writes declares it."
+    )
+    with pytest.raises(NotSupported, match="is not read"):
+        await db.get(Staff.by_age, team="a", age=30, id=1)
+    built = await db.build_index(Staff.by_age, no_older_writers=True)
+
+    assert (built.complete, built.readable) == (True, True)
+    assert str(built).endswith(" s")
+    assert (await db.get(Staff.by_age, team="a", age=30, id=1)).id == 1
+    with assert_requests(other, 1):
+        assert len(await by_age(other).all()) == 4
+    wait_a_minute(other)
+    with assert_requests(other, 3):  # the states, then each time by the index
+        assert len(await by_age(other).all()) == 4
+        assert len(await by_age(other).all()) == 4
+    assert "by index Staff.by_age" in str(by_age(other).explain())
+
+
+async def test_a_build_that_is_not_complete_makes_nothing_readable(open_program: Open) -> None:
+    """A row in the way of an entry leaves the index incomplete, whatever the operator says."""
+    db = await open_program()
+    await fill(db)
+    await db.insert(PropertyBag("StatesStaff", "a", "age_030_001", {"Text": "mine"}))
+
+    report = await db.build_index(Staff.by_age, no_older_writers=True)
+
+    assert (report.complete, report.readable) == (False, False)
+    with pytest.raises(NotSupported, match="is not read"):
+        await db.get(Staff.by_age, team="a", age=30, id=1)
+
+
+async def test_what_a_build_is_told_is_checked(open_program: Open) -> None:
+    """Only True says that no older program writes."""
+    db = await open_program()
+    with pytest.raises(TypeError, match=r"build_index\(no_older_writers='yes'\) is refused: give True or False"):
+        await db.build_index(Staff.by_age, no_older_writers="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_a_declaration_can_say_it_itself(open_program: Open) -> None:
+    """`building=True` forbids reading what the store says is complete; `building=False` allows what it does not say."""
+    db = await open_program()
+    await db.create_tables(Staff)
+    await db.insert(Staff(team="a", id=1, age=30))
+
+    with pytest.raises(NotSupported, match="is being built"):
+        db.select(Being.by_age)
+    with assert_requests(db, 1):
+        assert len(await db.select(Being).where(Being.team == "a", Being.age == 30).all()) == 1
+    await db.drop_table(UPKEEP_TABLE)
+    assert len(await db.select(Known.by_age).where(Known.team == "a").all()) == 1
+
+
+async def test_what_was_built_behind_the_flag_is_readable_without_it(open_program: Open) -> None:
+    """An index that is declared with `building=True` gets its state too: the declarations keep equal entries."""
+    db = await open_program()
+    await fill(db)
+
+    assert (await db.build_index(Being.by_age, no_older_writers=True)).readable
+
+    assert len(await db.select(Staff.by_age).where(Staff.team == "a").all()) == 4
+
+
+async def test_a_changed_declaration_begins_anew(open_program: Open) -> None:
+    """Its state is another row; the former one stays as it is."""
+    db = await open_program()
+    await db.create_tables(Staff)
+    await db.insert(Staff(team="a", id=1, age=30))
+
+    with pytest.raises(NotSupported, match=r"Changed\.by_age is not read"):
+        await db.get(Changed.by_age, team="a", age=30, id=1)
+    await db.create_tables(Changed)
+
+    assert sorted(state.state for state in await db.index_states()) == ["readable", "write-only"]
+    assert (await db.build_index(Changed.by_age, no_older_writers=True)).readable
+    assert (await db.get(Changed.by_age, team="a", age=30, id=1)).id == 1
+
+
+# Tables
+
+
+async def test_states_are_listed(open_program: Open) -> None:
+    """With their model, name and tables; those of tables that were there are not complete."""
+    db = await open_program()
+    await db.create_tables(Older)
+    before = dt.datetime.now(dt.UTC)
+    await db.create_tables(StaffByTable)
+    await db.create_tables(Staff)
+
+    listed = await db.index_states()
+
+    assert [(s.model, s.declaration, s.table, s.entry_table, s.state) for s in listed] == [
+        ("Staff", "by_age", "StatesStaff", "StatesStaff", "write-only"),
+        ("StaffByTable", "of_age", "StatesStaff", "StatesAges", "write-only"),
+    ]
+    assert all(before - dt.timedelta(minutes=1) < s.since for s in listed)
+    assert str(listed[0]).startswith("Staff.by_age of table StatesStaff: write-only since 20")
+
+
+async def test_an_index_needs_both_of_its_tables_new(open_program: Open) -> None:
+    """Entities, or entries, may have been there before."""
+    db = await open_program()
+    await db.create_tables("StatesAges")
+    await db.create_tables(StaffByTable)
+    assert await states_of(db) == {"of_age": "write-only"}
+    for table in ("StatesStaff", "StatesAges"):
+        await db.drop_table(table)
+    assert await states_of(db) == {}
+
+    await db.create_tables(StaffByTable)
+
+    assert await states_of(db) == {"of_age": "readable"}
+
+
+@pytest.mark.parametrize("table", ["StatesStaff", "statesages"])
+async def test_a_table_takes_its_states_with_it(open_program: Open, table: str) -> None:
+    """Be it that of the entities or that of the entries, in any spelling: made anew by others, it is not complete."""
+    db, other = await open_program(), await open_program()
+    await db.create_tables(StaffByTable)
+    assert await states_of(other) == {"of_age": "readable"}
+
+    await db.drop_table(table)
+    await other.create_tables(Older, "StatesAges")
+
+    assert await states_of(other) == {}
+    with pytest.raises(NotSupported, match="is not read"):
+        await db.select(StaffByTable.of_age).where(StaffByTable.team == "a").all()
+
+
+async def test_programs_that_begin_together(open_program: Open) -> None:
+    """One finds the table that the other one has just made, and whose states it has not noted yet: it asks again."""
+    one, two = await open_program(), await open_program()
+    await one.create_tables(Older)  # as far as the first program got
+    await two.create_tables(Staff)
+    assert await states_of(two) == {"by_age": "write-only"}
+    await one.drop_table(UPKEEP_TABLE)
+    await two.create_tables(Staff)
+
+    await one.build_index(Staff.by_age, no_older_writers=True)  # the state comes a moment later
+
+    await two.insert(Staff(team="a", id=1, age=30))
+    assert (await two.get(Staff.by_age, team="a", age=30, id=1)).id == 1
+
+
+async def test_a_state_never_goes_back(open_program: Open) -> None:
+    """A program that finds the table, and no state yet, leaves the state that another one wrote meanwhile."""
+    one, two = await open_program(), await open_program()
+    await one.create_tables(Older)
+    faults = Faults(two)
+    with faults.fail_next("query", with_="TableNotFound", table=UPKEEP_TABLE):
+        await one.build_index(Staff.by_age, no_older_writers=True)
+        await two.create_tables(Staff)
+
+    assert await states_of(two) == {"by_age": "readable"}
+
+
+async def test_a_lost_reply_is_made_good() -> None:
+    """The state is written again where nobody knows whether it was."""
+    async with connect("local::memory:", retry=RetryPolicy(base=0.001)) as db:
+        faults = Faults(db)
+        with faults.lose_reply("insert-or-replace", table=UPKEEP_TABLE, times=2):
+            await db.create_tables(Staff)
+        assert await states_of(db) == {"by_age": "readable"}
+        with faults.lose_reply("delete", table=UPKEEP_TABLE):
+            await db.drop_table(Staff)
+        assert await states_of(db) == {}
+
+
+async def test_a_refusal_is_told() -> None:
+    """What the store refuses for good is an error of the call."""
+    async with connect("local::memory:", retry=RetryPolicy(attempts=1)) as db:
+        faults = Faults(db)
+        for operation in ("create-table", "insert-or-replace"):
+            with (
+                faults.fail_next(operation, table=UPKEEP_TABLE, with_=429),
+                pytest.raises(Throttled, match=r"TableormUpkeep|states of indexes"),
+            ):
+                await db.create_tables(Staff)
+            await db.drop_table(Staff)
+
+
+async def test_who_may_not_note_states_still_begins() -> None:
+    """A program without the right to write states can use tables that are there."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Older)
+        with Faults(db).fail_next("query", table=UPKEEP_TABLE, with_=403):
+            await db.create_tables(Staff)
+        assert await states_of(db) == {}
+
+
+# Where
+
+
+async def test_a_token_for_one_table_hides_the_states(open_program: Open, tmp_path: Path) -> None:
+    """Its holder reads by the index only if the declaration says that it is complete, and asks once a minute."""
+    db = await open_program()
+    await db.create_tables(Staff)
+    await db.insert(Staff(team="a", id=1, age=30))
+    token = await db.grant(Staff, "r", dt.timedelta(hours=1))
+
+    async with connect(f"local:{tmp_path / 'states.tables'}", sas=str(token)) as mine:
+        with pytest.raises(
+            NotSupported, match=r"TableormUpkeep, which the token .* with building=False if it is complete"
+        ):
+            await mine.get(Staff.by_age, team="a", age=30, id=1)
+        with assert_requests(mine, 1):
+            assert (await mine.get(Known.by_age, team="a", age=30, id=1)).id == 1
+        with assert_requests(mine, 1):
+            assert [each.id for each in await by_age(mine).all()] == [1]
+        with assert_requests(mine, 0), pytest.raises(NotSupported, match="is not read"):
+            await mine.get(Staff.by_age, team="a", age=30, id=1)
+        with pytest.raises(AccessDenied):
+            await mine.index_states()
+
+
+async def test_a_scope_reads_by_the_index(open_program: Open) -> None:
+    """States are the mapper's own: a scope uses them, and does not list them."""
+    await (await open_program()).create_tables(Staff)
+    db = await open_program()
+    await db.insert(Staff(team="a", id=1, age=30))
+    mine = db.scope(team="a")
+
+    with assert_requests(db, 2):
+        assert (await mine.get(Staff.by_age, age=30, id=1)).id == 1
+    assert [each.id for each in await mine.select(Staff).where(Staff.age == 30).all()] == [1]
+    with pytest.raises(AccessDenied, match=r"index_states\(\)"):
+        await mine.index_states()
+
+
+async def test_databases_with_prefixes_have_states_of_their_own(tmp_path: Path) -> None:
+    """The prefix stands before the name of the table of states too."""
+    url = f"local:{tmp_path / 'states.tables'}"
+    async with connect(url, prefix="one") as one, connect(url, prefix="two") as two, connect(url) as whole:
+        await one.create_tables(Staff)
+        await two.create_tables(Older)
+
+        assert (await states_of(one), await states_of(two)) == ({"by_age": "readable"}, {})
+        assert await whole.tables() == ["oneStatesStaff", "oneTableormUpkeep", "twoStatesStaff"]
+        with pytest.raises(NotSupported, match="is not read"):
+            await two.get(Staff.by_age, team="a", age=30, id=1)
+
+
+async def test_a_database_that_is_opened_again_knows_nothing() -> None:
+    """What it knew was of other tables: those in memory are gone."""
+    db = connect("local::memory:")
+    async with db:
+        await db.create_tables(Staff)
+    async with db:
+        await db.create_tables(Older)
+        with pytest.raises(NotSupported, match="is not read"):
+            await db.get(Staff.by_age, team="a", age=30, id=1)
+
+
+async def test_states_on_azurite(azurite: Azurite) -> None:
+    """A table that is there, a build, a second program and a table that is dropped, on the emulator."""
+    async with temporary_database(azurite.connection_string) as db:
+        await fill(db)
+        assert len(await by_age(db).all()) == 4
+        assert (await db.build_index(Staff.by_age, no_older_writers=True)).readable
+        async with connect(azurite.connection_string, prefix=db.prefix) as other:
+            assert len(await other.select(Staff.by_age).where(Staff.team == "a").all()) == 4
+        await db.drop_table(Staff)
+        assert await db.index_states() == []
+        await db.create_tables(Staff)
+        assert await states_of(db) == {"by_age": "readable"}
+
+
+# The audit
+
+
+async def test_an_incomplete_index_lacks_entries_without_damage(open_program: Open) -> None:
+    """An audit reports missing entries of an index that is complete, and of none that is not."""
+    db = await open_program()
+    await fill(db)
+    assert (await db.audit(Staff)).found == 0
+    await db.build_index(Staff.by_age, no_older_writers=True)
+    await db.insert(Older(team="a", id=7, age=30))
+
+    assert (await db.audit(Staff)).counts == {"missing": 1}
+
+
+def test_what_identifies_a_declaration() -> None:
+    """Equal entries have one state, whatever the class is called and `building` says; other keys have another."""
+    digests = [
+        schema_of(model).derived["by_age"].declaration.digest  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+        for model in (Staff, Being, Known, Changed)
+    ]
+    assert digests[0] == digests[1] == digests[2] != digests[3]
