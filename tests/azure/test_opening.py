@@ -298,8 +298,8 @@ async def test_a_version_that_the_sdk_does_not_know(option: str) -> None:
     options: dict[str, Any] = {option: "2099-01-01"}
     with pytest.raises(
         NotSupported,
-        match=r"^connect\(\): Unsupported API version '2099-01-01'. api_version= is for tables, storage_api_version= for "
-        r"queues and blobs; the SDK knows 2019-02-02, [-0-9, ]+$",
+        match=r"^connect\(\): Unsupported API version '2099-01-01'. api_version= is for tables, storage_api_version= "
+        r"for queues and blobs; the SDK knows 2019-02-02, [-0-9, ]+$",
     ):
         await connect("UseDevelopmentStorage=true", **options).open()
 

@@ -7,13 +7,11 @@ from typing import Literal
 import pytest
 
 from tableorm import (
-    BlobArchive,
     Database,
     EncodeError,
     Entity,
     Index,
     Mapped,
-    NotRead,
     NotSupported,
     PropertyBag,
     field,
@@ -28,13 +26,6 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
 
 
 class Indexed(Thing, row_key="thing_{name}"):
-    by_number = Index(row_key="number_{number:04d}_{name}", building=False)
-
-
-class Filed(Entity, table="FiledThings", partition_key="g", row_key="filed_{name}"):
-    name: Mapped[str]
-    number: Mapped[int] = field(default=0)
-
     by_number = Index(row_key="number_{number:04d}_{name}", building=False)
 
 
@@ -175,13 +166,3 @@ async def test_a_transaction_refuses_another_object_of_a_row(things: Database) -
         held.note = "mine"
         with pytest.raises(NotSupported, match="another object stands for the row"):
             await tx.modify(other, lambda thing: None)
-
-
-async def test_what_has_no_etag_is_not_archived(things: Database) -> None:
-    """An entity that an index has given is not archived: nobody knows whether it is the present one."""
-    await things.create_tables(Filed)
-    await things.insert(Filed(name="a"))
-    (found,) = await things.select(Filed.by_number).where(Filed.number == 0).all()
-    assert found.etag is None
-    with pytest.raises(NotRead, match="archive of Filed"):
-        await things.archive(found, to=BlobArchive("things", Filed))
