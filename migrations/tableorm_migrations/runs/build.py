@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
-from tableorm import Database, Entity
+from tableorm import Database
 from tableorm.audit.audit import check_arguments
 from tableorm.audit.build import IndexBuild
 from tableorm.audit.ranges import AuditRange, purpose_of
@@ -25,7 +26,7 @@ __all__ = ["run_build_index"]
 
 async def run_build_index(
     db: Database,
-    index: DerivationOf[Entity],
+    index: DerivationOf[Any],
     *,
     name: str | None = None,
     no_older_writers: bool = False,
@@ -76,6 +77,7 @@ async def run_build_index(
         plan=partial(plan_ranges, db, "run_build_index", [(build.table, build.schemas)], build=True),
         work=partial(_build, build),
         no_older_writers=no_older_writers,
+        finish=partial(build.make_readable, no_older_writers=True),
     )
     options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     return await carry_out(db, job, options)
