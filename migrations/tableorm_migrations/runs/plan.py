@@ -99,7 +99,7 @@ async def _narrow(db: Connection, verb: str, table: str, share: Bounds) -> Bound
 
 async def _find_partition(db: Connection, verb: str, table: str, bounds: Bounds) -> str | None:
     """Return a PartitionKey within some bounds, the first one if the store has an order; None if there is none."""
-    query = RowQuery(bounds, select=("PartitionKey",))
+    query = RowQuery(bounds, select=("PartitionKey", "RowKey"))
     continuation: str | None = None
     while True:
         store, _ = db.sending("query", "")

@@ -1,0 +1,281 @@
+"""
+Shared runs when processes die, are slow, are cancelled, or miss replies; each process here is a database of its own.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+import attrs
+import pytest
+
+from tableorm import Database, Entity, Mapped, PropertyBag, Unavailable, upgrade
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
+from tableorm_local import LocalBackend
+from tableorm_migrations import RunReport, list_runs, run_rewrite
+from tests.database.between import Between, Shuffled
+from tests.torture import seeds
+
+UPKEEP = "TableormUpkeep"
+
+
+class BoatV1(Entity, table="RunBoats", kind="Boat", partition_key="{harbour}", row_key="boat_{id:04d}"):
+    harbour: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+class Boat(Entity, table="RunBoats", version=2, partition_key="{harbour}", row_key="boat_{id:04d}"):
+    harbour: Mapped[str]
+    id: Mapped[int]
+    title: Mapped[str]
+
+
+@upgrade(Boat, from_version=1)
+def rename(bag: PropertyBag) -> PropertyBag:
+    bag["title"] = bag.pop("name")
+    return bag
+
+
+class Process(Between):
+    """
+    The store as one process sees it: small pages, and faults that the test decides.
+
+    Attributes:
+        dies_after: How many requests are answered before the process is cut off; None for all.
+        lost: The number of the write that is lost.
+        applied: Whether the write that is lost is done, and only its reply is lost.
+        gate: Writes of rows of runs wait until it is open.
+        stored: How many writes of rows of ranges were done.
+        reading: Pages of rows that are rewritten wait until it is open.
+    """
+
+    def __init__(self, inner: LocalBackend, dies_after: int | None = None) -> None:
+        super().__init__()
+        self.inner = inner
+        self.dies_after, self.lost, self.applied = dies_after, 0, False
+        self.requests = self.writes = self.stored = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.waiting = asyncio.Event()
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return attrs.evolve(self.inner.tables.capabilities, retries=True)
+
+    def _count(self) -> None:
+        self.requests += 1
+        if self.dies_after is not None and self.requests > self.dies_after:
+            raise Fault(Code.SERVER_BUSY, "The process is cut off.")
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        self._count()
+        return await super().get(table, partition_key, row_key, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        self._count()
+        if table != UPKEEP and query.where is not None and not self.reading.is_set():
+            self.waiting.set()
+            await self.reading.wait()
+        await asyncio.sleep(0)
+        return await super().query(table, query, limit if table == UPKEEP else min(limit, 2), continuation)
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        number = await self._send(table)
+        etag = await super().write(table, operation)
+        self.stored += table == UPKEEP
+        self._lose(number, applied=True)
+        return etag
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        number = await self._send(table)
+        etags = await super().transact(table, operations)
+        self._lose(number, applied=True)
+        return etags
+
+    async def _send(self, table: str) -> int:
+        self._count()
+        self.writes += 1
+        number = self.writes
+        if table == UPKEEP and not self.gate.is_set():
+            self.waiting.set()
+            await self.gate.wait()
+        self._lose(number, applied=False)
+        return number
+
+    def _lose(self, number: int, *, applied: bool) -> None:
+        if number == self.lost and self.applied is applied:
+            self.lost = 0
+            raise Fault(Code.NO_ANSWER, "There is no answer.", doubt=True)
+
+
+@pytest.fixture
+async def engine() -> LocalBackend:
+    """An engine with 40 old rows in 8 partitions."""
+    engine = LocalBackend(None)
+    await engine.open()
+    async with Database(Process(engine)) as db:
+        await db.create_tables(BoatV1)
+        async with db.bulk() as bulk:
+            for number in range(40):
+                await bulk.insert(BoatV1(harbour=f"harbour-{number % 8:03d}", id=number, name="Ann"))
+    return engine
+
+
+async def check(engine: LocalBackend, report: RunReport) -> None:
+    """Check that all rows are current, and were counted once."""
+    async with Database(Process(engine)) as db:
+        rows = await db.select_raw("RunBoats").allow_scan().all()
+        runs = await db.select_raw(UPKEEP).allow_scan().all()
+    assert {row["EntityType"] for row in rows} == {"Boat:2"}
+    assert (report.state, report.entities, report.failed) == ("done", 40, 0)
+    assert report.written <= 40
+    assert [row.row_key for row in runs] == ["run"]
+
+
+@seeds(12, 150)
+async def test_another_process_goes_on_where_one_died(engine: LocalBackend, seed: int) -> None:
+    """Wherever that is: what it had is taken over after the time of its lease, and counted once."""
+    async with Database(Process(engine, dies_after=3 + seed * (11 if seed < 12 else 1))) as first:
+        with suppress(Unavailable):
+            await run_rewrite(first, Boat, lease=0.1, parallel=3)
+    async with Database(Process(engine)) as second:
+        report = await run_rewrite(second, Boat, lease=1)
+
+    await check(engine, report)
+
+
+async def test_what_a_cancelled_process_had_is_free_at_once(engine: LocalBackend) -> None:
+    """The others need not wait until its leases are over."""
+    async with Database(Process(engine)) as first, Database(Process(engine)) as second:
+        begun = asyncio.Event()
+
+        def tell(report: RunReport) -> None:
+            if report.entities > 5:
+                begun.set()
+
+        task = asyncio.create_task(run_rewrite(first, Boat, lease=3600, parallel=3, on_progress=tell))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        (left,) = await list_runs(second)
+
+        report = await run_rewrite(second, Boat, lease=3600)
+
+    assert (left.state, left.owners) == ("open", ())
+    assert 0 < left.entities < 40
+    await check(engine, report)
+
+
+async def test_a_slow_process_is_taken_over_and_notices(engine: LocalBackend) -> None:
+    """Its rows stand still, so the other does its work; then it returns what was done."""
+    slow = Process(engine)
+    async with Database(slow) as first, Database(Process(engine)) as second:
+
+        def stop(report: RunReport) -> None:
+            if report.entities > 5:
+                slow.gate.clear()
+
+        task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, parallel=3, on_progress=stop))
+        await slow.waiting.wait()
+        report = await run_rewrite(second, Boat, lease=0.1)
+        slow.gate.set()
+
+        assert await task == report
+    await check(engine, report)
+
+
+async def test_a_process_that_is_at_work_is_not_taken_over(engine: LocalBackend) -> None:
+    """However long it takes: its rows are written again and again."""
+    slow = Process(engine)
+    slow.reading.clear()
+    async with Database(slow) as first, Database(Process(engine)) as second:
+        task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, parallel=1))
+        await slow.waiting.wait()
+        other = asyncio.create_task(run_rewrite(second, Boat, lease=0.1))
+        await asyncio.sleep(0.4)
+        (found,) = await list_runs(second)
+        slow.reading.set()
+
+        reports = await asyncio.gather(task, other)
+
+    assert (found.ranges - found.ranges_done, len(found.owners)) == (1, 1)
+    assert reports[0] == reports[1]
+    await check(engine, reports[0])
+
+
+async def test_a_range_that_was_taken_over_is_left_alone(engine: LocalBackend) -> None:
+    """Who had it before writes nothing into its row, while the other works on it."""
+    slow, other = Process(engine), Process(engine)
+    async with Database(slow) as first, Database(other) as second:
+        task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, on_progress=lambda _: slow.gate.clear()))
+        await slow.waiting.wait()
+        other.reading.clear()
+        taker = asyncio.create_task(run_rewrite(second, Boat, lease=0.4))
+        await other.waiting.wait()
+        await asyncio.sleep(0.3)
+        before = slow.stored
+        slow.gate.set()
+        await asyncio.sleep(0.3)
+        after = slow.stored
+        other.reading.set()
+
+        reports = await asyncio.gather(task, taker)
+
+    assert before == after
+    assert reports[0] == reports[1]
+    await check(engine, reports[0])
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["request", "reply"])
+@seeds(10, 60)
+async def test_a_write_that_is_lost(engine: LocalBackend, seed: int, applied: bool) -> None:
+    """Whichever it is: whether it was done is found out, and nothing is counted twice."""
+    process = Process(engine)
+    process.lost, process.applied = 1 + seed, applied
+    async with Database(process) as db:
+        report = await run_rewrite(db, Boat, lease=0.1, parallel=2)
+
+    assert process.lost == 0
+    await check(engine, report)
+
+
+async def test_a_store_without_order_counts_once() -> None:
+    """A range that was begun is read again from its beginning, and counted from there."""
+    async with Database(Shuffled()) as db:
+        await db.create_tables(BoatV1)
+        for number in range(20):
+            await db.insert(BoatV1(harbour="one", id=number, name="Ann"))
+
+        def stop(report: RunReport) -> None:
+            if report.entities > 5:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            await run_rewrite(db, Boat, on_progress=stop)
+        report = await run_rewrite(db, Boat)
+
+    assert (report.state, report.entities) == ("done", 20)
+
+
+async def test_a_run_that_another_process_ended_and_began_anew(engine: LocalBackend) -> None:
+    """A slow process goes on with the run as it is now."""
+    slow = Process(engine)
+    async with Database(slow) as first, Database(Process(engine)) as second:
+        task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, on_progress=lambda _: slow.gate.clear()))
+        await slow.waiting.wait()
+        await run_rewrite(second, Boat, lease=0.1)
+        again = await run_rewrite(second, Boat, lease=0.1)
+        slow.gate.set()
+
+        assert await task == again
+    assert again.written == 0
+    await check(engine, again)
