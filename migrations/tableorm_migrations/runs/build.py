@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
-from tableorm import Database, Entity
+from tableorm import Database
 from tableorm.audit.audit import check_arguments
 from tableorm.audit.build import IndexBuild
 from tableorm.audit.ranges import AuditRange, purpose_of
@@ -25,7 +26,7 @@ __all__ = ["run_build_index"]
 
 async def run_build_index(
     db: Database,
-    index: DerivationOf[Entity],
+    index: DerivationOf[Any],
     *,
     name: str | None = None,
     no_older_writers: bool = False,

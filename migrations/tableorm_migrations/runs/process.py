@@ -49,6 +49,8 @@ class Job:
         plan: Makes its ranges; all that are `building` are done before any other is begun.
         work: Works on a range from where it stands, at a pace.
         no_older_writers: Whether no program is left that writes without what is built.
+        finish: What is done before the run ends, if nothing failed and no program was left that writes without what is
+            built. It may be done twice. None for nothing.
     """
 
     verb: str
@@ -57,6 +59,7 @@ class Job:
     plan: Callable[[], Awaitable[list[AuditRange]]]
     work: Callable[[AuditRange, Pace | None], RunSteps]
     no_older_writers: bool = False
+    finish: Callable[[], Awaitable[object]] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -276,6 +279,8 @@ class _Process:
     async def _end(self, run: Run) -> None:
         """Store that the run has ended, and delete the rows of its ranges, unless another process does."""
         run.counts = RunCounts.total(each.counts for each in self._ranges.values())
+        if run.no_older_writers and not run.counts.failed and self._job.finish is not None:
+            await self._job.finish()
         run.state, run.ended = "failed" if run.counts.failed else "done", utc_now()
         with may_lose_race():
             async with self._db.transaction() as tx:
