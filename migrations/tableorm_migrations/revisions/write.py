@@ -8,7 +8,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import attrs
 import msgspec
@@ -174,7 +174,7 @@ def _format_layouts(layouts: Mapping[str, ModelLayout]) -> str:
 
 def _format_value(value: Any, depth: int = 0) -> str:
     """Return a value that JSON can have as Python source, which `depth` levels of brackets surround."""
-    kind = cast("type[Any]", type(value))
+    kind = value.__class__
     if kind is str:
         return json.dumps(value, ensure_ascii=False)
     if kind is dict:
