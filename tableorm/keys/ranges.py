@@ -153,8 +153,10 @@ def _common_prefix(bounds: Bounds) -> str:
     lower, upper = bounds.lower or "", bounds.upper
     if upper is None:
         return ""
-    if bounds.upper_open and successor(lower) == upper:
-        return lower
+    if bounds.upper_open:
+        for length in range(len(lower), 0, -1):
+            if successor(lower[:length]) == upper:
+                return lower[:length]
     length = 0
     for a, b in zip(lower, upper, strict=False):
         if a != b:

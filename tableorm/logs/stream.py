@@ -25,8 +25,8 @@ from .segments import (
     hour_prefix,
     list_segments,
     make_segments,
+    number_of,
     segment_name,
-    stored_segment,
 )
 
 __all__ = ["LogStream"]
@@ -265,8 +265,7 @@ class LogStream:
         continuation, last = None, 0
         while True:
             page = await list_segments(self._db, self.name, self.container, hour_prefix(self.name, hour), continuation)
-            found = [each for info in page.blobs if (each := stored_segment(self.name, info)) is not None]
-            last = max([last, *(each.number for each in found)])
+            last = max([last, *(number_of(self.name, info.name) or 0 for info in page.blobs)])
             continuation = page.continuation
             if continuation is None:
                 return last

@@ -82,6 +82,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         values: The fields to write, by name; empty for bags and keys.
         made: Those of the values that the write itself made, for the entity to get when it has succeeded.
         extra: The unknown properties that the entity has; empty for bags and keys.
+        given: Those that the entity had, if `extra` has become what is to be written of them; None otherwise.
         loaded: Names of the fields that were read, if these were not all; None otherwise.
         before: What the subject remembers of the stored row; None if nothing. Its changes are what differs from that.
         stored: All that is known of the stored row: what was read for this write, or else `before`.
@@ -110,6 +111,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     made: dict[str, Any] | None = None
     extra: Row = msgspec.field(default_factory=dict[str, Any])
+    given: Row | None = None
     loaded: frozenset[str] | None = None
     before: Stored | None = None
     stored: Stored | None = None

@@ -47,6 +47,7 @@ class IndexCheck(EntryCheck):
         self._index = index
         self._alone = context.only is not None
         self._current = index.kind_properties[ENTITY_TYPE]
+        self._kept = index.maintained_properties
 
     def accepts(self, row: Row) -> bool:
         """Return whether it may be an entry: rows of a list, whose RowKeys hold a `~`, may be left under the name."""
@@ -61,8 +62,9 @@ class IndexCheck(EntryCheck):
         return True
 
     def contents(self, row: Row) -> bytes:
-        """Return what an entry holds."""
-        return contents_of(row)
+        """Return what an entry holds, without fields that others keep: older programs do not know that they do."""
+        kept = self._kept
+        return contents_of({n: v for n, v in row.items() if n.partition("@")[0] not in kept} if kept else row)
 
     def knows_contents(self, row: Row) -> bool:
         """Return whether the entry is of the version of the model."""

@@ -351,7 +351,7 @@ class Bulk:
 
     async def _send_derived(self, chunk: list[PlannedWrite]) -> None:
         """Send operations of which some need their stored rows, or change other rows."""
-        todo = [chunk]
+        todo, read = [chunk], dict[str, PlannedWrite]()
         while todo:
             writes = todo.pop()
             if not await self._pace.wait(len(writes)):
@@ -359,6 +359,7 @@ class Bulk:
             outcome = await commit_chunk(
                 self._db,
                 writes,
+                read,
                 sending=self._count_request,
                 throttled=self._concurrency.narrow,
                 bell=self._bell,

@@ -11,10 +11,11 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.tasks import map_together
-from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
+from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, Unavailable, shown
 from ...models.schema import Schema
 from ...outbox.shared_bell import SharedBell
-from ...stores import Operation, Row, Verb
+from ...protocol.codes import THROTTLING, Fault
+from ...stores import Operation, RetryBudget, Row, Verb
 from ..commit import RELOCATION, commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
 from ..races import ATTEMPTS, is_race, pause_of
@@ -79,6 +80,7 @@ def most_shared_rows(schema: Schema) -> int:
 async def commit_chunk(
     db: Connection,
     writes: list[PlannedWrite],
+    read: dict[str, PlannedWrite],
     *,
     sending: Callable[[], None] | None = None,
     throttled: Callable[[], None] | None = None,
@@ -87,18 +89,25 @@ async def commit_chunk(
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
 
+    If the store refuses for now to read or to write, the whole chunk is repeated within the time of one call.
+
     Args:
         db: Where the rows are.
         writes: The writes, encoded or made by `defer`.
+        read: Writes whose stored rows were read already, by RowKey, as they are sent. Those of this chunk are added.
         sending: Called whenever a transaction is sent.
         throttled: Called whenever the store refuses a request because it is asked for too much.
         bell: Rings for workers, for several chunks at a time.
     """
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
-        ready, failed = await _completed(db, writes)
+    budget, races = RetryBudget(db.retry), 0
+    earlier = {*read}  # rows that an earlier part of the chunk may have changed since
+    while True:
+        ready, failed = await _complete(db, writes, read)
+        unread = next((fault for _, error in failed if (fault := _passing_fault(error)) is not None), None)
+        if unread is not None and await _may_read_again(budget, unread, throttled):
+            continue
         idle = len(writes) - len(ready) - len(failed)
+        given = [write for write, _ in ready]
         try:
             if ready:
                 await commit(
@@ -107,51 +116,90 @@ async def commit_chunk(
                     SendOptions(transaction=True, sending=sending, throttled=throttled, bell=bell),
                 )
         except TransactionFailed as error:
-            given = [write for write, _ in ready]
             cause = error.__cause__ if isinstance(error.__cause__, TableOrmError) else error
-            at = error.index
+            fault, at = _passing_fault(cause), error.index
+            if fault is not None:
+                if await budget.another(fault):
+                    continue
+                return ChunkOutcome(idle, [*failed, *((write, cause) for write in given)])
             too_much = isinstance(cause, LimitExceeded) and len(given) > 1
             if (at is None and len(given) > 1) or too_much:
-                half = len(given) // 2
-                return ChunkOutcome(idle, failed, [given[half:], given[:half]])
+                return ChunkOutcome(idle, failed, _halves(given))
             write = given[at or 0]
-            if _is_forced(write.change) and is_race(cause) and attempt + 1 < ATTEMPTS:
+            repeats = write.change.row_key in earlier or (_is_forced(write.change) and races + 1 < ATTEMPTS)
+            if repeats and is_race(cause):
+                races += 1
+                earlier.clear()
+                for each in given:
+                    read.pop(each.change.row_key, None)
+                await asyncio.sleep(pause_of(db, races))
                 continue
             failed += [(write, cause), *((given[n], other) for n, other in error.others.items())]
             rest = [each for n, each in enumerate(given) if each is not write and n not in error.others]
             return ChunkOutcome(idle, failed, [rest] if rest else ())
-        except TableOrmError as error:
-            return ChunkOutcome(idle, [*failed, *((write, error) for write, _ in ready)])
+        except TableOrmError as error:  # of a row that is derived, or counts: it was not read
+            fault = _passing_fault(error)
+            if fault is not None and await _may_read_again(budget, fault, throttled):
+                continue
+            return ChunkOutcome(idle, [*failed, *((write, error) for write in given)])
         except Exception as error:  # noqa: BLE001  # nothing was sent: a row, or a function of a model, raised it
-            given = [write for write, _ in ready]
             if len(given) == 1:
                 return ChunkOutcome(idle, [*failed, (given[0], unexpected(given[0].change, error))])
-            half = len(given) // 2
-            return ChunkOutcome(idle, failed, [given[half:], given[:half]])
+            return ChunkOutcome(idle, failed, _halves(given))
         return ChunkOutcome(idle + len(ready), failed)
-    raise AssertionError
 
 
-async def _completed(
-    db: Connection, writes: Sequence[PlannedWrite]
+def _halves(writes: list[PlannedWrite]) -> list[list[PlannedWrite]]:
+    """Return the two halves of a chunk; the last is sent first."""
+    half = len(writes) // 2
+    return [writes[half:], writes[:half]]
+
+
+def _passing_fault(error: TableOrmError) -> Fault | None:
+    """Return why the store refuses for now; None if it is not that."""
+    fault = error.__cause__
+    return fault if isinstance(error, Unavailable) and isinstance(fault, Fault) and fault.transient else None
+
+
+async def _may_read_again(budget: RetryBudget, fault: Fault, throttled: Callable[[], None] | None) -> bool:
+    """Wait until rows may be read again that the store has refused for now; False if the time for that is over."""
+    if throttled is not None and fault.code in THROTTLING:
+        throttled()
+    return await budget.another(fault)
+
+
+async def _complete(
+    db: Connection, writes: Sequence[PlannedWrite], read: dict[str, PlannedWrite]
 ) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[tuple[PlannedWrite, TableOrmError]]]:
-    """Return each write with the one that is sent for it, and each that fails; those without effect are in neither."""
+    """
+    Return each write with the one that is sent for it, and each that fails; those without effect are in neither.
 
-    async def completed(write: PlannedWrite) -> PlannedWrite | TableOrmError | None:
+    Args:
+        db: Where the rows are.
+        writes: The writes.
+        read: Those whose stored rows were read already; gets the others.
+    """
+
+    async def complete_write(write: PlannedWrite) -> PlannedWrite | TableOrmError | None:
         change = write.change
         if not needs_row(change):
             return write
+        if change.row_key in read:
+            return read[change.row_key]
         try:
             row = await RELOCATION.read_current(db, change)
-            return encode(complete(change, row), 0)
+            found = encode(complete(change, row), 0)
         except TableOrmError as error:
             return error
         except Exception as error:  # noqa: BLE001  # what one row or a function of its model raises ends no other write
             return unexpected(change, error)
+        if found is not None:
+            read[change.row_key] = found
+        return found
 
     ready: list[tuple[PlannedWrite, PlannedWrite]] = []
     failed: list[tuple[PlannedWrite, TableOrmError]] = []
-    for write, found in zip(writes, await map_together(completed, writes), strict=True):
+    for write, found in zip(writes, await map_together(complete_write, writes), strict=True):
         if isinstance(found, TableOrmError):
             failed.append((write, found))
         elif found is not None:

@@ -22,7 +22,7 @@ from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
 from ..plan import Change, Mode, Stored
-from ..rows import changes, content
+from ..rows import changes, content, rebased
 from .encode import is_partial, is_upgraded
 
 __all__ = ["complete", "marker_error"]
@@ -81,8 +81,10 @@ def complete(change: Change, row: Row | None) -> Change:
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not is_partial(change):
-            extra = _with_unseen(change, row)
-            return structs.replace(change, before=stored, stored=stored, if_match=etag, copied=None, extra=extra)
+            extra = _with_changed_extra(change, row)
+            return structs.replace(
+                change, before=stored, stored=stored, if_match=etag, copied=None, extra=extra, given=change.extra
+            )
     elif change.mode is Mode.UPSERT_REPLACE:
         return structs.replace(change, mode=Mode.REPLACE, stored=stored, if_match=etag, unseen=False)
     elif change.mode is Mode.DELETE:
@@ -124,7 +126,7 @@ def _refuse_derived(change: Change, row: Row) -> NoReturn:
 
 def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
     """What was read from a copy is written only over the row that it is a copy of."""
-    before, schema = {} if change.before is None else change.before.row, change.schema
+    before, schema = _remembered(change), change.schema
     assert schema is not None
     if KindSet.of([schema.model]).resolve(row) is None:
         raise WrongKind(
@@ -142,10 +144,8 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
             change.subject,
         )
     mine, now = content(before), content(row)
-    unseen = _unseen(change, row)
-    for members in (mine, now):
-        for name in (*schema.kind_properties, *unseen):
-            members.pop(name, None)
+    ignored = {*schema.kind_properties, *_unchanged_extra(change, row)}
+    mine, now = ({name: value for name, value in each.items() if name not in ignored} for each in (mine, now))
     if is_partial(change):
         mine, now = (
             {name: value for name, value in members.items() if name.partition("@")[0] in properties}
@@ -171,21 +171,31 @@ def _places_of_entries(schema: Schema, row: Row) -> Iterator[tuple[str, str]]:
             yield entry.partition_key, entry.row_key
 
 
-def _unseen(change: Change, row: Row) -> Row:
+def _unchanged_extra(change: Change, row: Row) -> Iterator[str]:
     """
-    What a copy cannot hold of its row: properties that have the name of a field of the key, which the model does not
-    store. Of those the copy has its own.
+    Yield the members of unknown properties in which an index entry may differ from its row.
+
+    Newer programs may write properties of the row that this program does not know, and not the entry: fields that they
+    let other entities keep. So those of the row count; unless the user has changed one, who then changes what was never
+    seen. What has the name of a key field that the model does not store, no entry can hold: there the user's counts.
     """
     schema = change.schema
     assert schema is not None
-    names = [info.property for info in schema.fields.values() if not info.stored and info.property in row]
-    return {member: row[member] for name in names for member in (name, name + ANNOTATION) if member in row}
+    before = schema.unknown(_remembered(change))
+    changed = {*changes(before, change.extra), *(before.keys() - change.extra.keys())}
+    in_keys = {info.property for info in schema.fields.values() if not info.stored}
+    for member in (*before, *schema.unknown(row)):
+        name = member.removesuffix(ANNOTATION)
+        if name in in_keys or not {name, name + ANNOTATION} & changed:
+            yield member
 
 
-def _with_unseen(change: Change, row: Row) -> Row:
-    """Return the unknown properties of an entity that was read from a copy, with those that only its row has."""
-    unseen = {m: v for m, v in _unseen(change, row).items() if m.removesuffix(ANNOTATION) not in change.extra}
-    bag = state_of(change.subject).extra if isinstance(change.subject, Entity) else None
-    if bag is not None:
-        bag.row.update((m, v) for m, v in unseen.items() if m.removesuffix(ANNOTATION) not in bag.row)
-    return {**change.extra, **unseen}
+def _with_changed_extra(change: Change, row: Row) -> Row:
+    """Return the unknown properties of a row with what was changed in those of an entity read from an index entry."""
+    schema = change.schema
+    assert schema is not None
+    return rebased(schema.unknown(row), schema.unknown(_remembered(change)), change.extra)
+
+
+def _remembered(change: Change) -> Row:
+    return {} if change.before is None else change.before.row

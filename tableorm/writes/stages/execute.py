@@ -325,6 +325,8 @@ def _update_extra(change: Change, schema: Schema, members: Row, row: Row) -> Non
     """
     now = own_extra(structs.replace(change, extra={n: v for n, v in members.items() if n not in SYSTEM_MEMBERS}))
     written = change.only is None and change.mode is not Mode.GUARD
+    if change.given is not None:
+        change = structs.replace(change, extra=change.given)
     old = own_extra(change) if written else schema.unknown({} if change.before is None else change.before.row)
     keys = {name: members[name] for name in ("PartitionKey", "RowKey")}
     members.clear()

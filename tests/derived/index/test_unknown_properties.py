@@ -1,0 +1,195 @@
+"""
+Properties of a row that a program does not know, and that its index entries do not have: an older program still runs
+while a newer one lets other entities keep a field.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tableorm import Database, Entity, Index, Mapped, NotLoaded, PreconditionFailed, Sum, connect, field
+
+
+class OldCustomer(Entity, table="RolledOut", kind="Customer", partition_key="{shop}", row_key="customer_{id}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    email: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+    by_email = Index(row_key="email_{email}", unique=True)
+
+
+class Customer(Entity, table="RolledOut", partition_key="{shop}", row_key="customer_{id}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    email: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+    spent: Mapped[int] = field(default=0, maintained=True)
+    by_email = Index(row_key="email_{email}", unique=True)
+
+
+class Order(Entity, table="RolledOut", partition_key="{shop}", row_key="order_{id}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    customer: Mapped[int]
+    cents: Mapped[int]
+    total = Sum("cents", lambda: Customer.spent, shop="{shop}", id="{customer}")
+
+
+class Programs(NamedTuple):
+    """The databases of two programs on one file, and how many orders the newer one has inserted."""
+
+    old: Database
+    new: Database
+
+    async def order(self, number: int) -> None:
+        await self.new.insert(Order(shop="a", id=number, customer=1, cents=100))
+
+    async def find(self) -> OldCustomer:
+        return await self.old.get(OldCustomer.by_email, shop="a", email="j@x")
+
+    async def spent(self) -> int:
+        return (await self.new.get(Customer, shop="a", id=1)).spent
+
+
+@pytest.fixture
+async def programs(tmp_path: Path) -> AsyncIterator[Programs]:
+    url = f"local:{tmp_path}/shop.tables"
+    async with connect(url) as old, connect(url) as new:
+        await old.create_tables(OldCustomer)
+        await old.insert(OldCustomer(shop="a", id=1, name="Jun", email="j@x", note="new"))
+        yield Programs(old, new)
+
+
+async def save(db: Database, customer: OldCustomer) -> None:
+    customer.name = "Juno"
+    await db.save(customer)
+
+
+async def remove(db: Database, customer: OldCustomer) -> None:
+    """A removed property makes the save a replace of the whole row."""
+    customer.name, customer.note = "Juno", None
+    await db.save(customer)
+
+
+async def replace(db: Database, customer: OldCustomer) -> None:
+    customer.name = "Juno"
+    await db.replace(customer)
+
+
+async def merge(db: Database, customer: OldCustomer) -> None:
+    customer.name = "Juno"
+    await db.merge(customer)
+
+
+async def bulk(db: Database, customer: OldCustomer) -> None:
+    customer.name = "Juno"
+    async with db.bulk() as bulk:
+        await bulk.save(customer)
+    assert bulk.report.failures == 0
+
+
+async def transaction(db: Database, customer: OldCustomer) -> None:
+    customer.name = "Juno"
+    async with db.transaction() as tx:
+        tx.save(customer)
+
+
+async def save_by_key(db: Database) -> None:
+    """What an older program writes puts the property into the entry."""
+    customer = await db.get(OldCustomer, shop="a", id=1)
+    customer.name = "June"
+    await db.save(customer)
+
+
+Write = Callable[[Database, OldCustomer], Awaitable[None]]
+WRITES = [save, remove, replace, merge, bulk, transaction]
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["", "extra"])
+@pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__)
+async def test_an_older_program_writes_what_it_found_by_an_index(
+    programs: Programs, write: Write, *, asked: bool
+) -> None:
+    """The entry lacks a property that the row has; the write keeps it, and so do the next ones of the same entity."""
+    await programs.order(1)
+    customer = await programs.find()
+    if asked:
+        assert dict(customer.extra) == {}
+
+    await write(programs.old, customer)
+
+    assert dict(customer.extra) == {"spent": 100}
+    customer.name, customer.note = "Jun", None
+    await programs.old.save(customer)
+    customer = await programs.old.get(OldCustomer, shop="a", id=1)
+    assert (customer.name, customer.note) == ("Jun", None)
+    assert await programs.spent() == 100
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__)
+async def test_an_outdated_entry_does_not_stop_an_older_program(programs: Programs, write: Write) -> None:
+    """The property stays in the entry as it was when it was put there; the write keeps what the row has."""
+    await programs.order(1)
+    await save_by_key(programs.old)
+    await programs.order(2)
+    customer = await programs.find()
+    assert dict(customer.extra) == {"spent": 100}
+
+    await write(programs.old, customer)
+
+    assert dict(customer.extra) == {"spent": 200}
+    assert await programs.spent() == 200
+
+
+async def test_an_older_program_deletes_what_it_found_by_an_index(programs: Programs) -> None:
+    """What it does not know keeps it from nothing."""
+    await programs.order(1)
+
+    await programs.old.delete(await programs.find())
+
+    assert await programs.old.get_or_none(OldCustomer, shop="a", id=1) is None
+
+
+async def test_a_changed_unknown_property_is_written(programs: Programs) -> None:
+    """What the entity's own program has put into `extra` is written besides what others have put into the row."""
+    await programs.order(1)
+    customer = await programs.find()
+    customer.extra["colour"] = "red"
+
+    await programs.old.save(customer)
+
+    assert dict(customer.extra) == {"spent": 100, "colour": "red"}
+    found = await programs.old.get(OldCustomer, shop="a", id=1)
+    assert dict(found.extra) == {"spent": 100, "colour": "red"}
+
+
+async def test_an_unknown_property_of_others_is_not_written_over(programs: Programs) -> None:
+    """Who changes an unknown property that has another value in the row than in the entry is told to read again."""
+    await programs.order(1)
+    customer = await programs.find()
+    customer.extra["spent"] = 5
+
+    with pytest.raises(PreconditionFailed, match="the row has changed since a copy of it was read"):
+        await programs.old.save(customer)
+    assert await programs.spent() == 100
+
+
+async def test_an_unknown_property_in_an_entry_is_no_damage_to_who_knows_it(programs: Programs) -> None:
+    """Entries hold no field that others keep, so what an older program has put there is neither read nor reported."""
+    await programs.order(1)
+    await save_by_key(programs.old)
+    await programs.order(2)
+
+    report = await programs.new.audit(Customer, Order)
+
+    assert report.clean, report.findings
+    customer = await programs.new.get(Customer.by_email, shop="a", email="j@x")
+    with pytest.raises(NotLoaded):
+        _ = customer.spent
+    customer.name = "Jun"
+    await programs.new.save(customer)
+    assert (customer.spent, await programs.spent()) == (200, 200)

@@ -1,0 +1,118 @@
+"""
+The ranges of shared runs: each holds rows, wherever keys are, and together they are all keys.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Database, Entity, Mapped, ModelError, connect
+from tableorm.keys.intervals import overlaps
+from tableorm.models.entity import schema_of
+from tableorm.stores import Bounds, RowPage, RowQuery
+from tableorm_migrations import run_rewrite
+from tableorm_migrations.runs.plan import MOST_RANGES, plan_ranges
+from tests.database.between import Between
+
+
+class Place(Entity, table="RunPlaces", partition_key="{name}", row_key="place"):
+    name: Mapped[str]
+
+
+class Numbered(Entity, table="RunNumbers", partition_key="n{number:010d}", row_key="number"):
+    number: Mapped[int]
+
+
+async def plan(names: Sequence[str], *, build: bool = False) -> tuple[list[Bounds], int]:
+    """Return the ranges for some partitions, and how many of them hold one."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Place)
+        for name in names:
+            await db.insert(Place(name=name))
+        ranges = await plan_ranges(db, "test", [("RunPlaces", [schema_of(Place)])], build=build)
+        bounds = [each.partitions for each in ranges]
+    keys = [Place.key(name=name).partition_key for name in names]
+    return bounds, sum(any(overlaps(each, Bounds.only(key)) for key in keys) for each in bounds)
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), unique=True, max_size=12))
+async def test_together_they_are_all_keys(names: list[str]) -> None:
+    """Each begins where the one before it ends, so rows that come later are in one of them."""
+    bounds, _ = await plan(names)
+
+    assert (bounds[0].lower, bounds[-1].upper) == (None, None)
+    assert [each.lower for each in bounds[1:]] == [each.upper for each in bounds[:-1]]
+    assert all(each.upper_open and not each.lower_open for each in bounds[:-1])
+    assert len(bounds) <= MOST_RANGES
+
+
+@pytest.mark.parametrize(
+    ("names", "filled"),
+    [
+        ([f"tenant-{number:05d}" for number in range(200)], 48),
+        ([f"customers/europe/{number}" for number in range(30)], 24),
+        ([f"2026-{month:02d}-{day:02d}" for month in (1, 2) for day in range(1, 29)], 48),
+        ([f"{letter}{number}" for letter in ("a" * 50, "z" * 50) for number in range(20)], 32),
+        (["日本", "Ωmega", "a", "\U0001f600"], 2),
+        (["one"], 1),
+        (["a", "aa", "aaa", "aaaa"], 4),
+        ([], 0),
+    ],
+    ids=["tenants", "paths", "dates", "two groups", "unusual text", "one partition", "one within the other", "none"],
+)
+async def test_partitions_are_shared_out(names: list[str], filled: int) -> None:
+    """However alike the keys begin, many ranges hold partitions."""
+    bounds, found = await plan(names)
+
+    assert found >= filled
+    assert len(bounds) <= MOST_RANGES
+
+
+async def test_a_build_has_each_range_twice() -> None:
+    """To build in it, and to audit it."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Numbered)
+        for number in range(0, 5000, 100):
+            await db.insert(Numbered(number=number))
+        ranges = await plan_ranges(db, "test", [("RunNumbers", [schema_of(Numbered)])], build=True)
+
+    half = len(ranges) // 2
+    assert half >= 24
+    assert [each.building for each in ranges] == [True] * half + [False] * half
+    assert [each.partitions for each in ranges[:half]] == [each.partitions for each in ranges[half:]]
+
+
+async def test_too_many_tables() -> None:
+    """One run has no more ranges than one transaction has room for."""
+    async with connect("local::memory:") as db:
+        with pytest.raises(ModelError, match=r"97 tables.*at most 96 ranges"):
+            await plan_ranges(db, "test", [(f"T{number}", []) for number in range(97)])
+
+
+class Sized(Between):
+    """Notes how many rows each query of places asks for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        if query.where is not None and table == "RunPlaces":
+            self.sizes.append(limit)
+        return page
+
+
+@pytest.mark.parametrize(("rate", "size"), [(None, 1000), (5000, 100), (40, 40), (0.5, 1)])
+async def test_a_rate_makes_pages_smaller(rate: float | None, size: int) -> None:
+    """No more rows are read at once than may be read in a second."""
+    store = Sized()
+    async with Database(store) as db:
+        await db.create_tables(Place)
+        await db.insert(Place(name="a"))
+
+        await run_rewrite(db, Place, rate=rate)
+
+    assert set(store.sizes) == {size}
