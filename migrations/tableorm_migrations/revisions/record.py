@@ -10,7 +10,7 @@ from tableorm import Database, Entity, Mapped, ModelError, TableNotFound, field
 from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.stores import utc_now
 
-from .revision import Revision
+from .revision import Revision, digest_of
 
 __all__ = ["RevisionRecord", "check_records", "load_records", "record_applied", "record_begun"]
 
@@ -58,7 +58,7 @@ def check_records(records: Mapping[str, RevisionRecord], revisions: Sequence[Rev
                 f"{directory} has no revision {name}, which the database has {said}; run the program that has it, or "
                 "restore its file from the repository"
             )
-        if revision.digest != record.digest:
+        if digest_of(revision) != record.digest:
             raise ModelError(
                 f"revision {name} of {directory} is not the one that the database has {said}: its steps, layouts or "
                 "what it follows have changed; restore its file from the repository, and write another revision"
@@ -67,7 +67,7 @@ def check_records(records: Mapping[str, RevisionRecord], revisions: Sequence[Rev
 
 async def record_begun(db: Database, revision: Revision) -> None:
     """Note that a revision is begun, unless somebody has noted it already."""
-    record = RevisionRecord(name=revision.name, follows=revision.follows, digest=revision.digest, begun=utc_now())
+    record = RevisionRecord(name=revision.name, follows=revision.follows, digest=digest_of(revision), begun=utc_now())
     try:
         await db.get_or_insert(record)
     except TableNotFound:
