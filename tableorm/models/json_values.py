@@ -19,7 +19,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
+from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, TemplateError, shown
 from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
@@ -56,9 +56,10 @@ def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
     return {name: info for name, info in schema.fields.items() if _why_fixed(schema, info) is None}
 
 
-def _why_fixed(schema: Schema, info: FieldInfo) -> str | None:
+def _why_fixed(schema: Schema, info: FieldInfo, form: Form = Form.PARTIAL) -> str | None:
     if info.name in schema.key_names:
-        return "is refused: the field is part of the key, which stays; leave it out"
+        key = "stays" if form is Form.PARTIAL else "is given apart from these fields"
+        return f"is refused: the field is part of the key, which {key}; leave it out"
     if info.is_filled():
         return f"is refused: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
     return _MAINTAINED if info.maintained else None
@@ -72,10 +73,19 @@ def make_entity(schema: Schema, data: Any) -> Any:
     Return a new entity with the fields that data in either mode of `to_dict` has.
 
     Raises:
-        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type or validator.
+        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type, validator or key.
         ModelError: The model is abstract.
     """
-    return new_entity(schema, {} if schema.abstract else read_fields(schema, data))
+    entity = new_entity(schema, {} if schema.abstract else read_fields(schema, data))
+    values: dict[str, Any] = entity.__dict__
+    try:
+        schema.make_keys(values)
+    except TemplateError:
+        misfits = {name: text for each in schema.templates() for name, text in each.find_misfits(values).items()}
+        if misfits:
+            faults = [InputFault((name,), problem, values[name]) for name, problem in misfits.items()]
+            raise InvalidInput(schema.name, faults) from None
+    return entity
 
 
 def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
@@ -127,7 +137,7 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
             known = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
             problem = f"is given for a field that does not exist; the model's fields are {known}"
             faults.append(InputFault((str(name),), problem, value, "unknown"))
-        elif form is not Form.WHOLE and (why := _why_fixed(schema, info)):
+        elif form is not Form.WHOLE and (why := _why_fixed(schema, info, form)):
             faults.append(InputFault((name,), why, value, "unknown"))
         else:
             found, values[name] = _read_value(info, value)

@@ -15,7 +15,7 @@ import attrs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
-from ..connection.logs import make_logger
+from ..connection.logger import make_logger
 from ..connection.tasks import map_together
 from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmError
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of

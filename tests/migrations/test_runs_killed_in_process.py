@@ -16,8 +16,9 @@ from tableorm.stores import Capabilities, TableStore
 from tableorm.testing import Faults, MemoryStore
 from tableorm_migrations import RunReport, run_build_index, run_rewrite
 from tests.faults import Fate, FaultyStore
-from tests.migrations.programs import accounts, clerks
+from tests.migrations.programs import accounts, agents, clerks
 from tests.migrations.programs.accounts import Account, change_of_old, open_accounts, visit
+from tests.migrations.programs.agents import Agent, ListedAgent, engage
 from tests.migrations.programs.clerks import Clerk, hire, read_desks, write_desks
 from tests.outbox.network import FATES, Death, Jittery, connected, failing_at
 from tests.torture import Rounds, seeds
@@ -37,6 +38,14 @@ async def build(db: Database, lease: float = LEASE) -> RunReport:
     return await run_build_index(db, Clerk.by_desk, name="desks", no_older_writers=True, parallel=3, lease=lease)
 
 
+async def build_elsewhere(db: Database, lease: float = LEASE) -> RunReport:
+    return await run_build_index(db, Agent.by_desk, name="elsewhere", no_older_writers=True, parallel=3, lease=lease)
+
+
+async def build_lists(db: Database, lease: float = LEASE) -> RunReport:
+    return await run_build_index(db, ListedAgent.at_desk, name="lists", parallel=3, lease=lease)
+
+
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """A range has several pages."""
@@ -49,11 +58,12 @@ def set_order(monkeypatch: pytest.MonkeyPatch, *, ordered: bool) -> None:
 
 
 async def prepare(journal: Path) -> TableStore:
-    """Return a store with accounts of the old version, and with clerks who were there before the index."""
+    """Return a store with accounts of the old version, and with clerks and agents who were there before their index."""
     store = MemoryStore()
     async with connected(store) as db:
         await open_accounts(db, COUNT)
         await hire(db, journal, COUNT)
+        await engage(db, COUNT)
     return store
 
 
@@ -62,11 +72,13 @@ async def find_problems(store: TableStore, journal: Path, run: Run) -> list[str]
     async with connected(store) as db:
         if run is rewrite:
             return await accounts.find_problems(db, COUNT, [])
+        if run in (build_elsewhere, build_lists):
+            return await agents.find_problems(db, COUNT, Agent if run is build_elsewhere else ListedAgent)
         return await clerks.find_problems(db, journal)
 
 
 @pytest.mark.parametrize("fault", [*FATES, *Death], ids=lambda fault: fault.name)
-@pytest.mark.parametrize("run", [rewrite, build])
+@pytest.mark.parametrize("run", [rewrite, build, build_elsewhere, build_lists])
 async def test_each_write_that_meets_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, fault: Fate | Death, rounds: Rounds
 ) -> None:
