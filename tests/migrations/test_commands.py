@@ -2,10 +2,12 @@
 `tableorm migrate`: a program changes its models, and its database follows; in processes of its own where that matters.
 """
 
+import io
 import json
 import os
 import subprocess
 import sys
+import time
 from asyncio import run
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ import attrs
 import pytest
 
 from tableorm import Entity, Mapped, connect, field
+from tableorm_migrations.command.output import Output
 from tests.azurite import Azurite
 from tests.commandline import run_command
 
@@ -282,6 +285,43 @@ def test_wrong_usage(project: Project, arguments: list[str], status: int, proble
 
     assert found == status
     assert problem in error
+
+
+class Terminal(io.StringIO):
+    """A terminal on which everything is written."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is one line that is written again, at most once a second, and is gone before the outcome is printed."""
+    now = 100.0
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setenv("COLUMNS", "12")
+    with Output(as_json=False) as output:
+        output.progress("too early", {})
+        for text in ("a long line\x1b[0m", "short"):
+            now += 1
+            output.progress(text, {})
+        output.print("the outcome", {})
+
+    assert terminal.getvalue() == "\ra long line\rshort      \r     \r"
+    assert capsys.readouterr().out == "the outcome\n"
+
+
+def test_progress_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Into a file it is lines of their own, beside the outcome; with --json all are lines of JSON."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for as_json in (False, True):
+        with Output(as_json=as_json) as output:
+            now += 1
+            output.progress("half", {"done": 1})
+            output.print("all", {"done": 2})
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err) == (('{"done":1}\n{"done":2}\n', "") if as_json else ("all\n", "half\n"))
 
 
 def test_on_azure(project: Project, azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,7 @@ class Beside(Entity, table=TABLE, partition_key="{group}", row_key="beside_{id:0
     group: Mapped[str]
     id: Mapped[int]
     by_id = Index(row_key="other_{id:05d}")
+    decided = Index(row_key="decided_{id:05d}", building=False)
 
 
 class Elsewhere(Entity, table="RevisionOthers", kind="Other", partition_key="{group}", row_key="item_{id:03d}"):

@@ -4,7 +4,7 @@ Revisions are applied to a database: their steps are carried out, and the store 
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
+    OutcomeUnknown,
     PropertyBag,
+    Unavailable,
     connect,
     field,
     upgrade,
 )
 from tableorm_migrations import StepReport, apply_revisions, load_revisions, migration_status, write_revision
 from tests.azurite import Azurite
+from tests.faults import QUICK, Fate, FaultyBackend
 
 TABLE = "AppliedItems"
 
@@ -300,6 +303,37 @@ async def test_the_models_are_those_of_the_last_revision(in_file: Open, folder: 
         assert str(await migration_status(db, folder)) == (
             "revisions:\n  0001_change: pending\nruns: none\nindexes: none"
         )
+
+
+async def test_two_folders_that_race(in_file: Open, folder: Path) -> None:
+    """Of two revisions of one name, the database has the first that is begun; the other one is refused."""
+    other = folder.parent / "other" / "revisions"
+    other.parent.mkdir()
+    revise(folder, Item)
+    revise(other, Titled)
+    both = await asyncio.gather(apply(in_file, folder, Item), apply(in_file, other, Titled), return_exceptions=True)
+
+    refused = [each for each in both if isinstance(each, ModelError)]
+    assert len(refused) == 1
+    assert "is not the one that the database has" in str(refused[0])
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.TWICE, Fate.BUSY])
+@pytest.mark.parametrize("number", range(6))
+async def test_writes_that_are_lost(folder: Path, fate: Fate, number: int) -> None:
+    """Whichever write of the records meets a fault, the same call goes on, and each revision is applied once."""
+    names = [revise(folder, Titled), revise(folder, Indexed)]
+    backend = FaultyBackend()
+    applied: list[str] = []
+    async with Database(backend, retry=QUICK) as db:
+        backend.tables.plan(*[Fate.FINE] * number, fate)
+        for _ in range(2):
+            with suppress(OutcomeUnknown, Unavailable):
+                applied += (await apply_revisions(db, [Indexed], folder)).applied
+        status = await migration_status(db, folder)
+
+    assert [each.name for each in status.revisions if each.applied is not None] == names
+    assert len(applied) == len({*applied})
 
 
 class Author(Entity, table="AppliedNotes", tracked=True, partition_key="{group}", row_key="author"):

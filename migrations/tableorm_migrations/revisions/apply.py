@@ -176,7 +176,7 @@ async def apply_revisions(
     applied: list[str] = []
     steps: list[StepReport] = []
     for revision in pending:
-        await record_begun(db, revision)
+        await record_begun(db, revision, directory)
         for step in revision.steps:
             steps.append(await run.carry_out(revision, step))
             tell(steps[-1])

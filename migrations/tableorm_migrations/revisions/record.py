@@ -65,14 +65,20 @@ def check_records(records: Mapping[str, RevisionRecord], revisions: Sequence[Rev
             )
 
 
-async def record_begun(db: Database, revision: Revision) -> None:
-    """Note that a revision is begun, unless somebody has noted it already."""
+async def record_begun(db: Database, revision: Revision, directory: Path) -> None:
+    """
+    Note that a revision is begun, unless somebody has noted it already.
+
+    Raises:
+        ModelError: Somebody has noted another revision of this name since the records were read.
+    """
     record = RevisionRecord(name=revision.name, follows=revision.follows, digest=digest_of(revision), begun=utc_now())
     try:
-        await db.get_or_insert(record)
+        stored, _ = await db.get_or_insert(record)
     except TableNotFound:
         await db.create_tables(RevisionRecord)
-        await db.get_or_insert(record)
+        stored, _ = await db.get_or_insert(record)
+    check_records({revision.name: stored}, [revision], directory)
 
 
 async def record_applied(db: Database, revision: Revision) -> None:

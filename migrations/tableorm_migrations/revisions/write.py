@@ -131,8 +131,10 @@ def _find_steps(
             steps[Repair(name)] = None
         elif each.rule.code == "model-added" and each.model.table in tables:
             # It has no rows, and the table is old, so that nothing else says that its indexes are complete.
-            indexes = [index for index, derived in each.model.derived.items() if derived["pattern"] == "Index"]
-            steps |= dict.fromkeys(BuildIndex(name, index) for index in indexes)
+            decided = {*each.model.building, *each.model.unasked}
+            for index, derived in each.model.derived.items():
+                if derived["pattern"] == "Index" and index not in decided:
+                    steps[BuildIndex(name, index)] = None
     return tuple(steps)
 
 
