@@ -19,7 +19,9 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
+from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, TemplateError, shown
+from ..keys.template import Template
+from ..protocol.limits import MAX_VALUE_BYTES, value_size
 from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
@@ -140,6 +142,8 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
             for name, info in (schema.fields if form is Form.WHOLE else settable_fields(schema)).items()
             if info.default is None and name not in given
         ]
+    if not faults:
+        faults += _find_key_faults(schema, values)
     if faults or form is not Form.WHOLE:
         wrong = {fault.path[0] for fault in faults}
         fitting = {name: value for name, value in values.items() if name not in wrong}
@@ -147,6 +151,24 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
     if faults:
         raise InvalidInput(schema.name, faults[:MAX_FAULTS])
     return values
+
+
+def _find_key_faults(schema: Schema, values: Mapping[str, Any]) -> Iterator[InputFault]:
+    """Yield each field of which a key, or that of an index entry, cannot be made; of a long key the longest field."""
+    templates: list[Template | None] = [schema.partition, schema.row]
+    for each in schema.derived.values():
+        templates += [each.partition, *each.row_templates()]
+    seen: set[str] = set()
+    for template in dict.fromkeys(templates):
+        if template is None or any(values.get(name) is None for name in template.fields):
+            continue
+        try:
+            template.format(values)
+        except TemplateError as error:
+            name = max(error.fields, key=lambda name: len(str(values[name])), default=None)
+            if name is not None and name not in seen:
+                seen.add(name)
+                yield InputFault((name,), error.problem, values[name])
 
 
 def set_fields(entity: Any, schema: Schema, values: Mapping[str, Any]) -> None:
@@ -242,9 +264,13 @@ def _with_type(fault: InputFault, info: FieldInfo) -> InputFault:
 
 def _misfit(info: FieldInfo, value: Any) -> str | None:
     try:
-        info.type.encode(value)
+        stored = info.type.encode(value)
     except ValueError as error:
         return str(error)
+    if info.stored and isinstance(stored, str) and len(stored) > MAX_VALUE_BYTES // 4:
+        size = value_size(stored, info.type.edm)
+        if size > MAX_VALUE_BYTES:
+            return f"has {size} bytes as it is stored, {MAX_VALUE_BYTES} are allowed"
     return None
 
 
