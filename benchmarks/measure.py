@@ -5,6 +5,7 @@ How the benchmarks measure: two sides in turns, and the median of the ratios.
 import gc
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -42,7 +43,8 @@ def peak_memory() -> float:
     try:
         status = Path("/proc/self/status").read_text(encoding="utf-8")
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        # In bytes on macOS, in KiB elsewhere.
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 if sys.platform == "darwin" else 1024) / 1024
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 

@@ -3,21 +3,16 @@ Benchmarks of the outbox: an insert with an eventual index, and workers that cat
 """
 
 import asyncio
-import contextlib
-import subprocess
 import sys
-import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import attrs
-
-from benchmarks.measure import compare, peak_memory, report
+from benchmarks.measure import compare, report
+from benchmarks.processes import Effort, run_member, serving, work
 from tableorm import Database, Entity, Index, Mapped, connect
 from tableorm.outbox import shared_bell
 from tableorm.writes import deferred
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 
 __all__ = ["PlacedFlight", "bench_outbox"]
 
@@ -25,8 +20,7 @@ _MANY, _FEW = 20_000, 5_000  # changes that workers catch up with
 _SHARED = 2_000  # those that one and two processes share
 _AT_ONCE = 100
 _INSERTS = 200
-_PORT = 10704
-_PIPE = subprocess.PIPE
+_MODULE = "benchmarks.outbox"
 
 
 class PlainFlight(Entity, table="Plain", partition_key="{origin}", row_key="flight_{number:08d}"):
@@ -92,74 +86,29 @@ async def _leave(url: str, count: int, first: int = 0) -> None:
         deferred.Deferral.finish, shared_bell.HIDDEN_SECONDS = finish, hidden  # type: ignore[method-assign]
 
 
-@attrs.frozen
-class _Effort:
-    """What processes took together: seconds, those of them on a processor, requests, and MiB of the largest."""
-
-    seconds: float
-    busy: float
-    requests: int
-    peak: float
-
-
-def _work(url: str, processes: int) -> _Effort:
-    """Let processes catch up at the same time."""
-    command = [sys.executable, "-m", "benchmarks.outbox", url]
-    running = [subprocess.Popen(command, stdin=_PIPE, stdout=_PIPE, text=True) for _ in range(processes)]
-    for each in running:
-        assert each.stdout is not None
-        each.stdout.readline()  # it is ready
-    begun = time.perf_counter()
-    for each in running:
-        assert each.stdin is not None
-        each.stdin.write("go\n")
-        each.stdin.flush()
-    done = [each.communicate()[0].split() for each in running]
-    busy, requests, peaks = zip(*((float(b), int(r), float(p)) for b, r, p in done), strict=True)
-    return _Effort(time.perf_counter() - begun, sum(busy), sum(requests), max(peaks))
-
-
 async def _compare_processes(url: Callable[[int], str], where: str) -> None:
-    efforts = list[_Effort]()
+    efforts = list[Effort]()
     for processes in (1, 2):
         await _leave(url(processes), _SHARED, processes * _SHARED)
-        efforts.append(await asyncio.to_thread(_work, url(processes), processes))
+        efforts.append(await asyncio.to_thread(work, _MODULE, url(processes), size=processes))
     one, two = efforts
     detail = f"{two.seconds:.1f} s / {one.seconds:.1f} s; on processors {two.busy:.1f} s / {one.busy:.1f} s"
     name = f"two worker processes / one, {_SHARED:,} changes, {where}"
     report(name, two.seconds / one.seconds, "", f"{detail}; requests each {one.requests / _SHARED:.1f}")
 
 
-@contextlib.asynccontextmanager
-async def _serving(path: Path) -> AsyncGenerator[str]:
-    """Serve a file by a process of its own, and yield what opens it."""
-    command = [sys.executable, "-m", "tableorm.cli", "serve", "--data", str(path), "--port", str(_PORT)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
-    url = f"http://127.0.0.1:{_PORT}/{DEVELOPMENT_ACCOUNT}"
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError):
-                (await asyncio.open_connection("127.0.0.1", _PORT))[1].close()
-                break
-            await asyncio.sleep(0.1)
-        yield f"AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};TableEndpoint={url}"
-    finally:
-        process.terminate()
-        process.wait()
-
-
 async def bench_outbox(folder: Path) -> None:
     """An insert with an eventual index; one worker process and two; catching up after many missed messages."""
     await _compare_inserts(folder)
     await _compare_processes(lambda processes: f"local:{folder}/shared{processes}.tables", "one file")
-    async with _serving(folder / "served.tables") as url:
+    async with serving(folder / "served.tables") as url:
         await _compare_processes(lambda _: url, "a server")
     peaks = list[float]()
     for count in (_FEW, _MANY):
         # The server keeps the file in its memory, so that the memory of the worker is its own.
-        async with _serving(folder / f"missed{count}.tables") as url:
+        async with serving(folder / f"missed{count}.tables") as url:
             await _leave(url, count)
-            effort = await asyncio.to_thread(_work, url, 1)
+            effort = await asyncio.to_thread(work, _MODULE, url, size=1)
         detail = f"{effort.seconds / count * 1e3:.2f} ms, {effort.busy / count * 1e3:.2f} ms on a processor"
         report(f"catching up with {count:,} changes, each", 1.0, "", f"{detail}, {effort.peak:.0f} MiB")
         peaks.append(effort.peak)
@@ -167,16 +116,10 @@ async def bench_outbox(folder: Path) -> None:
     report(f"peak memory after {_MANY:,} / {_FEW:,}", many / few, "at most 1.20", f"{many:.0f} MiB / {few:.0f} MiB")
 
 
-async def _catch_up(url: str) -> None:
-    """Say when it is ready, wait for a line, catch up, and print what that took."""
-    async with connect(url) as db:
-        print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
-        begun = time.process_time()
-        async with db.worker(PlacedFlight) as worker:
-            await worker.drain()
-        print(time.process_time() - begun, db.stats.requests, peak_memory())
+async def _catch_up(db: Database) -> None:
+    async with db.worker(PlacedFlight) as worker:
+        await worker.drain()
 
 
 if __name__ == "__main__":
-    asyncio.run(_catch_up(sys.argv[1]))
+    asyncio.run(run_member(sys.argv[1], _catch_up))

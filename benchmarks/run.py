@@ -1,6 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
-`audit` and `build_index` take `--entities N`.
+`audit`, `build_index` and `migrations` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -10,7 +10,6 @@ import asyncio
 import datetime as dt
 import importlib
 import random
-import resource
 import statistics
 import sys
 import tempfile
@@ -26,7 +25,8 @@ from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.indexes import bench_indexes
-from benchmarks.measure import compare, fill, report, timed
+from benchmarks.measure import compare, fill, peak_memory, report, timed
+from benchmarks.migrations import bench_migrations
 from benchmarks.model import Flight, flight
 from benchmarks.outbox import bench_outbox
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
@@ -270,6 +270,7 @@ BENCHES = {
     "outbox": bench_outbox,
     "audit": bench_audit,
     "build_index": bench_build_index,
+    "migrations": bench_migrations,
 }
 
 
@@ -286,7 +287,7 @@ def main() -> None:
     for name in names:
         with tempfile.TemporaryDirectory(prefix="tableorm-bench-") as folder:
             asyncio.run(BENCHES[name](Path(folder)))
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    print(f"peak memory {peak_memory():.0f} MiB")
 
 
 if __name__ == "__main__":

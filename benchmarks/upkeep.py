@@ -20,8 +20,8 @@ from tableorm.stores import Operation, Row, RowQuery, Verb
 
 __all__ = ["bench_audit", "bench_build_index", "sizes"]
 
-sizes = {"audit": 1_000_000, "build_index": 200_000}
-"""How many entities; `--entities N` on the command line changes both."""
+sizes = {"audit": 1_000_000, "build_index": 200_000, "migrations": 300_000}
+"""How many entities; `--entities N` on the command line changes all of them."""
 
 _PARTITIONS = 20
 _MADE_BY_STORE = frozenset({"odata.etag", "Timestamp", "Timestamp@odata.type"})

@@ -213,7 +213,7 @@ class AzureBackend:
                     )
                     self.blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
             except ValueError as error:
-                raise NotSupported(f"connect(): {error}") from error
+                raise _refused(error) from error
             self._open = opened.pop_all()
 
     @asynccontextmanager
@@ -315,6 +315,15 @@ class _CredentialTokens:
     async def renew(self, used: str) -> bool:
         """Return whether the token was replaced meanwhile."""
         return await self.current() != used
+
+
+def _refused(error: ValueError) -> NotSupported:
+    """Return the error of arguments that the SDK refuses: on one line, and with the names that they have here."""
+    text, _, versions = str(error).partition("Please select from:")
+    if versions:
+        given = "api_version= is for tables, storage_api_version= for queues and blobs"
+        text = f"{text.strip()} {given}; the SDK knows {', '.join(versions.split())}"
+    return NotSupported(f"connect(): {text}")
 
 
 # Stands for a token until the first request asks for one.

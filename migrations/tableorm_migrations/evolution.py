@@ -227,6 +227,13 @@ def _compare_values(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded
         yield tell("class-changed", f"{', '.join(changed)} is not as it was")
 
 
+def _building(model: ModelLayout, name: str) -> bool | None:
+    """Return what the declaration says of whether it is read; None if the store says it, as of an index alone."""
+    if name in model.building:
+        return True
+    return False if name in model.unasked or model.derived[name]["pattern"] != "Index" else None
+
+
 def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
     for name, each in new.derived.items():
         tell, former = partial(_difference, new, member=name), old.derived.get(name)
@@ -236,12 +243,14 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
             yield tell("derived-changed", f"it was declared with {was}")
         elif former is None and each["pattern"] == "Embedded":
             yield tell("copies-added", "it is new")
+        elif former is None and known is not None and each["pattern"] == "Index":
+            yield tell("index-returned", "it was removed before")
         elif former is None:
-            code = "index-building" if name in new.building else "index-added"
+            code = {None: "index-added", True: "index-building", False: "derived-added"}[_building(new, name)]
             yield tell(code, f"{each['pattern']} is new")
-        elif (name in old.building) != (name in new.building):
-            code = "index-hidden" if name in new.building else "index-readable"
-            yield tell(code, f"building={name in new.building}")
+        elif _building(old, name) != (building := _building(new, name)):
+            code = {None: "index-asked", True: "index-hidden", False: "index-readable"}[building]
+            yield tell(code, f"building={building}")
     for name in old.derived:
         if name not in new.derived:
             yield _difference(new, "derived-removed", "it is gone", name)

@@ -74,7 +74,8 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         row_key: Template of the RowKey.
         fields: The fields by name.
         derived: What is derived from its entities, by name of the declaration.
-        building: The names of those that are written and not read yet.
+        building: The names of indexes that are declared with `building=True`.
+        unasked: The names of indexes that are declared with `building=False`.
         upgrades: The versions that functions upgrade from.
         removed_fields: By property the fields that it had once.
         removed_derived: By name the declarations that it had once.
@@ -90,6 +91,7 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fields: dict[str, FieldLayout]
     derived: dict[str, dict[str, Any]] = {}
     building: tuple[str, ...] = ()
+    unasked: tuple[str, ...] = ()
     upgrades: tuple[int, ...] = ()
     removed_fields: dict[str, FieldLayout] = {}
     removed_derived: dict[str, dict[str, Any]] = {}
@@ -198,6 +200,7 @@ def _describe(schema: Schema) -> ModelLayout:
         },
         derived=derived,
         building=tuple(name for name, each in schema.derived.items() if each.building),
+        unasked=tuple(name for name, each in schema.derived.items() if each.declaration and each.building is False),
         upgrades=tuple(number for number in range(1, schema.version) if _upgrades_from(schema, number)),
     )
 

@@ -6,13 +6,13 @@ import inspect
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from logging import getLogger
 from typing import TypeVar, cast
 
 import attrs
 
 from ..connection.connection import TURN, Connection
 from ..connection.index_states import find_unreadable
+from ..connection.logger import make_logger
 from ..connection.tasks import work_together
 from ..errors import ModelError, shown
 from ..keys.ranges import KeyRegion
@@ -30,7 +30,7 @@ from .table_audit import TableAudit, with_related
 
 __all__ = ["SEGMENT", "Steps", "audit", "audit_range", "check_arguments", "work_on_ranges"]
 
-_LOG = getLogger("tableorm.audit")
+_LOG = make_logger("tableorm.audit")
 
 C = TypeVar("C", bound=RangeCounts)
 R = TypeVar("R", bound=RangeReport)

@@ -38,9 +38,9 @@ async def is_under_way(context: AuditContext, partition_key: str, row_key: str) 
     Raises:
         NotSupported: The partition has too many decision rows to look through.
     """
-    read = 0
     if not is_place(context.kinds.table, partition_key, row_key):
         return False
+    read = 0
     region = KeyRegion(Bounds.only(partition_key), DECISION_ROWS)
     async with aclosing(pages(context.db, context.kinds.table, None, [region], context.counts, "audit")) as found:
         async for rows in found:

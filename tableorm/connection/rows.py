@@ -1,14 +1,16 @@
 """
-Reading one row of a table.
+Reading one row of a table, and writing rows as they were read.
 """
 
+from collections.abc import Sequence
+
 from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
-from ..protocol.codes import Code, Fault
-from ..stores import Row
+from ..protocol.codes import LOST_RACE, Code, Fault
+from ..stores import Operation, Row
 from .connection import Connection
 from .translate import translate
 
-__all__ = ["read_live", "read_place", "read_row"]
+__all__ = ["read_live", "read_place", "read_row", "write_as_read"]
 
 
 async def read_row(
@@ -82,3 +84,34 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:
             return None
         before = row["odata.etag"]
+
+
+async def write_as_read(db: Connection, table: str, operations: Sequence[Operation], *, name: str, what: str) -> bool:
+    """
+    Write rows of one partition, each under the condition that it is as it was read.
+
+    Args:
+        db: Where the rows are.
+        table: Name of the table.
+        operations: The writes.
+        name: Of which model or index the rows are, for counters; "" if of none.
+        what: The first row, for messages: "the entry of Employee.by_city".
+
+    Returns:
+        Whether they were written. False if a row is not as it was read, or nobody knows what became of the request: the
+        rows have to be read again.
+
+    Raises:
+        TableOrmError: The store refused it for another reason.
+    """
+    first = operations[0]
+    store, _ = db.sending(first.verb if len(operations) == 1 else "transaction", name)
+    try:
+        await (store.write(table, first) if len(operations) == 1 else store.transact(table, operations))
+    except Fault as fault:
+        db.count_fault(fault)
+        if fault.code in LOST_RACE or fault.transient:
+            return False
+        keys = first.row["PartitionKey"], first.row["RowKey"]
+        raise translate(fault, f"{first.verb} of {what}, {keys}", table) from fault
+    return True

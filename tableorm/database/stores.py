@@ -9,6 +9,7 @@ from typing import Self, cast
 from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
+from ..connection.queues import ObservedQueues
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
@@ -94,7 +95,8 @@ class Stores(Connected):
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return cast("QueueStore", TranslatingStore(self._connection.queues, "queues"))
+        connection = self._connection
+        return cast("QueueStore", TranslatingStore(ObservedQueues(connection, connection.queues), "queues"))
 
     @property
     def blobs(self) -> BlobStore:

@@ -116,6 +116,25 @@ class Template:
                 )
         return key
 
+    def find_misfits(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """
+        Return by field what is wrong with values for this key: of those that do not fit their formats, or of the
+        longest one if the key is too long. A value that is missing, or None, may be set later.
+        """
+        misfits, lengths = dict[str, str](), dict[str, int]()
+        for _, field, write in self._writers:
+            if field is not None and values.get(field) is not None:
+                try:
+                    lengths[field] = len(write(values[field]))
+                except ValueError as error:
+                    misfits[field] = f"does not fit {self.key} {self.text!r}: {error}"
+        if not misfits and lengths.keys() == set(self.fields):
+            try:
+                self.format(values)
+            except TemplateError as error:
+                misfits[max(lengths, key=lambda field: lengths[field])] = f"is refused: {self.key} {error.problem}"
+        return misfits
+
     def parse(self, key: str) -> dict[str, Any]:
         """
         Return the fields that a key holds in full.

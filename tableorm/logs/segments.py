@@ -34,6 +34,7 @@ __all__ = [
     "hour_prefix",
     "list_segments",
     "make_segments",
+    "number_of",
     "read_records",
     "segment_name",
     "stored_segment",
@@ -45,7 +46,7 @@ MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 HOUR = dt.timedelta(hours=1)
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _MOST_NAME = 200
-_SEGMENT = re.compile(r"(\d{4}/\d\d/\d\d/\d\d00)/(\d{6,})\.log")
+_SEGMENT = re.compile(r"\d{4}/\d\d/\d\d/\d\d00/(\d{6,9})\.log", re.ASCII)
 
 
 @attrs.frozen
@@ -139,6 +140,12 @@ def segment_name(name: str, hour: dt.datetime, number: int) -> str:
     return f"{hour_prefix(name, hour)}{number:06d}.log"
 
 
+def number_of(name: str, blob_name: str) -> int | None:
+    """Return which segment of its hour a blob below the name of a log is; None if it is none."""
+    found = _SEGMENT.fullmatch(blob_name.removeprefix(f"{name}/"))
+    return None if found is None else int(found[1])
+
+
 def stored_segment(name: str, info: BlobInfo) -> StoredSegment | None:
     """
     Return what a blob below the name of a log is as a segment; None if it is none.
@@ -146,15 +153,15 @@ def stored_segment(name: str, info: BlobInfo) -> StoredSegment | None:
     Raises:
         DecodeError: It is named as a segment, and its metadata does not say its times.
     """
-    found = _SEGMENT.fullmatch(info.name.removeprefix(f"{name}/"))
-    if found is None:
+    number = number_of(name, info.name)
+    if number is None:
         return None
     metadata = {key.lower(): value for key, value in info.metadata.items()}
     try:
         first, last = (_read_time(metadata[each]) for each in ("first", "last"))
     except (KeyError, ValueError):
         raise _damage(info.name, "has no times in its metadata") from None
-    return StoredSegment(info.name, int(found[2]), first, last, info.length)
+    return StoredSegment(info.name, number, first, last, info.length)
 
 
 async def list_segments(db: Connection, name: str, container: str, prefix: str, continuation: str | None) -> BlobPage:

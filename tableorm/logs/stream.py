@@ -6,12 +6,12 @@ import asyncio
 import datetime as dt
 from collections import deque
 from collections.abc import Mapping
-from logging import getLogger
 from types import TracebackType
 from typing import Any, Self, cast
 
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
+from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks
 from ..connection.translate import translate
 from ..errors import EncodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
@@ -25,13 +25,13 @@ from .segments import (
     hour_prefix,
     list_segments,
     make_segments,
+    number_of,
     segment_name,
-    stored_segment,
 )
 
 __all__ = ["LogStream"]
 
-_LOG = getLogger("tableorm.logs")
+_LOG = make_logger("tableorm.logs")
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
 _MOST_WAITING = 4  # segments that could not be stored yet
@@ -265,8 +265,7 @@ class LogStream:
         continuation, last = None, 0
         while True:
             page = await list_segments(self._db, self.name, self.container, hour_prefix(self.name, hour), continuation)
-            found = [each for info in page.blobs if (each := stored_segment(self.name, info)) is not None]
-            last = max([last, *(each.number for each in found)])
+            last = max([last, *(number_of(self.name, info.name) or 0 for info in page.blobs)])
             continuation = page.continuation
             if continuation is None:
                 return last

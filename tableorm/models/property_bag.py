@@ -8,7 +8,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
-from ..errors import EncodeError, shown
+from ..errors import DecodeError, EncodeError, shown
 from ..protocol.codes import Fault
 from ..protocol.edm import (
     ANNOTATION,
@@ -24,7 +24,7 @@ from ..protocol.edm import (
 from ..protocol.limits import check_key, check_property_name, check_table_name
 from ..stores import Row
 from .key import Key, Storable
-from .reserved import WRITE_TOKENS
+from .reserved import ENTITY_TYPE, WRITE_TOKENS
 
 __all__ = [
     "PropertyBag",
@@ -46,7 +46,7 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
 
     A property keeps its type when it gets a value that fits: an int put where an Int32 was stays Int32. A new int is
     Int64. Setting None removes the property. Reading gives str, int, float, bool, bytes, UUID or an aware datetime; a
-    DateTime that is not set keeps its 100 ns digit.
+    DateTime that is not set keeps its 100 ns digit. A value that is none of its type raises DecodeError.
 
     Args:
         table: Name of the table.
@@ -122,10 +122,13 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         return self._row
 
     def type_of(self, name: str) -> Edm:
-        """The EDM type of a property; KeyError if it is absent."""
+        """The EDM type of a property; KeyError if it is absent. Raises DecodeError if it has none of these types."""
         if name not in self:
             raise KeyError(name)
-        return type_of(self._row, name)
+        try:
+            return type_of(self._row, name)
+        except ValueError as error:
+            raise self._damaged(name, error) from None
 
     def set(self, name: str, value: Value, kind: Edm) -> None:
         """
@@ -148,7 +151,10 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name in SYSTEM_MEMBERS or name.endswith(ANNOTATION):
             raise KeyError(name)
-        return decode(self._row[name], self._row.get(name + ANNOTATION))
+        try:
+            return decode(self._row[name], self._row.get(name + ANNOTATION))
+        except (ValueError, TypeError, ArithmeticError) as error:
+            raise self._damaged(name, error) from None
 
     def __setitem__(self, name: str, value: Value | None) -> None:
         if value is None:
@@ -159,7 +165,7 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         except ValueError as error:
             raise self._error(f"cannot be stored: {error}", name, value) from None
         if name in self:
-            stored = type_of(self._row, name)
+            stored = self.type_of(name)
             # A number stays the number type that it was; anything else takes the type of the new value.
             if kind is Edm.INT64 and stored in _NUMBERS:
                 kind = stored
@@ -201,6 +207,14 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
             check_property_name(name)
         except Fault as fault:
             raise self._error(f"cannot be set: {fault.message}", name, value) from None
+
+    def _damaged(self, name: str, error: Exception) -> DecodeError:
+        return DecodeError(
+            f"has a value that is none of its type ({error}); `bag.row` has it as it is stored",
+            str(self._row.get(ENTITY_TYPE, "PropertyBag")),
+            (self.partition_key, self.row_key),
+            name,
+        )
 
     def _error(self, problem: str, name: str, value: object) -> EncodeError:
         return EncodeError(

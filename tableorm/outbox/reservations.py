@@ -20,14 +20,13 @@ from typing import NamedTuple
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.rows import read_row
-from ..connection.translate import translate
+from ..connection.rows import read_row, write_as_read
 from ..errors import LostRace
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.marker_rows import Place
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ..models.schema import Schema
-from ..protocol.codes import LOST_RACE, Code, Fault
+from ..protocol.codes import Code
 from ..protocol.edm import SYSTEM_MEMBERS
 from ..stores import Operation, Row, Verb, pause_after
 from .decision import is_token, read_decisions, settle_decision
@@ -332,16 +331,7 @@ async def _read(db: Connection, value: PlacedEntry, label: str) -> Row | None:
 
 async def _write(db: Connection, value: PlacedEntry, operation: Operation, label: str) -> bool:
     """Write a reservation. Return False if it is not as it was read, or nobody knows whether it was written."""
-    store, _ = db.sending(operation.verb, label)
-    try:
-        await store.write(value.table, operation)
-    except Fault as fault:
-        db.count_fault(fault)
-        if fault.code in LOST_RACE or fault.transient:
-            return False
-        what = f"{operation.verb} of the row ({value.partition_key!r}, {value.row_key!r}) that reserves a value"
-        raise translate(fault, what, value.table) from fault
-    return True
+    return await write_as_read(db, value.table, [operation], name=label, what="the row that reserves a value")
 
 
 _decode = msgspec.json.Decoder(tuple[str, str, str]).decode

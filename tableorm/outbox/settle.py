@@ -3,9 +3,9 @@ What a worker does for a doorbell: it finds out what became of the changes, and 
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from logging import getLogger
 
 from ..connection.connection import Connection
+from ..connection.logger import make_logger
 from ..connection.tasks import Batcher, map_together
 from ..errors import NotSupported
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
@@ -17,7 +17,7 @@ from .worker import LEFT_TO_OTHERS, Handler, Outcome
 
 __all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
 
-_LOG = getLogger("tableorm.worker")
+_LOG = make_logger("tableorm.worker")
 
 _SECONDS_UNTIL_APART = 1  # until a change is tried again that failed, or was left, beside others
 

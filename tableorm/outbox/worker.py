@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
-from logging import getLogger
 from typing import Self
 
 import attrs
 import msgspec
 
 from ..connection.connection import Connection
+from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks
 from ..connection.translate import translate
 from ..errors import AccessDenied, NotSupported, TableOrmError
@@ -32,7 +32,7 @@ from .bell import OUTBOX, outbox_queues
 
 __all__ = ["LEFT_TO_OTHERS", "Handler", "Outcome", "Worker"]
 
-_LOG = getLogger("tableorm.worker")
+_LOG = make_logger("tableorm.worker")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between looks at an empty queue
 _LONGEST_RETRY = 3600  # seconds until a message that failed is tried again, at most

@@ -10,12 +10,12 @@ message is still there, and a worker does the rest.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from logging import getLogger
 
 import attrs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
+from ..connection.logger import make_logger
 from ..connection.tasks import map_together
 from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmError
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
@@ -43,7 +43,7 @@ __all__ = [
     "schemas_by_kind",
 ]
 
-_LOG = getLogger("tableorm.outbox")
+_LOG = make_logger("tableorm.outbox")
 
 
 @attrs.frozen(kw_only=True)

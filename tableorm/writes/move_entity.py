@@ -4,12 +4,12 @@ The verbs that give an entity another key: in one transaction within its partiti
 
 from collections.abc import Mapping
 from contextlib import suppress
-from logging import getLogger
 from typing import Any
 
 from msgspec import structs
 
 from ..connection.connection import Connection
+from ..connection.logger import make_logger
 from ..connection.rows import read_place
 from ..errors import (
     EntityExists,
@@ -53,7 +53,7 @@ from .subject import adopt, check_change, key_of
 
 __all__ = ["archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
 
-_LOG = getLogger("tableorm.outbox")
+_LOG = make_logger("tableorm.outbox")
 
 _HIDDEN_SECONDS = 20
 """For how long workers do not see a command: longer than the writer needs, unless it has to repeat requests."""

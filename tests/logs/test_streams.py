@@ -372,3 +372,13 @@ async def test_other_blobs_are_passed_over(db: Database) -> None:
     async with LogStream(db, "queue") as log:
         await log.write({"n": 1}, at=NOON)
     assert await read(db, "queue", NOON, NOON + HOUR) == [1]
+
+
+async def test_a_damaged_segment_keeps_no_writer_back(db: Database) -> None:
+    """Who writes behind it does not read it."""
+    await db.blobs.create_container("logs")
+    await db.blobs.put("logs", "queue/2014/07/31/1200/000001.log", b"x")
+    await db.blobs.put("logs", f"queue/2014/07/31/1200/{'9' * 900}.log", b"x")
+    async with LogStream(db, "queue") as log:
+        await log.write({"n": 1}, at=NOON)
+    assert "queue/2014/07/31/1200/000002.log" in await names_of(db)

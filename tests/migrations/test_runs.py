@@ -68,7 +68,8 @@ async def test_every_old_row_gets_the_current_version(db: Database) -> None:
     assert await versions(db) == {"Player:2"}
     assert (await db.audit(Player)).clean
     rows = await db.select_raw(UPKEEP).allow_scan().all()
-    assert [(row.partition_key, row.row_key) for row in rows] == [(f"run {report.name}", "run")]
+    runs = [row for row in rows if row.partition_key.startswith("run ")]
+    assert [(row.partition_key, row.row_key) for row in runs] == [(f"run {report.name}", "run")]
     assert await list_runs(db) == [report]
 
 

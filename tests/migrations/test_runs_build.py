@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, field
+from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, NotSupported, field
 from tableorm.stores import Operation
+from tableorm.testing import Faults
 from tableorm_migrations import list_runs, run_build_index, run_rewrite
 from tests.database.between import Between
 
@@ -33,6 +34,15 @@ class BookWhenBuilt(Entity, table="RunBooks", kind="Book", partition_key="{shelf
     id: Mapped[int]
     isbn: Mapped[str | None] = field(default=None)
     by_isbn = Index(row_key="isbn_{isbn}", unique=True, building=False)
+
+
+class BookAtLast(Entity, table="RunBooks", kind="Book", partition_key="{shelf}", row_key="book_{id:04d}"):
+    """Whether its index is read, the store says."""
+
+    shelf: Mapped[str]
+    id: Mapped[int]
+    isbn: Mapped[str | None] = field(default=None)
+    by_isbn = Index(row_key="isbn_{isbn}", unique=True)
 
 
 async def fill(db: Database, shelves: int = 5, size: int = 12) -> None:
@@ -89,6 +99,42 @@ async def test_a_build_beside_older_writers_is_done_anew_without_them(db: Databa
 
     assert (same.written, anew.written, then == anew) == (9, 1, True)
     assert (await db.get(BookWhenBuilt.by_isbn, shelf="shelf-00", isbn="late")).id == 77
+
+
+async def test_an_index_is_read_when_it_is_built_and_no_older_program_writes(db: Database) -> None:
+    """Not before a run that was begun with that said is complete."""
+    await fill(db, 1)
+    taken = BookOfOld(shelf="shelf-00", id=90, isbn="i5")
+    await db.insert(taken)
+    states: list[str] = []
+
+    async def build(*, no_older_writers: bool) -> None:
+        await run_build_index(db, BookAtLast.by_isbn, no_older_writers=no_older_writers)
+        states.extend(state.state for state in await db.index_states())
+
+    await build(no_older_writers=True)
+    await db.delete(taken, if_match="*")
+    await build(no_older_writers=False)
+    with pytest.raises(NotSupported, match="not read"):
+        await db.get(BookAtLast.by_isbn, shelf="shelf-00", isbn="i5")
+    await build(no_older_writers=True)
+
+    assert states == ["readable"]
+    assert (await db.get(BookAtLast.by_isbn, shelf="shelf-00", isbn="i5")).id == 5
+
+
+async def test_a_run_ends_after_its_index_is_read(db: Database) -> None:
+    """A process that ends between the two leaves the run open, and the next one says again that the index is read."""
+    await fill(db, 1)
+    faults = Faults(db)
+    with faults.fail_next("insert-or-replace", with_=403, table=UPKEEP), pytest.raises(AccessDenied):
+        await run_build_index(db, BookAtLast.by_isbn, no_older_writers=True)
+    (left,) = await list_runs(db)
+
+    report = await run_build_index(db, BookAtLast.by_isbn)
+
+    assert (left.state, left.ranges_done, report.state) == ("open", 2, "done")
+    assert [state.state for state in await db.index_states()] == ["readable"]
 
 
 class Recorded(Between):

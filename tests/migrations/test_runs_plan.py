@@ -87,7 +87,7 @@ async def test_a_build_has_each_range_twice() -> None:
 async def test_too_many_tables() -> None:
     """One run has no more ranges than one transaction has room for."""
     async with connect("local::memory:") as db:
-        with pytest.raises(ModelError, match="97 tables.*at most 96 ranges"):
+        with pytest.raises(ModelError, match=r"97 tables.*at most 96 ranges"):
             await plan_ranges(db, "test", [(f"T{number}", []) for number in range(97)])
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tableorm import Database, DecodeError, Entity
-from tableorm_migrations.evolution import Difference, compare_snapshots
+from tableorm_migrations.evolution import Difference, carry_removed, compare_snapshots
 from tableorm_migrations.snapshot import describe_models
 
 
@@ -50,6 +50,7 @@ class Case(NamedTuple):
         new_values: What the new program gives its own.
         others: Further models of the new program.
         old_others: Further models of the old program.
+        between: The model of a program that ran between the old and the new one.
     """
 
     codes: tuple[str, ...]
@@ -60,9 +61,12 @@ class Case(NamedTuple):
     new_values: Mapping[str, Any] = {}
     others: tuple[type[Entity], ...] = ()
     old_others: tuple[type[Entity], ...] = ()
+    between: type[Entity] | None = None
 
     def judge(self) -> list[Difference]:
         before = describe_models([self.old, *self.old_others])
+        if self.between is not None:
+            before = carry_removed(before, describe_models([self.between]))
         return compare_snapshots(before, describe_models([self.new, *self.others]))
 
 

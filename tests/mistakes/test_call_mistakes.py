@@ -57,7 +57,7 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         "http://localhost:10002",
         {},
         ModelError,
-        "no credential for the URL, which names no account; an emulator.s URL ends with its account, /devstoreaccount1; ",
+        "names no account; an emulator's URL ends with its account, /devstoreaccount1; for any",
     ),
     (
         "http://localhost:10002",

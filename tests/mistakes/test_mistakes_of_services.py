@@ -138,10 +138,11 @@ def test_what_just_fits_a_property(size: int) -> None:
 
 def test_what_does_not_fit_a_key_has_a_path() -> None:
     """The key of the entity, or of its entry in an index; of several fields the one with the longest value."""
-    assert faults_of(id=10_000) == [(("id",), "cannot hold 10000 in 4 digits; 0 to 9999 fit (field 'id')")]
+    problem = "does not fit row_key 'order_{id:04d}': cannot hold 10000 in 4 digits; 0 to 9999 fit"
+    assert faults_of(id=10_000) == [(("id",), problem)]
     ((path, problem),) = faults_of(email="x" * 600)
     assert path == ("email",)
-    assert problem.startswith("makes a key that has 611 UTF-16 units, 512 are allowed: 'email_xxx")
+    assert problem.startswith("is refused: row_key makes a key that has 611 UTF-16 units, 512 are allowed: 'email_xxx")
 
 
 def test_a_key_without_a_field_that_a_scope_fills() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Edm, EncodeError, PropertyBag
+from tableorm import DecodeError, Edm, EncodeError, PropertyBag
 from tableorm.models.property_bag import bag_of_row
 from tableorm.protocol.edm import INT64_MAX, INT64_MIN
 from tableorm.protocol.limits import check_row
@@ -234,3 +234,23 @@ def test_copies_and_pickles() -> None:
 
 def row_value(row: dict[str, Any], name: str) -> Any:
     return bag_of_row("Directory", row)[name]
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [("no moment", "Edm.DateTime"), ("text", "Edm.Nothing"), ("text", 5), ([1], None), (True, "Edm.Double")],
+)
+def test_a_value_that_is_none_of_its_type(value: object, annotation: object) -> None:
+    """A bag of a damaged row raises DecodeError for the value, which `row` has as it is stored."""
+    row = {"PartitionKey": "p", "RowKey": "r", "EntityType": "Thing", "Bad": value, "Bad@odata.type": annotation}
+    damaged = bag_of_row("Tab", row)
+
+    with pytest.raises(
+        DecodeError, match=r"^Thing.Bad: row \('p', 'r'\) has a value that is none of its type"
+    ) as error:
+        _ = damaged["Bad"]
+    assert (error.value.key, error.value.field) == (("p", "r"), "Bad")
+    if value is not True and value != "no moment":
+        with pytest.raises(DecodeError):
+            damaged.type_of("Bad")
+    assert damaged.row["Bad"] == value

@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import json
 import math
+import re
 from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any, Literal, cast
@@ -529,3 +530,38 @@ def test_modes_and_models_that_do_not_exist() -> None:
     for call, error, word in calls:
         with pytest.raises(error, match=word):
             call()
+
+
+class Crate(Entity, table="Crates", partition_key="{tenant}", row_key="{shelf}-{number:03d}"):
+    tenant: Mapped[str | None] = field(default=None)
+    shelf: Mapped[str]
+    number: Mapped[int]
+
+
+@pytest.mark.parametrize(
+    ("data", "faults"),
+    [
+        ({"shelf": "a", "number": -1}, {"number": r"does not fit row_key '\{shelf\}-\{number:03d\}': .*-1"}),
+        (
+            {"tenant": "x" * 513, "shelf": "a", "number": 1},
+            {"tenant": "is refused: partition_key makes a key that has 513"},
+        ),
+        ({"tenant": "t", "shelf": "x" * 600, "number": 1}, {"shelf": "is refused: row_key makes a key that .*shorten"}),
+        ({"tenant": "x" * 600, "shelf": "x" * 600, "number": 1}, {"tenant": "partition_key", "shelf": "row_key"}),
+    ],
+)
+def test_values_that_do_not_fit_the_key(data: dict[str, Any], faults: dict[str, str]) -> None:
+    """A value that its key cannot have, or that makes the key too long, is a fault of its field."""
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Crate, data)
+
+    found = {fault.path[0]: fault.problem for fault in caught.value.faults}
+    assert found.keys() == faults.keys()
+    assert all(re.search(text, found[name]) for name, text in faults.items())
+
+
+def test_a_key_that_is_not_complete() -> None:
+    """A field of the key that is None may be set later, as a scope does; the other key is checked."""
+    assert from_dict(Crate, {"shelf": "a", "number": 1}).tenant is None
+    with pytest.raises(InvalidInput, match=r"Crate.shelf: .* row_key makes a key"):
+        from_dict(Crate, {"shelf": "x" * 600, "number": 1})

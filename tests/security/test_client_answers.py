@@ -8,7 +8,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, RetryPolicy, TableOrmError, Unavailable, connect, field
+from tableorm import (
+    Database,
+    DecodeError,
+    Entity,
+    Mapped,
+    PropertyBag,
+    RetryPolicy,
+    TableOrmError,
+    Unavailable,
+    connect,
+    field,
+)
 from tests.azure.stub import KEY, Answer, Stub, row_answer
 
 
@@ -87,3 +98,29 @@ async def test_a_blob_without_its_headers_is_an_error_of_ours(lacking: str) -> N
         async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1), blobs=stub.url) as db:
             with pytest.raises(TableOrmError):
                 await db.blobs.read("container", "name")
+
+
+@pytest.mark.parametrize(
+    ("value", "annotation"),
+    [
+        ("twelve", "Edm.Int64"),
+        ("9" * 5000, "Edm.Int64"),
+        ("no base64", "Edm.Binary"),
+        ("no guid", "Edm.Guid"),
+        (2**40, None),
+    ],
+)
+async def test_a_bag_with_a_value_that_is_not_one_of_its_type(value: object, annotation: str | None) -> None:
+    """A malformed value of a bag raises DecodeError with the row and the property; other properties can be read."""
+    members = {"Fine": 7, "Bad": value} | ({} if annotation is None else {"Bad@odata.type": annotation})
+    async with _client_of(Stub(), row_answer(EntityType="Thing", **members)) as db:
+        bag = await db.get(PropertyBag.key("Tab", "p", "r"))
+
+    with pytest.raises(
+        DecodeError, match=r"^Thing.Bad: row \('p', 'r'\) has a value that is none of its type"
+    ) as error:
+        _ = bag["Bad"]
+    assert (error.value.key, error.value.field) == (("p", "r"), "Bad")
+    with pytest.raises(DecodeError):
+        dict(bag)
+    assert bag["Fine"] == 7 and bag.row["Bad"] == value

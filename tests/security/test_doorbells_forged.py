@@ -3,8 +3,11 @@ Doorbells by who may put messages and nothing else, as by a token of the account
 """
 
 import asyncio
+import io
 import json
+import logging
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -62,6 +65,44 @@ async def test_a_doorbell_without_a_token_is_dropped(db: Database, token: str) -
     async with db.worker(Rung, tries=1) as running:
         await asyncio.wait_for(running.drain(), 5)
     assert await db.queues.length(OUTBOX) == 0
+
+
+@pytest.mark.parametrize("format", [1, 9])
+async def test_a_message_writes_no_lines_into_the_log(db: Database, format: int) -> None:  # noqa: A002 - its name
+    """What a message or a row says stands in the log of workers without control characters, also in tracebacks."""
+    kind = "Rung\n2026-01-01 all is done\x1b[2J\u202e"
+    keys = ["a\nb\x1b[2J", "x"]
+    place = ["Rung", *keys]
+    move: dict[str, Any] = {"source": place, "target": place, "etag": "e", "to_kind": kind, "fields": {}}
+    change = {"table": "Rung\n", "partition_key": keys[0], "token": "token_0000000"}
+    await db.queues.create_queue(OUTBOX)
+    messages: list[dict[str, Any]] = [
+        {"type": "doorbell", "changes": [change], "kinds": ["Rung"], "format": format},
+        {"type": "doorbell", "changes": [change], "kinds": [kind], "format": format},
+        {"type": "move", "move": "token_0000000", "kind": kind, **move, "format": format},
+        {"type": "move", "move": "token_0000000", "kind": "Rung", **move, "to_kind": "Rung", "format": format},
+        {"type": kind},
+    ]
+    for message in messages:
+        await db.queues.put(OUTBOX, json.dumps(message).encode())
+    log = io.StringIO()
+    handler = logging.StreamHandler(log)
+    handler.setFormatter(logging.Formatter("LINE %(message)s"))
+    loggers = [logging.getLogger(name) for name in ("tableorm.worker", "tableorm.outbox")]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        async with db.worker(Rung, tries=1) as running:
+            await asyncio.wait_for(running.drain(), 20)
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+            logger.setLevel(logging.NOTSET)
+    lines = log.getvalue().split("\n")[:-1]
+
+    assert len(lines) > 3 and all(line.isprintable() for line in lines)
+    assert all(line.startswith(("LINE ", "  ")) for line in lines)
 
 
 async def test_a_message_that_says_how_often_it_was_taken_stops_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:

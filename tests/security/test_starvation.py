@@ -116,10 +116,12 @@ class Blocked:
 
     def __init__(self) -> None:
         self.there = Counter[str]()
+        self.most = list[Callable[[], int]]()
         self.began, self.ended = asyncio.Semaphore(0), asyncio.Semaphore(0)
         self.go = asyncio.Event()
 
-    async def query(self, *_: object) -> RowPage:
+    async def query(self, *given: Any) -> RowPage:
+        self.most.append(given[-1])
         self.there[CALLER.get()] += 1
         self.began.release()
         try:
@@ -159,6 +161,29 @@ async def test_page_slots_are_shared_fairly(monkeypatch: pytest.MonkeyPatch, ses
 
     assert [reply.status for reply in replies] == [200] * 22
     assert len(blocked.there) == 3
+
+
+async def test_half_built_pages_share_bytes(monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession) -> None:
+    """The pages that one caller has half built have an equal part each of some bytes, however many they are."""
+    blocked = Blocked()
+    async with serve(None, port=0, limits=Limits(pages=8)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        monkeypatch.setattr(Engine, "query", blocked.query)
+        token = table_token()
+        asked = [asyncio.create_task(api("GET", "/Tab()", query=token, scheme=None))]
+        await settle()
+        (first,) = blocked.most
+        alone = first()
+        asked += [asyncio.create_task(api("GET", "/Tab()", query=token, scheme=None)) for _ in range(9)]
+        asked += [asyncio.create_task(api("GET", "/Tab()", scheme=Scheme.SHARED_KEY))]
+        await settle()
+        together = sorted(most() for most in blocked.most)
+        blocked.go.set()
+        await asyncio.gather(*asked)
+
+    assert alone == 16 * 1024 * 1024
+    assert together == [alone // 4] * 4 + [alone]
 
 
 async def settle() -> None:

@@ -7,13 +7,11 @@ from typing import Literal
 import pytest
 
 from tableorm import (
-    BlobArchive,
     Database,
     EncodeError,
     Entity,
     Index,
     Mapped,
-    NotRead,
     NotSupported,
     PropertyBag,
     field,
@@ -168,12 +166,3 @@ async def test_a_transaction_refuses_another_object_of_a_row(things: Database) -
         held.note = "mine"
         with pytest.raises(NotSupported, match="another object stands for the row"):
             await tx.modify(other, lambda thing: None)
-
-
-async def test_what_has_no_etag_is_not_archived(things: Database) -> None:
-    """An entity that an index has given is not archived: nobody knows whether it is the present one."""
-    await things.insert(Indexed(name="a"))
-    (found,) = await things.select(Indexed.by_number).where(Indexed.number == 0).all()
-    assert found.etag is None
-    with pytest.raises(NotRead, match="archive of Indexed"):
-        await things.archive(found, to=BlobArchive("things", Indexed))

@@ -211,15 +211,17 @@ class Engine:
         limit: int = 1000,
         continuation: str | None = None,
         count_more: Callable[[Row], int] | None = None,
+        most_bytes: Callable[[], int] | None = None,
     ) -> RowPage:
         """
         Read one page, in key order. It ends at `limit` rows, at 4 MiB of rows, or after about a second of work.
 
-        `count_more` returns how many bytes a stored row has besides, in what the caller makes of the page.
+        `count_more` returns how many bytes a stored row has besides, in what the caller makes of the page. `most_bytes`
+        returns how many bytes the page may have now, at least one, if that is less than 4 MiB.
         The queries of one `CALLER` take turns, so that another one's do not wait for all of them.
         """
         check_limit(limit)
-        scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation, count_more)
+        scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation, count_more, most_bytes)
 
         def advance(state: _Open) -> bool:
             return _call_with_table(state, table, lambda found: scan.advance(state.reader, found, _SLICE_SECONDS))

@@ -199,6 +199,7 @@ class PageScan:
         table: Name of the table in lower case, which continuations are bound to.
         continuation: The continuation of the previous page.
         count_more: Returns how many bytes a row has in the answer besides those that are stored.
+        most_bytes: Returns how many bytes the page may have now, if that is less than 4 MiB.
 
     Raises:
         Fault: InvalidInput: the continuation is malformed or belongs to another table, a bound has a lone surrogate,
@@ -212,8 +213,10 @@ class PageScan:
         table: str,
         continuation: str | None,
         count_more: Callable[[Row], int] | None,
+        most_bytes: Callable[[], int] | None,
     ) -> None:
-        self._limit, self._count_more = limit, count_more
+        self._limit, self._count_more, self._most_bytes = limit, count_more, most_bytes
+        self._room = _PAGE_BYTES
         self._table = table
         self._select = query.select
         self._test: Callable[[Row], bool] | None = None
@@ -247,6 +250,8 @@ class PageScan:
         start = time.perf_counter()
         until = start + seconds
         done = False
+        if self._most_bytes is not None:
+            self._room = min(_PAGE_BYTES, self._most_bytes())
         while not done and time.perf_counter() < until:
             done = self._walk(connection, table, until)
             self._number = table.id
@@ -272,7 +277,7 @@ class PageScan:
         """Take every row, in batches that have room in the page whichever rows pass the filter."""
         rows = iter(cursor)
         while not self._full:
-            count, room = min(self._batch, self._limit - len(self._found)), min(_BATCH_BYTES, _PAGE_BYTES - self._bytes)
+            count, room = min(self._batch, self._limit - len(self._found)), min(_BATCH_BYTES, self._room - self._bytes)
             bodies, size, key = list[bytes](), 0, self._low
             for key, body in islice(rows, count):  # noqa: B007 - the last key is used below
                 bodies.append(body)
@@ -350,7 +355,7 @@ class PageScan:
 
     @property
     def _full(self) -> bool:
-        return len(self._found) == self._limit or self._bytes >= _PAGE_BYTES
+        return len(self._found) == self._limit or self._bytes >= self._room
 
     def _make_continuation(self) -> str:
         check = crc32(self._table.encode() + b"\0" + self._low).to_bytes(4, "big")

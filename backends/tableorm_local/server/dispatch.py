@@ -79,6 +79,8 @@ _ROUTES: dict[tuple[Kind, str, str], _Route] = {
 }
 # How many transactions are read and written at once. One that was read takes ten times the memory of its body.
 _TRANSACTIONS = 16
+# What all half-built pages of a caller may have together; while it is rows, a page has several times its bytes.
+_PAGES_BYTES = 16 * 1024 * 1024
 
 _NEEDS_TABLE = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
 
@@ -142,6 +144,7 @@ class Service:
             options=incoming.options,
             headers=incoming.headers,
             turns=self.turns,
+            page_bytes=lambda: _PAGES_BYTES // self._pages.held(caller),
         )
         route = _find_route(request)
         on_route(route.name)

@@ -77,6 +77,7 @@ async def run_build_index(
         plan=partial(plan_ranges, db, "run_build_index", [(build.table, build.schemas)], build=True),
         work=partial(_build, build),
         no_older_writers=no_older_writers,
+        finish=partial(build.make_readable, no_older_writers=True),
     )
     options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     return await carry_out(db, job, options)

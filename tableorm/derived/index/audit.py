@@ -122,7 +122,11 @@ class EventualIndexCheck(Check):
         if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
             return ()
         problems = [*await self._compare(snapshot, noted, due)]
-        if not problems or await self._is_under_way(snapshot.row["PartitionKey"], snapshot.row["RowKey"]):
+        if not problems:
+            return ()
+        # A build does not leave to a worker what is under way: the index may be read as soon as it has ended.
+        building = self.context.only is not None
+        if not building and await self._is_under_way(snapshot.row["PartitionKey"], snapshot.row["RowKey"]):
             return ()
         if self._reconcile is None or not self.context.repair or noted != due:
             return problems

@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
-from ...connection.rows import read_row
+from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import map_together
-from ...connection.translate import translate
 from ...errors import EntityExists, LostRace, NotSupported, shown
 from ...keys.template import Template
 from ...models.kinds import KindSet
@@ -26,7 +25,7 @@ from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manife
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.write_tokens import newest_token, tokens_of
-from ...protocol.codes import LOST_RACE, Code, Fault
+from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_known
 from ...writes.plan import Effect, PlannedWrite
@@ -249,16 +248,7 @@ async def _reconcile(
 
 async def _write(db: Connection, place: PlacedEntry, operation: Operation, label: str) -> bool:
     """Write an entry. Return False if it is not as it was read, or nobody knows whether it was written: look again."""
-    store, _ = db.sending(operation.verb, label)
-    try:
-        await store.write(place.table, operation)
-    except Fault as fault:
-        db.count_fault(fault)
-        if fault.code in LOST_RACE or fault.transient:
-            return False
-        what = f"{operation.verb} of the entry ({place.partition_key!r}, {place.row_key!r}) of {label}"
-        raise translate(fault, what, place.table) from fault
-    return True
+    return await write_as_read(db, place.table, [operation], name=label, what=f"the entry of {label}")
 
 
 def _delete(stored: Row) -> Operation:

@@ -67,7 +67,11 @@ class EventualListCheck(Check):
             return ()
         source = RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
         problems = await self._compare(source, noted, due)
-        if not problems or await is_under_way(self._owners, source.partition_key, source.row_key):
+        if not problems:
+            return ()
+        # A build does not leave to a worker what is under way: all entities are in their lists when it has ended.
+        building = self.context.only is not None
+        if not building and await is_under_way(self._owners, source.partition_key, source.row_key):
             return ()
         if not self.context.repair or noted != due or noted is None:
             return problems

@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from ...connection.connection import Connection
-from ...connection.rows import read_row
+from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import map_together
-from ...connection.translate import translate
 from ...errors import DecodeError, EntityExists, shown
 from ...models.manifest import PlacedListEntry
 from ...models.reserved import ENTITY_TYPE
-from ...protocol.codes import LOST_RACE, Code, Fault
+from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
 from .following import FollowingList
@@ -87,7 +86,10 @@ class RowList(FollowingList[_ListRow]):
         """Write a row, or divide it, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
         operations = self._operations(part, wanted)
         # After a division each entity has another row.
-        return not operations or (await self._write(operations) and len(operations) < 2)
+        place = self.place
+        what = f"the list {place.list_key!r} of {place.kind}"
+        written = not operations or await write_as_read(self.db, place.table, operations, name=place.kind, what=what)
+        return written and len(operations) < 2
 
     def _operations(self, part: _ListRow, wanted: Mapping[RowKeys, str | None]) -> list[Operation]:
         """
@@ -127,22 +129,6 @@ class RowList(FollowingList[_ListRow]):
             return operations
         row = row_of(row_key, after)
         return [Operation(Verb.INSERT, row) if stored is None else Operation(Verb.REPLACE, row, stored["odata.etag"])]
-
-    async def _write(self, operations: Sequence[Operation]) -> bool:
-        """Write rows. Return False if they are not as they were read, or nobody knows what became of it."""
-        db, place = self.db, self.place
-        store, _ = db.sending("transaction" if len(operations) > 1 else operations[0].verb, place.kind)
-        try:
-            if len(operations) > 1:
-                await store.transact(place.table, operations)
-            else:
-                await store.write(place.table, operations[0])
-        except Fault as fault:
-            db.count_fault(fault)
-            if fault.code in LOST_RACE or fault.transient:
-                return False
-            raise translate(fault, f"write of the list {place.list_key!r} of {place.kind}", place.table) from fault
-        return True
 
 
 def _bits_of(source: RowKeys, count: int) -> str:

@@ -35,7 +35,7 @@ __all__ = [
     "one_property",
     "owners_of",
     "properties_of",
-    "refuse_other_tables",
+    "refuse_other_models",
 ]
 
 TRUE = AllOf(())
@@ -128,7 +128,7 @@ def _has_total_order(term: Comparison, info: FieldInfo, *, own: bool) -> bool:
     return info.type.annotation is not Decimal
 
 
-def refuse_other_tables(target: QueryTarget, term: Expression) -> None:
+def refuse_other_models(target: QueryTarget, term: Expression) -> None:
     """
     Refuse a condition on a model of another table, or one that the query does not ask for: it says nothing of the rows.
 

@@ -21,7 +21,7 @@ from ...protocol.filters import And, Compare, Constant, Filter, Not, Op
 from ...stores import RowQuery
 from .alternatives import MAX_ALTERNATIVES, Alternative, Alternatives, Residual
 from .client_filter import ClientFilter, make_test
-from .normalize import FALSE, leaves, normalize, refuse_other_tables
+from .normalize import FALSE, leaves, normalize, refuse_other_models
 from .parameters import QueryShape, bind, parameterise, shape_of
 from .partition import clip_request, divide_request
 from .plan import RANKS, Access, Point, QueryPlan, Range
@@ -172,7 +172,7 @@ class Planner:
         """Find out what a shape tells, and keep it if it is not too large."""
         target = self.target
         for expression in where:
-            refuse_other_tables(target, expression)
+            refuse_other_models(target, expression)
         terms = tuple([term for each in parameterise(where) for term in conjuncts(normalize(target, each))])
         alternatives = None if any(term is FALSE for term in terms) else Alternatives(target, terms)
         prepared = _PreparedPlan(terms, PointPlanner.of(target, terms), alternatives)

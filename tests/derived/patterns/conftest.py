@@ -9,7 +9,7 @@ import pytest
 
 from tableorm import Database, connect
 from tests.azurite import Azurite
-from tests.derived.patterns.firm import Department, Employee
+from tests.derived.patterns.firm import Badge, Department, Employee
 
 
 @pytest.fixture(params=["file", "memory", "azurite"])
@@ -17,12 +17,12 @@ async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Da
     if request.param == "azurite":
         emulator: Azurite = request.getfixturevalue("azurite")
         async with connect(emulator.connection_string) as database:
-            await database.create_tables(Department, Employee)
+            await database.create_tables(Department, Employee, Badge)
             yield database
             for name in await database.tables():
                 await database.drop_table(name)
         return
     url = f"local:{tmp_path}/test.tables" if request.param == "file" else "local::memory:"
     async with connect(url) as database:
-        await database.create_tables(Department, Employee)
+        await database.create_tables(Department, Employee, Badge)
         yield database

@@ -66,7 +66,7 @@ async def query_entities(request: Request) -> Answer:
     start, found = first_entity(request.options), RowPage([], None)
     if within is not None:
         more = make_byte_counter(table, request.place, level, wanted)
-        found = await request.engine.query(table, within, limit, start, more)
+        found = await request.engine.query(table, within, limit, start, more, request.page_bytes)
     body = await request.engine.take_turns(encode_entities(found.rows, table, request.place, level, hidden))
     headers = {} if found.continuation is None else entity_continuation(found.continuation)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)

@@ -2,6 +2,8 @@
 The argument of every operation: an authenticated request, with the data of its account.
 """
 
+from collections.abc import Callable
+
 import attrs
 
 from tableorm.protocol.rights import Rights
@@ -22,9 +24,11 @@ class Request(Call):
         engine: The data of the account.
         rights: What the client may do.
         turns: The turns of callers, for work that costs time by its bytes.
+        page_bytes: Returns how many bytes a page of entities may have now.
     """
 
     id: str
     engine: Engine
     rights: Rights
     turns: FairTurns
+    page_bytes: Callable[[], int]

@@ -1,0 +1,56 @@
+"""
+Agents, whom an index and lists find by their desks, in other partitions than their own. Old programs knew neither.
+"""
+
+from tableorm import Damage, Database, Entity, Index, IndexList, Mapped
+
+__all__ = ["Agent", "ListedAgent", "engage", "find_problems"]
+
+TABLE = "RunAgents"
+DESKS = 5
+
+
+class AgentOfOld(Entity, table=TABLE, kind="Agent", partition_key="office_{office:02d}", row_key="agent_{id:05d}"):
+    office: Mapped[int]
+    id: Mapped[int]
+    desk: Mapped[int]
+
+
+class Agent(Entity, table=TABLE, partition_key="office_{office:02d}", row_key="agent_{id:05d}"):
+    office: Mapped[int]
+    id: Mapped[int]
+    desk: Mapped[int]
+
+    by_desk = Index(partition_key="desk_{desk:02d}", row_key="of_{office:02d}_{id:05d}", consistency="eventual")
+
+
+class ListedAgent(Entity, table=TABLE, kind="Agent", partition_key="office_{office:02d}", row_key="agent_{id:05d}"):
+    office: Mapped[int]
+    id: Mapped[int]
+    desk: Mapped[int]
+
+    at_desk = IndexList(partition_key="at_{desk:02d}", row_key="agents", consistency="eventual")
+
+
+async def engage(db: Database, count: int) -> None:
+    """Make the table, with agents who were there before the index."""
+    await db.create_tables(AgentOfOld)
+    async with db.bulk() as bulk:
+        for number in range(count):
+            await bulk.insert(AgentOfOld(office=number % 4, id=number, desk=number % DESKS))
+    assert bulk.report.failures == 0
+
+
+async def find_problems(db: Database, count: int, model: type[Agent | ListedAgent]) -> list[str]:
+    """Return what is wrong when nobody has written but those who built, and no worker has worked."""
+    problems: list[str] = []
+    for desk in range(DESKS):
+        if model is Agent:
+            agents: list[Agent | ListedAgent] = [*await db.select(Agent.by_desk).where(Agent.desk == desk).all()]
+        else:
+            agents = [*await db.lookup(ListedAgent.at_desk, desk=desk)]
+        found, wanted = sorted(agent.id for agent in agents), [*range(desk, count, DESKS)]
+        problems += [] if found == wanted else [f"at desk {desk} are {found}, and {wanted} should be"]
+    audit = await db.audit(model)
+    # What a decision row has left to do is done, and a worker takes the row out.
+    return problems + [str(each) for each in audit.findings if each.damage is not Damage.UNFINISHED]

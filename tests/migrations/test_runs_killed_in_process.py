@@ -1,0 +1,166 @@
+"""
+Shared runs on a network that fails: each of their writes is lost, late or doubled, or its sender dies there.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tableorm import AccessDenied, Database, TableOrmError
+from tableorm.audit import scan
+from tableorm.stores import Capabilities, TableStore
+from tableorm.testing import Faults, MemoryStore
+from tableorm_migrations import RunReport, run_build_index, run_rewrite
+from tests.faults import Fate, FaultyStore
+from tests.migrations.programs import accounts, agents, clerks
+from tests.migrations.programs.accounts import Account, change_of_old, open_accounts, visit
+from tests.migrations.programs.agents import Agent, ListedAgent, engage
+from tests.migrations.programs.clerks import Clerk, hire, read_desks, write_desks
+from tests.outbox.network import FATES, Death, Jittery, connected, failing_at
+from tests.torture import Rounds, seeds
+
+COUNT = 60
+PAGE = 4
+LEASE = 0.05
+SHORT = 0.002  # so that a range is stored between its pages; and now and then it is taken over while its owner lives
+Run = Callable[..., Awaitable[RunReport]]
+
+
+async def rewrite(db: Database, lease: float = LEASE) -> RunReport:
+    return await run_rewrite(db, Account, name="cents", parallel=3, lease=lease)
+
+
+async def build(db: Database, lease: float = LEASE) -> RunReport:
+    return await run_build_index(db, Clerk.by_desk, name="desks", no_older_writers=True, parallel=3, lease=lease)
+
+
+async def build_elsewhere(db: Database, lease: float = LEASE) -> RunReport:
+    return await run_build_index(db, Agent.by_desk, name="elsewhere", no_older_writers=True, parallel=3, lease=lease)
+
+
+async def build_lists(db: Database, lease: float = LEASE) -> RunReport:
+    return await run_build_index(db, ListedAgent.at_desk, name="lists", parallel=3, lease=lease)
+
+
+@pytest.fixture(autouse=True)
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range has several pages."""
+    monkeypatch.setattr(scan, "MAX_PAGE", PAGE)
+
+
+def set_order(monkeypatch: pytest.MonkeyPatch, *, ordered: bool) -> None:
+    """Let networks say whether rows come in the order of their keys; where they do not, a range has no cursor."""
+    monkeypatch.setattr(FaultyStore, "capabilities", Capabilities(durable=False, ordered=ordered))
+
+
+async def prepare(journal: Path) -> TableStore:
+    """Return a store with accounts of the old version, and with clerks and agents who were there before their index."""
+    store = MemoryStore()
+    async with connected(store) as db:
+        await open_accounts(db, COUNT)
+        await hire(db, journal, COUNT)
+        await engage(db, COUNT)
+    return store
+
+
+async def find_problems(store: TableStore, journal: Path, run: Run) -> list[str]:
+    """Return what is wrong after a run beside which nobody has written."""
+    async with connected(store) as db:
+        if run is rewrite:
+            return await accounts.find_problems(db, COUNT, [])
+        if run in (build_elsewhere, build_lists):
+            return await agents.find_problems(db, COUNT, Agent if run is build_elsewhere else ListedAgent)
+        return await clerks.find_problems(db, journal)
+
+
+@pytest.mark.parametrize("fault", [*FATES, *Death], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("run", [rewrite, build, build_elsewhere, build_lists])
+async def test_each_write_that_meets_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, fault: Fate | Death, rounds: Rounds
+) -> None:
+    """The run goes on by itself, or another call does if its process has died. It counts each entity once."""
+    chance = random.Random(str(fault))
+    journal = tmp_path / "journal"
+    network = FaultyStore(await prepare(journal))
+    async with connected(network) as db:
+        await run(db)
+    numbers = range(len(network.sent))
+    assert len(numbers) > 10
+    for at in chance.sample(numbers, rounds(2, len(numbers))):
+        journal.unlink()
+        lease = chance.choice([LEASE, SHORT])
+        set_order(monkeypatch, ordered=chance.random() < 0.5)
+        store = await prepare(journal)
+        network = failing_at(store, at, fault)
+        async with connected(network) as db:
+            if isinstance(fault, Death):
+                with suppress(TableOrmError):
+                    await run(db, lease)
+            else:
+                await run(db, lease)
+        await network.deliver()
+        async with connected(store) as db:
+            report = await run(db, lease)
+
+        assert (at, report.state, report.entities, report.failed) == (at, "done", COUNT, 0)
+        assert (at, await find_problems(store, journal, run)) == (at, [])
+
+
+@seeds(4, 300)
+async def test_a_network_that_fails_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """
+    Three processes share a build and a rewrite; what they send is lost, late, doubled or overtaken, and some die.
+    Others write and read meanwhile. In the end all is done, nothing is lost, and no answer by the index was incomplete.
+    """
+    chance, journal, over = random.Random(seed), tmp_path / "journal", asyncio.Event()
+    store = await prepare(journal)
+    lease = chance.choice([0.02, LEASE, 0.5])
+    set_order(monkeypatch, ordered=chance.random() < 0.7)
+    networks = [Jittery(store, chance, FATES, deadly=chance.random() < 0.6) for _ in range(3)]
+
+    async def take_part(network: TableStore) -> None:
+        async with connected(network) as db:
+            await build(db, lease)
+            await rewrite(db, lease)
+
+    async def write() -> list[accounts.Visits]:
+        numbers = range(COUNT)
+        async with connected(store) as db, asyncio.TaskGroup() as group:
+            group.create_task(write_desks(db, journal, range(0, 2 * COUNT, 2), chance, over.is_set))
+            writers = [
+                group.create_task(program(db, numbers, chance, over.is_set)) for program in (change_of_old, visit)
+            ]
+        return [writer.result() for writer in writers]
+
+    writing = asyncio.create_task(write())
+    reading = asyncio.create_task(read_desks(lambda: connected(store), journal, over.is_set))
+    ends = await asyncio.gather(*map(take_part, networks), return_exceptions=True)
+    await take_part(store)
+    for network in networks:
+        await network.deliver()
+    over.set()
+    visits, said = await writing, await reading
+
+    assert [end for end in ends if end is not None and not isinstance(end, TableOrmError)] == []
+    assert said["problems"] == []
+    async with connected(store) as db:
+        assert await clerks.find_problems(db, journal) == []
+        assert await accounts.find_problems(db, COUNT, visits) == []
+
+
+@pytest.mark.parametrize(("run", "table"), [(rewrite, "RunAccounts"), (build, "RunClerks")])
+async def test_an_error_leaves_the_run_to_others_at_once(tmp_path: Path, run: Run, table: str) -> None:
+    """Who ends with an error gives its ranges back, so that nobody waits until its lease has run out."""
+    store = await prepare(tmp_path / "journal")
+    async with connected(store) as db:
+        faults = Faults(db)
+        with faults.fail_next("query", with_=403, table=table), pytest.raises(AccessDenied):
+            await run(db, 1_000.0)
+        async with asyncio.timeout(30):
+            report = await run(db, 1_000.0)
+
+    assert (report.state, report.entities) == ("done", COUNT)
