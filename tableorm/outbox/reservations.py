@@ -21,7 +21,7 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row, write_as_read
-from ..errors import Conflict
+from ..errors import LostRace
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.marker_rows import Place
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
@@ -85,7 +85,7 @@ async def reserve(
         None if the change may claim the value; otherwise why it may not.
 
     Raises:
-        Conflict: Others have written the reservation again and again.
+        LostRace: Others have written the reservation again and again.
         TableOrmError: The store refused it, or did not answer; or a manifest or decision row cannot be read.
     """
     inserts = not given_up
@@ -284,12 +284,12 @@ def owner_and_token(stored: Row) -> tuple[Place, str] | None:
 
 
 async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, None]:
-    """Yield before each attempt to write a reservation. Raises Conflict after the last."""
+    """Yield before each attempt to write a reservation. Raises LostRace after the last."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             await asyncio.sleep(min(1.0, pause_after(attempt, db.retry) / 5))
         yield
-    raise Conflict(
+    raise LostRace(
         f"others wrote the row ({value.partition_key!r}, {value.row_key!r}) of table {value.table}, which reserves a "
         f"value, first, {_ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_SATISFIED,

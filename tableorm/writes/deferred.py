@@ -30,7 +30,7 @@ from ..protocol.codes import Code, Fault
 from ..stores import Row
 from .maintainer import Maintainer, RowKeys, deferred_rules
 from .plan import Mode, PlannedWrite, WritePlan, in_transaction
-from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of, refused_before_sending
+from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of, refuse_before_sending
 
 __all__ = [
     "Deferral",
@@ -218,7 +218,7 @@ async def _check_token(db: Connection, derived: Derived) -> None:
     try:
         await check_reach(db, f"{first.origin.origin}: {what}")
     except AccessDenied as error:
-        raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
+        refuse_before_sending(first.origin, error, transaction=derived.transaction)
 
 
 def coming_entries(
@@ -265,7 +265,7 @@ async def check_room(db: Connection, derived: Derived, leaving: Iterable[Manifes
         try:
             await maintainer.check_room(db, entry)
         except TableOrmError as error:
-            raise refused_before_sending(each.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(each.origin, error, transaction=derived.transaction)
 
     coming = coming_entries(derived, leaving)
     if coming:

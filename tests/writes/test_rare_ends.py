@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    Conflict,
     Database,
     EncodeError,
     Entity,
     EntityNotFound,
     Index,
+    LostRace,
     Mapped,
     ModelError,
     NotSupported,
@@ -122,7 +122,7 @@ async def test_a_row_that_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> Non
     thing = Thing(name="a")
     async with Database(Deleting()) as database:
         await database.create_tables(Thing)
-        with pytest.raises(Conflict, match="inserted and deleted it, 3 times in a row") as caught:
+        with pytest.raises(LostRace, match="inserted and deleted it, 3 times in a row") as caught:
             await database.get_or_insert(thing)
 
     assert caught.value.entity is thing
