@@ -8,7 +8,17 @@ test says so, or before a later write.
 import datetime as dt
 import enum
 from base64 import b64decode, b64encode
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import cast
 
@@ -163,8 +173,8 @@ def _of_blobs() -> Generator[None]:
 
 class RowBlobs:
     """
-    A `BlobStore`, as far as index lists need one, of which each blob is a row of a table: what befalls rows on their
-    way befalls blobs.
+    A `BlobStore`, as far as index lists and logs need one, of which each blob is a row of a table: what befalls rows on
+    their way befalls blobs.
 
     Args:
         tables: The tables. A container is the table of its name without hyphens.
@@ -182,14 +192,21 @@ class RowBlobs:
             await self._tables.create_table(container.replace("-", ""))
 
     async def put(
-        self, container: str, name: str, data: bytes, *, if_none_match: bool = False, if_match: str | None = None
+        self,
+        container: str,
+        name: str,
+        data: bytes,
+        *,
+        if_none_match: bool = False,
+        if_match: str | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
-        row: Row = {"PartitionKey": "blobs", "RowKey": name.replace("/", "|")}
+        row: Row = {"PartitionKey": "blobs", "RowKey": name.replace("/", "|"), **(metadata or {})}
         row |= {"Data": b64encode(data).decode(), "Data@odata.type": "Edm.Binary"}
         operation = Operation(Verb.INSERT if if_none_match else Verb.REPLACE, row, if_match)
         with _of_blobs():
             etag = await self._tables.write(container.replace("-", ""), operation)
-        return BlobInfo(name=name, etag=str(etag), length=len(data), metadata={}, modified=dt.datetime.now(dt.UTC))
+        return _info_of({**row, "odata.etag": str(etag)})
 
     async def delete(self, container: str, name: str, *, if_match: str | None = None) -> None:
         keys = {"PartitionKey": "blobs", "RowKey": name.replace("/", "|")}
@@ -224,12 +241,15 @@ class RowBlobs:
         return BlobPage([each for each in blobs if each.name.startswith(prefix)], page.continuation)
 
 
+_OWN_MEMBERS = {"PartitionKey", "RowKey", "Timestamp", "odata.etag", "Data", "Data@odata.type"}
+
+
 def _info_of(row: Row) -> BlobInfo:
     return BlobInfo(
         name=row["RowKey"].replace("|", "/"),
         etag=row["odata.etag"],
         length=len(b64decode(row["Data"])),
-        metadata={},
+        metadata={name: row[name] for name in row.keys() - _OWN_MEMBERS},
         modified=dt.datetime.now(dt.UTC),
     )
 

@@ -1,26 +1,49 @@
 """
 Migrations of stored entities: `rewrite` persists the upgrades of rows that have an older version than their model;
-`compare_snapshots` judges what has changed between two snapshots of models.
+`compare_snapshots` judges what has changed between two snapshots of models; `write_revision` writes that as a revision.
 """
 
 from .evolution import Difference, carry_removed, compare_snapshots
 from .report import RewriteFailure, RewriteReport
+from .revisions import (
+    BuildIndex,
+    Repair,
+    Revision,
+    RevisionDraft,
+    Rewrite,
+    load_revisions,
+    write_revision,
+)
 from .rewrite import rewrite
 from .rules import RULES, Rule, Verdict
+from .runs.build import run_build_index
+from .runs.report import RunReport, list_runs
+from .runs.rewrite import run_rewrite
 from .snapshot import Snapshot, describe_models, read_snapshot, write_snapshot
 
 __all__ = [
     "RULES",
+    "BuildIndex",
     "Difference",
+    "Repair",
+    "Revision",
+    "RevisionDraft",
+    "Rewrite",
     "RewriteFailure",
     "RewriteReport",
     "Rule",
+    "RunReport",
     "Snapshot",
     "Verdict",
     "carry_removed",
     "compare_snapshots",
     "describe_models",
+    "list_runs",
+    "load_revisions",
     "read_snapshot",
     "rewrite",
+    "run_build_index",
+    "run_rewrite",
+    "write_revision",
     "write_snapshot",
 ]

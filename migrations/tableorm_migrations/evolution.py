@@ -3,7 +3,8 @@ Evolution: what has changed between two snapshots of models, and what each chang
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import msgspec
 from msgspec import structs
@@ -16,6 +17,7 @@ from .snapshot import FieldLayout, ModelLayout, Snapshot
 __all__ = ["Difference", "carry_removed", "compare_snapshots"]
 
 _NAME = re.compile(r"\{(\w+)")
+_Tell = Callable[[str, str], "Difference"]
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -24,13 +26,20 @@ class Difference(msgspec.Struct, frozen=True):
 
     Args:
         rule: How it is judged.
-        subject: What has changed: a model, a field or a declaration.
+        model: The model that has changed.
+        member: The field or the declaration that has changed; "" if it is the model itself.
         detail: From what to what.
     """
 
     rule: Rule
-    subject: str
+    model: ModelLayout
+    member: str
     detail: str
+
+    @property
+    def subject(self) -> str:
+        """What has changed, as people call it."""
+        return f"{self.model.name}.{self.member}" if self.member else self.model.name
 
     def __str__(self) -> str:
         rule = self.rule
@@ -65,11 +74,11 @@ def compare_snapshots(old: Snapshot, new: Snapshot) -> list[Difference]:
             del before[former.identity]
             found += _compare_models(former, model)
             continue
-        found.append(_difference("model-added", model.name, f"kind {model.kind!r} of table {model.table} is new"))
+        found.append(_difference(model, "model-added", f"kind {model.kind!r} of table {model.table} is new"))
         if model.identity in gone:  # its rows may be there still
             found += _compare_models(gone[model.identity], model)
     for model in before.values():
-        found.append(_difference("model-removed", model.name, f"kind {model.kind!r} of table {model.table} is gone"))
+        found.append(_difference(model, "model-removed", f"kind {model.kind!r} of table {model.table} is gone"))
     return found
 
 
@@ -93,8 +102,8 @@ def _carry(old: ModelLayout | None, new: ModelLayout) -> ModelLayout:
     )
 
 
-def _difference(code: str, subject: str, detail: str) -> Difference:
-    return Difference(RULES[code], subject, detail)
+def _difference(model: ModelLayout, code: str, detail: str, member: str = "") -> Difference:
+    return Difference(RULES[code], model, member, detail)
 
 
 def _is_heir(old: ModelLayout, new: ModelLayout) -> bool:
@@ -104,15 +113,14 @@ def _is_heir(old: ModelLayout, new: ModelLayout) -> bool:
 
 
 def _compare_models(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
-    name = new.name
     if old.table != new.table:
-        yield _difference("table-changed", name, f"table {old.table} becomes {new.table}")
+        yield _difference(new, "table-changed", f"table {old.table} becomes {new.table}")
     if old.kind != new.kind:
-        yield _difference("kind-changed", name, f"kind {old.kind!r} becomes {new.kind!r}")
+        yield _difference(new, "kind-changed", f"kind {old.kind!r} becomes {new.kind!r}")
     elif old.name != new.name:
-        yield _difference("class-renamed", name, f"{old.name} becomes {new.name}")
+        yield _difference(new, "class-renamed", f"{old.name} becomes {new.name}")
     if old.discriminator != new.discriminator:
-        yield _difference("discriminator-changed", name, f"{old.discriminator!r} becomes {new.discriminator!r}")
+        yield _difference(new, "discriminator-changed", f"{old.discriminator!r} becomes {new.discriminator!r}")
     yield from _compare_versions(old, new)
     yield from _compare_keys(old, new)
     yield from _compare_fields(old, new)
@@ -121,15 +129,15 @@ def _compare_models(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
 
 def _compare_versions(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
     if new.version < old.version:
-        yield _difference("version-lowered", new.name, f"version {old.version} becomes {new.version}")
+        yield _difference(new, "version-lowered", f"version {old.version} becomes {new.version}")
         return
     missing = [number for number in range(old.version, new.version) if number not in new.upgrades]
     if missing:
-        yield _difference("upgrade-missing", new.name, f"nothing upgrades from version {missing[0]} to {new.version}")
+        yield _difference(new, "upgrade-missing", f"nothing upgrades from version {missing[0]} to {new.version}")
     elif new.version > old.version:
-        yield _difference("version-raised", new.name, f"version {old.version} becomes {new.version}")
+        yield _difference(new, "version-raised", f"version {old.version} becomes {new.version}")
     for number in sorted({*old.upgrades} - {*new.upgrades}):
-        yield _difference("upgrade-removed", new.name, f"nothing upgrades from version {number} any more")
+        yield _difference(new, "upgrade-removed", f"nothing upgrades from version {number} any more")
 
 
 def _compare_keys(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
@@ -138,14 +146,14 @@ def _compare_keys(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
         ("row-key-changed", old.row_key, new.row_key),
     ):
         if _NAME.sub("{", mine) != _NAME.sub("{", theirs):
-            yield _difference(code, new.name, f"{mine!r} becomes {theirs!r}")
+            yield _difference(new, code, f"{mine!r} becomes {theirs!r}")
             continue
         for before, after in dict(zip(_NAME.findall(mine), _NAME.findall(theirs), strict=True)).items():
             if before != after:
-                yield _difference("key-field-renamed", f"{new.name}.{after}", f"{before} becomes {after}")
+                yield _difference(new, "key-field-renamed", f"{before} becomes {after}", after)
             types = old.fields[before].type, new.fields[after].type
             if types[0] != types[1]:
-                yield _difference("key-type-changed", f"{new.name}.{after}", f"{types[0]} becomes {types[1]}")
+                yield _difference(new, "key-type-changed", f"{types[0]} becomes {types[1]}", after)
 
 
 def _stored(fields: Mapping[str, FieldLayout]) -> dict[str, tuple[str, FieldLayout]]:
@@ -158,82 +166,82 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
     before, after = _stored(old.fields), _stored(new.fields)
     renamed: set[str] = set()
     for name, (field_name, field) in after.items():
-        subject = f"{new.name}.{field_name}"
+        tell = partial(_difference, new, member=field_name)
         if name in before:
             known_as, known = before[name]
             if known_as != field_name:
-                yield _difference("field-renamed", subject, f"{known_as} becomes {field_name}")
-            yield from _compare_field(subject, known, field, upgraded=upgraded)
+                yield tell("field-renamed", f"{known_as} becomes {field_name}")
+            yield from _compare_field(tell, known, field, upgraded=upgraded)
             continue
         former = old.fields.get(field_name)
         if former is not None and former.property is not None and former.property not in after:
             code = "property-renamed-upgraded" if upgraded else "property-renamed"
-            yield _difference(code, subject, f"property {former.property!r} becomes {name!r}")
+            yield tell(code, f"property {former.property!r} becomes {name!r}")
             renamed.add(former.property)
             continue
         if field.default or field.optional:
-            yield _difference("field-added", subject, f"property {name!r} is new")
+            yield tell("field-added", f"property {name!r} is new")
         else:
             code = "field-added-upgraded" if upgraded else "field-added-required"
-            yield _difference(code, subject, f"property {name!r} is new")
+            yield tell(code, f"property {name!r} is new")
         if name in old.removed_fields:  # rows may have it still
-            yield from _compare_field(subject, old.removed_fields[name], field, upgraded=upgraded)
+            yield from _compare_field(tell, old.removed_fields[name], field, upgraded=upgraded)
     for name, (field_name, field) in before.items():
         if name not in after and name not in renamed:
             code = "field-removed" if field.default or field.optional else "field-removed-required"
-            yield _difference(code, f"{new.name}.{field_name}", f"property {name!r} is gone")
+            yield _difference(new, code, f"property {name!r} is gone", field_name)
 
 
-def _compare_field(subject: str, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:
+def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:
     if old.type != new.type and old.values != new.values and old.edm == new.edm and not new.values:
-        yield _difference("enum-widened", subject, f"{old.type} becomes {new.type}")
+        yield tell("enum-widened", f"{old.type} becomes {new.type}")
     elif {old.edm, new.edm} == {Edm.INT32.value, Edm.INT64.value} and new.edm == Edm.INT64.value:
-        yield _difference("int-widened", subject, f"{old.type} becomes {new.type}")
+        yield tell("int-widened", f"{old.type} becomes {new.type}")
     elif old.edm != new.edm or (old.type != new.type and not (old.values and new.values)):
-        yield _difference("type-changed", subject, f"{old.type} becomes {new.type}")
+        yield tell("type-changed", f"{old.type} becomes {new.type}")
     else:
-        yield from _compare_values(subject, old, new, upgraded=upgraded)
+        yield from _compare_values(tell, old, new, upgraded=upgraded)
     if new.optional and not old.optional:
-        yield _difference("made-optional", subject, f"{new.type} becomes {new.type} | None")
+        yield tell("made-optional", f"{new.type} becomes {new.type} | None")
     if old.optional and not new.optional:
         code = "required-upgraded" if upgraded else "made-required"
-        yield _difference(code, subject, f"{old.type} | None becomes {new.type}")
+        yield tell(code, f"{old.type} | None becomes {new.type}")
     if old.default and not new.default and not new.optional:
-        yield _difference("required-upgraded" if upgraded else "default-removed", subject, "it has no default any more")
+        yield tell("required-upgraded" if upgraded else "default-removed", "it has no default any more")
     if new.default and not old.default and not old.optional:
-        yield _difference("default-added", subject, "it has a default")
+        yield tell("default-added", "it has a default")
     if old.maintained != new.maintained:
-        yield _difference("maintained-changed", subject, "maintained" if new.maintained else "not maintained any more")
+        yield tell("maintained-changed", "maintained" if new.maintained else "not maintained any more")
 
 
-def _compare_values(subject: str, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:
+def _compare_values(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:
     lost = [value for value in old.values if value not in new.values]
     more = [value for value in new.values if value not in old.values]
     if lost:
         code = "required-upgraded" if upgraded else "enum-value-removed"
-        yield _difference(code, subject, f"the value {lost[0]!r} is gone")
+        yield tell(code, f"the value {lost[0]!r} is gone")
     if more:
-        yield _difference("enum-value-added", subject, f"the value {more[0]!r} is new")
+        yield tell("enum-value-added", f"the value {more[0]!r} is new")
     if old.classes != new.classes:
         changed = [name for name in {**old.classes, **new.classes} if old.classes.get(name) != new.classes.get(name)]
-        yield _difference("class-changed", subject, f"{', '.join(changed)} is not as it was")
+        yield tell("class-changed", f"{', '.join(changed)} is not as it was")
 
 
 def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
     for name, each in new.derived.items():
-        subject, former = f"{new.name}.{name}", old.derived.get(name)
+        tell, former = partial(_difference, new, member=name), old.derived.get(name)
         known = former or old.removed_derived.get(name)
         if known is not None and known != each:
             was = {key: value for key, value in known.items() if each.get(key) != value}
-            yield _difference("derived-changed", subject, f"it was declared with {was}")
+            yield tell("derived-changed", f"it was declared with {was}")
         elif former is None and each["pattern"] == "Embedded":
-            yield _difference("copies-added", subject, "it is new")
+            yield tell("copies-added", "it is new")
         elif former is None:
             code = "index-building" if name in new.building else "index-added"
-            yield _difference(code, subject, f"{each['pattern']} is new")
+            yield tell(code, f"{each['pattern']} is new")
         elif (name in old.building) != (name in new.building):
             code = "index-hidden" if name in new.building else "index-readable"
-            yield _difference(code, subject, f"building={name in new.building}")
+            yield tell(code, f"building={name in new.building}")
     for name in old.derived:
         if name not in new.derived:
-            yield _difference("derived-removed", f"{new.name}.{name}", "it is gone")
+            yield _difference(new, "derived-removed", "it is gone", name)

@@ -19,10 +19,11 @@ from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.schema import Schema, concrete
 from tableorm.stores import Row
+from tableorm.writes.bulk.pacing import Pace
 
 from .report import RewriteCounts, RewriteFailure, RewriteReport
 
-__all__ = ["rewrite"]
+__all__ = ["find_rewritten", "rewrite", "rewrite_range"]
 
 # Somebody else has written the row since it was read: it is read again.
 _CHANGED_MEANWHILE = (PreconditionFailed, Conflict, OutcomeUnknown)
@@ -63,10 +64,8 @@ async def rewrite(
     connection.require_open()
     connection.boundary.check_whole_table("rewrite()")
     check_arguments("rewrite", parallel, on_progress)
-    schemas = _find_schemas(models)
+    schemas, kinds = find_rewritten("rewrite", models)
     purpose = purpose_of("rewrite", schemas)
-    tables = sorted({schema.table_name() for schema in schemas})
-    kinds = {table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables}
     if cursor is None:
         ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = RewriteCounts()
@@ -87,29 +86,54 @@ async def rewrite(
         )
 
     def work(part: AuditRange) -> Steps[RewriteCounts]:
-        return _rewrite_range(db, kinds[part.table], part)
+        return rewrite_range(db, kinds[part.table], part)
 
     await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
     return report()
 
 
-def _find_schemas(models: Sequence[type[Entity]]) -> list[Schema]:
+def find_rewritten(verb: str, models: Sequence[type[Entity]]) -> tuple[list[Schema], dict[str, KindSet]]:
+    """
+    Return the concrete models that are rewritten, and their kinds by table.
+
+    Args:
+        verb: The name of the function, for messages.
+        models: The models that it was given.
+
+    Raises:
+        ModelError: There is none, or one has no kind.
+    """
     if not models:
-        raise ModelError("rewrite() needs at least one model: give those whose rows are to be rewritten")
+        raise ModelError(f"{verb}() needs at least one model: give those whose rows are to be rewritten")
     schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
     for schema in schemas:
         if schema.kind is None:
-            raise ModelError(f"rewrite({schema.name}) is refused: it has kind=None, so its rows have no version")
+            raise ModelError(f"{verb}({schema.name}) is refused: it has kind=None, so its rows have no version")
     if not schemas:
         names = ", ".join(model.__name__ for model in models)
-        raise ModelError(f"{names}: no concrete class is declared yet; import or declare it before rewrite()")
-    return schemas
+        raise ModelError(f"{names}: no concrete class is declared yet; import or declare it before {verb}()")
+    tables = sorted({schema.table_name() for schema in schemas})
+    return schemas, {
+        table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables
+    }
 
 
-async def _rewrite_range(db: Database, kinds: KindSet, part: AuditRange) -> Steps[RewriteCounts]:
-    """Rewrite the rows of a range, page by page. Yield how far it is, and what was counted since."""
+async def rewrite_range(
+    db: Database, kinds: KindSet, part: AuditRange, pace: Pace | None = None
+) -> Steps[RewriteCounts]:
+    """
+    Rewrite the rows of a range, page by page. Yield how far it is, and what was counted since.
+
+    Args:
+        db: The open database.
+        kinds: The models of the table.
+        part: The range, without what is done of it.
+        pace: Limits how many rows are read in a second; None for any number.
+    """
     counts, ordered = RewriteCounts(), db.store.capabilities.ordered
-    async with aclosing(pages(connection_of(db), part.table, kinds.filter, part.left, counts, "rewrite")) as found:
+    async with aclosing(
+        pages(connection_of(db), part.table, kinds.filter, part.left, counts, "rewrite", pace)
+    ) as found:
         async for rows in found:
             await _rewrite_rows(db, kinds, rows, counts)
             if rows and ordered:

@@ -5,13 +5,11 @@ A snapshot is a pure description: it names classes, and imports none. `tableorm_
 """
 
 import enum
+import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import fields as dataclass_fields
-from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
-import attrs
 import msgspec
 
 from tableorm import Entity, ModelError
@@ -20,7 +18,19 @@ from tableorm.models.entity import schema_of
 from tableorm.models.property_types import PropertyType, annotation_name
 from tableorm.models.schema import Schema, concrete
 
-__all__ = ["FieldLayout", "ModelLayout", "Snapshot", "describe_models", "read_snapshot", "write_snapshot"]
+__all__ = [
+    "FieldLayout",
+    "Identity",
+    "ModelLayout",
+    "Snapshot",
+    "describe_each",
+    "describe_models",
+    "read_snapshot",
+    "write_snapshot",
+]
+
+Identity = tuple[str, str]
+"""The table of a model, and what its rows say that they are; of a model without a kind, the name of the class."""
 
 _FORMAT = 1
 
@@ -85,8 +95,8 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     removed_derived: dict[str, dict[str, Any]] = {}
 
     @property
-    def identity(self) -> tuple[str, str]:
-        """The table, and what the rows say that they are; of a model without a kind, the name of the class."""
+    def identity(self) -> Identity:
+        """What tells it from other models, whatever its class is called."""
         return self.table, self.kind if self.kind is not None else f" {self.name}"
 
 
@@ -115,10 +125,21 @@ def describe_models(models: Iterable[type[Entity]]) -> Snapshot:
     Raises:
         ModelError: There is none, or one refers to a model that is not declared.
     """
+    layouts = describe_each(models).values()
+    return Snapshot(models=tuple(sorted(layouts, key=lambda layout: layout.identity)))
+
+
+def describe_each(models: Iterable[type[Entity]]) -> dict[type[Entity], ModelLayout]:
+    """
+    Return the layouts of the concrete classes of models.
+
+    Raises:
+        ModelError: There is none, or one refers to a model that is not declared.
+    """
     schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
     if not schemas:
         raise ModelError("there is no model to describe: give at least one class with entities")
-    return Snapshot(models=tuple(sorted(map(_describe, schemas), key=lambda model: model.identity)))
+    return {cast("type[Entity]", schema.model): _describe(schema) for schema in schemas}
 
 
 def read_snapshot(path: Path) -> Snapshot:
@@ -131,7 +152,7 @@ def read_snapshot(path: Path) -> Snapshot:
     """
     try:
         snapshot = msgspec.json.decode(path.read_bytes(), type=Snapshot)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec raises UnicodeDecodeError and ValidationError alike
         raise ModelError(f"{path} is no snapshot of models: {error}; restore it from the repository") from None
     if snapshot.format != _FORMAT:
         raise ModelError(f"{path} has the format {snapshot.format}; this version of tableorm reads {_FORMAT}")
@@ -195,21 +216,34 @@ def _values(kind: PropertyType) -> tuple[Any, ...]:
 
 
 def _classes(annotation: object, found: dict[str, dict[str, str]] | None = None) -> dict[str, dict[str, str]]:
-    """Return the members of the attrs classes and dataclasses that a type is made of, with their types."""
+    """Return the members of the classes that a type is made of, by their names in JSON, with their types."""
     found = {} if found is None else found
-    for each in get_args(annotation):
+    for each in typing.get_args(annotation):
         _classes(each, found)
-    members = _members(annotation)
-    if members and isinstance(annotation, type) and annotation.__name__ not in found:
-        found[annotation.__name__] = {name: annotation_name(kind) for name, kind in members.items()}
+    members, name = _members(annotation), annotation_name(annotation)
+    if members and name not in found:
+        found[name] = {member: annotation_name(kind) for member, kind in members.items()}
         for kind in members.values():
             _classes(kind, found)
     return found
 
 
 def _members(annotation: object) -> Mapping[str, object]:
-    if isinstance(annotation, type) and attrs.has(annotation):
-        return {each.name: each.type for each in attrs.fields(attrs.resolve_types(annotation))}
-    if isinstance(annotation, type) and is_dataclass(annotation):
-        return {each.name: cast("object", each.type) for each in dataclass_fields(annotation)}
-    return {}
+    """
+    Return the members of a class, with their types; none for any other type.
+
+    Raises:
+        ModelError: A type cannot be resolved.
+    """
+    kind: Any = typing.get_origin(annotation) or annotation
+    if not isinstance(kind, type):
+        return {}
+    try:
+        fields: tuple[Any, ...] = getattr(msgspec.inspect.type_info(cast("Any", annotation)), "fields", ())
+        hints = typing.get_type_hints(kind, include_extras=True) if fields else {}
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise ModelError(
+            f"the types of the members of {kind.__name__} cannot be resolved: {error}; its module must define them or "
+            "import them, at run time too"
+        ) from None
+    return {each.encode_name: hints[each.name] for each in fields}

@@ -185,7 +185,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
             if last is not None:
                 regions = [cut for each in regions if (cut := each.meet(KeyRegion(Bounds(None, last)))) is not None]
             for phase in segment.phases:
-                async with aclosing(pages(db, part.table, where, regions, counts, "audit")) as found:
+                async with aclosing(pages(db, part.table, where, regions, counts, "audit", context.pace)) as found:
                     async for rows in found:
                         for start in range(0, len(rows), TURN):
                             some = rows[start : start + TURN]
@@ -193,7 +193,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
                             await db.yield_to_loop(len(some))
         return part if last is None else attrs.evolve(part, partition=last, row=None)
 
-    async with aclosing(pages(db, part.table, where, part.left, counts, "audit")) as found:
+    async with aclosing(pages(db, part.table, where, part.left, counts, "audit", context.pace)) as found:
         async for rows in found:
             start = 0
             if rows and db.store.capabilities.ordered and count + len(rows) >= SEGMENT:

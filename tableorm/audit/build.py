@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 import attrs
 
@@ -19,10 +20,11 @@ from ..errors import ModelError
 from ..models.derivation import DerivationOf, bound_to
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.schema import DerivedSchema, concrete
+from ..models.schema import DerivedSchema, Schema, concrete
 from ..models.write_tokens import new_token
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
+from ..writes.bulk.pacing import Pace
 from ..writes.commit import commit
 from .audit import Steps, audit_range, check_arguments, work_on_ranges
 from .check import AuditedSchema
@@ -32,7 +34,7 @@ from .report import AuditCounts, BuildReport, make_report
 from .scan import pages
 from .table_audit import rebuild_write, with_related
 
-__all__ = ["build_index"]
+__all__ = ["IndexBuild", "build_index"]
 
 
 async def build_index(
@@ -48,17 +50,11 @@ async def build_index(
     """
     db.require_open()
     check_arguments("build_index", parallel, on_progress)
-    declared, schemas = _find_declarations(index), concrete(index.model.__schema__)
-    if not schemas:
-        raise ModelError(f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them")
-    if any(each.related() for each in declared):
-        schemas = with_related(schemas)
-    kinds = KindSet.of([schema.model for schema in schemas])
-    purpose = purpose_of(f"build {index.name}", schemas)
+    work = IndexBuild(db, index, parallel)
+    purpose = purpose_of(f"build {index.name}", work.schemas)
     built, checked = AuditCounts(), AuditCounts()
     if cursor is None:
-        ranges = audit_ranges_of(kinds.table, schemas, parallel, building=True)
-        ranges += audit_ranges_of(kinds.table, schemas, parallel)
+        ranges = work.plan_ranges(parallel)
     else:
         what = f"build_index({index})"
         ranges, (built, checked) = read_cursor(purpose, cursor, what, tuple[AuditCounts, AuditCounts])
@@ -80,23 +76,60 @@ async def build_index(
             cursor=partial(write_cursor, purpose, tuple(ranges), (attrs.evolve(built), attrs.evolve(checked))),
         )
 
-    def context() -> AuditContext:
-        return AuditContext(db=db, kinds=kinds, repair=True, only=index.name)
-
     if not auditing:
-        limit = asyncio.Semaphore(parallel)
-
-        def build(part: AuditRange) -> Steps[AuditCounts]:
-            return _build_range(context(), limit, part)
-
-        await work_on_ranges(ranges, build, built, parallel, report, on_progress, building=True)
+        await work_on_ranges(ranges, work.work_on, built, parallel, report, on_progress, building=True)
         auditing, begun_audit = True, time.monotonic()
-
-    def check(part: AuditRange) -> Steps[AuditCounts]:
-        return audit_range(context(), part, parallel)
-
-    await work_on_ranges(ranges, check, checked, parallel, report, on_progress)
+    await work_on_ranges(ranges, work.work_on, checked, parallel, report, on_progress)
     return report()
+
+
+class IndexBuild:
+    """
+    Work that builds an index range by range, and then audits it range by range.
+
+    Args:
+        db: Where the rows are.
+        index: What is built.
+        parallel: How many transactions are under way at the same time.
+
+    Attributes:
+        declared: What is built, in each concrete class.
+        schemas: The models that are read.
+        table: Name of their table.
+
+    Raises:
+        ModelError: It is not a declaration of a class, or not one that can be built.
+    """
+
+    def __init__(self, db: Connection, index: DerivationOf[Any], parallel: int) -> None:
+        self.declared: list[AuditedSchema] = _find_declarations(index)
+        self.schemas: list[Schema] = concrete(index.model.__schema__)
+        if not self.schemas:
+            raise ModelError(
+                f"{index.model.__name__} is abstract and has no concrete classes yet; import or declare them"
+            )
+        if any(each.related() for each in self.declared):
+            self.schemas = with_related(self.schemas)
+        self._kinds = KindSet.of([schema.model for schema in self.schemas])
+        self.table = self._kinds.table
+        self._db, self._name, self._parallel = db, index.name, parallel
+        self._limit = asyncio.Semaphore(parallel)
+
+    def plan_ranges(self, workers: int) -> list[AuditRange]:
+        """Return the ranges in which the index is built, and those in which it is audited, for some workers."""
+        building = audit_ranges_of(self.table, self.schemas, workers, building=True)
+        return building + audit_ranges_of(self.table, self.schemas, workers)
+
+    def work_on(self, part: AuditRange, pace: Pace | None = None) -> Steps[AuditCounts]:
+        """
+        Build or audit a range, from where it stands.
+
+        Args:
+            part: The range.
+            pace: Limits how many rows are read in a second; None for any number.
+        """
+        context = AuditContext(db=self._db, kinds=self._kinds, repair=True, only=self._name, pace=pace)
+        return _build_range(context, self._limit, part) if part.building else audit_range(context, part, self._parallel)
 
 
 def _find_declarations(index: object) -> list[AuditedSchema]:
@@ -128,7 +161,8 @@ async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: Au
         part: The range, without what is done of it.
     """
     db, counts = context.db, context.counts
-    async with aclosing(pages(db, part.table, context.kinds.filter, part.left, counts, "build_index")) as found:
+    found_pages = pages(db, part.table, context.kinds.filter, part.left, counts, "build_index", context.pace)
+    async with aclosing(found_pages) as found:
         async for rows in found:
             if not rows:
                 continue

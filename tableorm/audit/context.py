@@ -22,6 +22,7 @@ from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..protocol.limits import check_key, check_table_name
 from ..stores import Bounds, Operation, Row
+from ..writes.bulk.pacing import Pace
 from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
 from .scan import pages
@@ -102,6 +103,7 @@ class AuditContext:
         repair: Whether to repair what is wrong.
         only: Name of the one declaration that is checked; None for all.
         guests: Audited models of other tables, of which derived rows are in this one.
+        pace: Limits how many rows are read by the page in a second; None for any number.
         counts: What was found.
     """
 
@@ -110,6 +112,7 @@ class AuditContext:
     repair: bool
     only: str | None = None
     guests: Sequence[Schema] = ()
+    pace: Pace | None = None
     counts: AuditCounts = attrs.field(factory=AuditCounts)
 
     def snapshot(self, row: Row) -> EntitySnapshot | None:
@@ -179,7 +182,7 @@ class AuditContext:
     async def rows(self, partition_key: str, where: Filter | None = None) -> AsyncGenerator[Sequence[Row], None]:
         """Yield all rows of a partition that satisfy a condition, some at a time; other tasks run in between."""
         regions = [KeyRegion(Bounds.only(partition_key))]
-        async with aclosing(pages(self.db, self.kinds.table, where, regions, self.counts, "audit")) as found:
+        async with aclosing(pages(self.db, self.kinds.table, where, regions, self.counts, "audit", self.pace)) as found:
             async for rows in found:
                 for start in range(0, len(rows), TURN):
                     some = rows[start : start + TURN]

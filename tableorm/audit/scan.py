@@ -15,6 +15,7 @@ from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage, RowQuery
+from ..writes.bulk.pacing import Pace
 from .ranges import RangeCounts
 
 __all__ = ["family_filter", "pages", "partition_start"]
@@ -27,6 +28,7 @@ async def pages(
     regions: Sequence[KeyRegion],
     counts: RangeCounts | None,
     what: str,
+    pace: Pace | None = None,
 ) -> AsyncGenerator[list[Row], None]:
     """
     Yield the rows of some ranges of keys, by pages.
@@ -38,16 +40,18 @@ async def pages(
         regions: The ranges.
         counts: Counts the requests; None if nothing does.
         what: Name of the operation, for messages.
+        pace: Limits how many rows are read in a second; None for any number.
 
     Raises:
         TableOrmError: The store refused.
     """
+    size = MAX_PAGE if pace is None else pace.chunk
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
             counts.requests += 1
         store, rows = db.sending("query", "")
-        page = await db.call(what, table, store.query(table, query, MAX_PAGE, continuation))
+        page = await db.call(what, table, store.query(table, query, size, continuation))
         rows.rows += len(page.rows)
         return page
 
@@ -57,6 +61,8 @@ async def pages(
         try:
             while task is not None:
                 page = await task
+                if pace is not None:
+                    await pace.wait(len(page.rows))
                 task = None if page.continuation is None else asyncio.create_task(fetch(query, page.continuation))
                 yield page.rows
         finally:

@@ -118,8 +118,7 @@ class TableAudit:
                         others.append(check)
         if context.only is None:
             if own:
-                self._by_row_kind[DECISION_KIND] = decisions = DecisionCheck(context)
-                self._checks[own[0]].append(decisions)
+                self._by_row_kind[DECISION_KIND] = DecisionCheck(context)
             for schema in own:
                 names = [check.name for check in self._checks[schema] if isinstance(check, EntryCheck)]
                 self._checks[schema].insert(0, EntityCheck(context, schema, names))

@@ -13,19 +13,20 @@ from functools import partial
 from importlib.metadata import entry_points
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
 from ..database.connect import GROUP, connect, find_backend
 from ..database.database import Database
-from ..errors import NotSupported
-from ..models.entity import Entity
+from ..errors import ModelError, NotSupported
+from ..models.entity import Entity, schema_of
 from ..stores import RetryPolicy
 
-__all__ = ["add_database", "add_models", "add_tables", "open_existing", "parse_count", "parse_table"]
+__all__ = ["add_database", "add_models", "add_tables", "find_targets", "open_existing", "parse_count", "parse_table"]
 
 _URL = "TABLEORM_URL"
-_MODEL = re.compile(r"[\w.]+:[\w.]+")
+_MODEL = re.compile(r"[\w.]+(:[\w.]+)?")
 _RETRY = RetryPolicy(attempts=8)  # some seconds, since somebody waits at the prompt
 _OWN_CREDENTIAL = re.compile(r"\?|(?:accountkey|sharedaccesssignature|usedevelopmentstorage)=", re.IGNORECASE)
 _CREDENTIALS = {"key": "TABLEORM_KEY", "sas": "TABLEORM_SAS"}
@@ -57,11 +58,11 @@ def add_models(parser: argparse.ArgumentParser, *others: type, instances: tuple[
     """
     parser.add_argument(
         "models",
-        metavar="MODULE:MODEL",
+        metavar="MODULE[:MODEL]",
         nargs="+",
-        type=partial(_load_target, (Entity, *others), instances),
+        type=partial(_load_targets, (Entity, *others), instances),
         action=_StoreModels,
-        help="such as hr.models:Employee",
+        help="such as hr.models:Employee; a module alone means all of its models, those that it imports included",
     )
 
 
@@ -145,32 +146,67 @@ def parse_table(text: str) -> str:
     return text
 
 
-def _load_target(bases: tuple[type, ...], instances: tuple[type, ...], text: str) -> object:
-    """Return what `module:Model` names; modules in the working directory are found, as by `python -m`."""
-    if not _MODEL.fullmatch(text):
-        # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
-        raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
-    module, _, name = text.partition(":")
+def find_targets(module: str, bases: tuple[type, ...], instances: tuple[type, ...] = ()) -> list[Any]:
+    """
+    Return the models and the like of a module, those that it imports included; each once.
+
+    Args:
+        module: Its name; modules in the working directory are found, as by `python -m`.
+        bases: Classes whose subclasses are meant.
+        instances: Classes whose instances are meant too.
+
+    Raises:
+        ModelError: The module cannot be imported, or has none.
+    """
+    found = [each for each in vars(_import(module)).values() if _is_target(each, bases, instances)]
+    if not found:
+        raise ModelError(f"{module!r} has no models; name the module that declares or imports them")
+    return list({id(each): each for each in found}.values())
+
+
+def _import(module: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = attrgetter(name)(importlib.import_module(module))
+        return importlib.import_module(module)
     except Exception as error:
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {type(error).__name__}: {error}") from error
-    if not (isinstance(found, instances) or (isinstance(found, type) and issubclass(found, bases))):
+        raise ModelError(f"{module!r} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _is_target(found: Any, bases: tuple[type, ...], instances: tuple[type, ...]) -> bool:
+    return isinstance(found, instances) or (isinstance(found, type) and issubclass(found, bases) and found not in bases)
+
+
+def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: str) -> list[Any]:
+    """Return what `module:Model` names, or all that a module alone has but for abstract models."""
+    if not _MODEL.fullmatch(text):
+        # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
+        raise argparse.ArgumentTypeError("the argument is not a model; give MODULE:MODEL, such as hr.models:Employee")
+    module, colon, name = text.partition(":")
+    try:
+        if not colon:
+            return [each for each in find_targets(module, bases, instances) if not _is_abstract(each)]
+        found: Any = attrgetter(name)(_import(module))
+    except (ModelError, AttributeError) as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
+    if not _is_target(found, bases, instances):
         raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
-    return found
+    return [found]
+
+
+def _is_abstract(target: Any) -> bool:
+    return isinstance(target, type) and issubclass(target, Entity) and schema_of(target).abstract
 
 
 class _Store(argparse.Action):
-    """Stores the last arguments; where the URL is left out, the first of them stands in its place."""
+    """Stores the last arguments; where a command takes a URL that is left out, the first of them stands in its place."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
     ) -> None:
-        url: str = namespace.url
+        url: str | None = getattr(namespace, "url", None)
         try:
-            if self.is_item(url):
+            if url is not None and self.is_item(url):
                 namespace.url = _parse_url(parser.get_default("url"))
                 assert callable(self.type)
                 values = [self.type(url), *values]
@@ -185,6 +221,13 @@ class _Store(argparse.Action):
 
 
 class _StoreModels(_Store):
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
+    ) -> None:
+        super().__call__(parser, namespace, values)
+        found = [each for some in getattr(namespace, self.dest) for each in some]
+        setattr(namespace, self.dest, list({id(each): each for each in found}.values()))
+
     @staticmethod
     def is_item(text: str) -> bool:
         return _MODEL.fullmatch(text) is not None and text.partition(":")[0] not in entry_points(group=GROUP).names

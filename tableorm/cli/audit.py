@@ -25,7 +25,7 @@ _SECONDS = 1.0  # between two lines of progress, and between two writes of the s
 @attrs.frozen
 class Audit:
     """
-    `tableorm audit URL MODULE:MODEL` checks what is derived from the entities of models, and repairs it if asked to.
+    `tableorm audit URL MODULE[:MODEL]` checks what is derived from the entities of models, and repairs it if asked to.
 
     The exit status is 0 if nothing is wrong, or everything was repaired; 1 if something is wrong; 2 after wrong usage.
     """

@@ -53,6 +53,7 @@ class Command(Protocol):
 
         Raises:
             TableOrmError: It is printed as one line, and the exit status is 1.
+            OSError: Likewise, of a file that the command reads or writes.
         """
         ...
 
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The arguments after the program's name; None for those of the process.
 
     Returns:
-        The exit status: the command's, 1 after an error of tableorm, or 130 after an interrupt.
+        The exit status: the command's, 1 after an error of tableorm or of a file, or 130 after an interrupt.
 
     Raises:
         SystemExit: After `--help`, `--version` and wrong usage, as argparse does.
@@ -83,6 +84,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader, `head` perhaps, has closed the pipe. Python would print an error when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if args.traceback:
+            raise
+        _report(f"{error.filename}: {error.strerror}" if error.filename is not None else str(error))
         return 1
     except KeyboardInterrupt:
         if args.traceback:

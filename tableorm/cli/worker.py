@@ -23,8 +23,8 @@ __all__ = ["WORKER", "WorkerCommand"]
 @attrs.frozen
 class WorkerCommand:
     """
-    `tableorm worker URL MODULE:MODEL` works until it is interrupted or terminated; then it finishes what it has begun,
-    and prints how many messages had which outcome. Another signal ends it at once.
+    `tableorm worker URL MODULE[:MODEL]` works until it is interrupted or terminated; then it finishes what it has
+    begun, and prints how many messages had which outcome. Another signal ends it at once.
     """
 
     help: str = "carry out what writes have left to do in other partitions"

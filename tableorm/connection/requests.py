@@ -68,13 +68,13 @@ class ObservedRequest:
 
     Args:
         operation: What it does: "get", "query", the value of a `tableorm.stores.Verb` such as "merge", "transaction",
-            "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping"; for the queue of
-            the outbox "create-queue", "put-message", "take-messages", "renew-message", or "delete-message"; for
-            index lists and archives in blobs "create-container", "blob-info", "get-blob", "put-blob", "delete-blob", or
-            "list-blobs".
+            "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping" (with a token;
+            without one a ping lists the tables); for the queue of the outbox "create-queue", "put-message",
+            "take-messages", "renew-message", or "delete-message"; for index lists, archives and logs in blobs
+            "create-container", "blob-info", "get-blob", "put-blob", "delete-blob", or "list-blobs".
         table: Name of the table, queue or container; "" if it is about none.
-        model: The model, or index, that it is for. The model of a transaction is that of its first operation. It is ""
-            where there is none.
+        model: The model that it is for; the index, as "Order.by_status", if the program has named it. The model of a
+            transaction is that of its first operation. It is "" where there is none.
         partition_key: PartitionKey of the row, or of a transaction; None for other requests.
         row_key: RowKey of the row; None for other requests.
         filter: `$filter` of a query; None without one.

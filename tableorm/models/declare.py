@@ -33,7 +33,7 @@ from .inheritance import check_derived_rows, check_heads
 from .key import Storable
 from .marker_rows import check_decision_rows
 from .placement import check_placement_of, declared_models, may_share_partition
-from .reserved import RESERVED_FIELDS, VERB_OPTIONS
+from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -106,6 +106,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
             check_table_name(table)
         except Fault as fault:
             raise ModelError(f"{name}: table={table!r} is refused: {fault.message}") from None
+        if is_reserved_table(table) and model.__module__.partition(".")[0] not in ("tableorm", "tableorm_migrations"):
+            raise ModelError(f"{name}: table={table!r} is refused: tableorm keeps records of its own there; use another")
     make_attrs_class(model, own)
     declared = all_fields(model, own)
     annotations = {field: bare_annotation(each.annotation) for field, each in declared.items()}

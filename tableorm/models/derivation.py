@@ -14,6 +14,7 @@ from ..errors import ModelError, NotSupported
 from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
 from .key import Storable
+from .reserved import is_reserved_table
 from .schema import DerivedSchema, Schema, concrete
 
 __all__ = [
@@ -103,6 +104,8 @@ def check_placement(
             check_table_name(table)
         except Fault as fault:
             raise ModelError(f"{what}(table={table!r}) is refused: {fault.message}") from None
+        if is_reserved_table(table):
+            raise ModelError(f"{what}(table={table!r}) is refused: tableorm keeps records of its own there; use another")
     if consistency not in (None, "eventual"):
         raise ModelError(f"{what}(consistency={consistency!r}) is unknown; use 'eventual', or leave it out")
     given = "blob=True" if blob else "table=..." if partition_key is None else "partition_key=..."

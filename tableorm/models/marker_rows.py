@@ -15,9 +15,10 @@ No model and no declaration has a name that begins with an underscore, so no oth
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import structs
@@ -27,9 +28,9 @@ from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..stores import Row
-from .placement import rows_of
+from .placement import declared_models, rows_of
 from .reserved import ENTITY_TYPE, MOVE, WRITE_TOKENS
-from .schema import Schema
+from .schema import Schema, concrete
 
 __all__ = [
     "DECISION_HEAD",
@@ -44,6 +45,7 @@ __all__ = [
     "is_forward",
     "is_marker",
     "mark_of",
+    "note_follower",
     "row_of_tentative",
     "tentative_kind",
 ]
@@ -61,6 +63,7 @@ DECISION_HEAD = "~o_"
 """The text that the RowKey of each decision row begins with; the token of the change follows."""
 
 _DECISION_KEYS = parse_template(DECISION_HEAD + "{token}", "decision row", "row_key", {"token": str})
+_followers = WeakKeyDictionary[type[Any], str]()  # by model, a workflow or archive of its entities, for messages
 _find_marker = re.compile(r"#_(?:tentative|forward|decision)(?=:|\Z)").search
 
 
@@ -198,7 +201,7 @@ def check_decision_rows(schema: Schema, models: Sequence[Schema]) -> None:
     """
     Refuse a model if decision rows could be taken for its entities, or other models' because of what it declares.
 
-    A table has decision rows if some model of it declares something that is deferred.
+    A table has decision rows if some model of it declares something that is deferred, or has a workflow or archive.
 
     Args:
         schema: The new model.
@@ -208,12 +211,49 @@ def check_decision_rows(schema: Schema, models: Sequence[Schema]) -> None:
         ModelError: A model of the table has no kind, or one that a function tells; or its rows, or rows that are
             derived from its entities, could have the key of a decision row.
     """
-    deferred = {s.table_name().lower(): each.label for s in models for each in s.derived.values() if each.deferred}
-    tables = {rows.table.lower() for rows in rows_of(schema)} & deferred.keys()
-    for each in (rows for model in models for rows in rows_of(model)) if tables else ():
-        if each.table.lower() not in tables:
+    tables = {rows.table.lower() for rows in rows_of(schema)}
+    beside = [model for model in models if model.table_name().lower() in tables]
+    causes = {model.table_name().lower(): cause for model in beside for cause in _causes_of_decisions(model)}
+    _refuse_like_decisions(causes, models)
+
+
+def note_follower(schema: Schema, follower: str) -> None:
+    """
+    Note that writes of a model's entities may leave decision rows in its table, because something follows them.
+
+    Args:
+        schema: The model; an abstract base stands for all of its classes.
+        follower: What follows them, for messages: "the workflow 'ship'".
+
+    Raises:
+        ModelError: What `check_decision_rows` raises of the models of the table that are declared by now.
+    """
+    for each in concrete(schema):
+        _refuse_like_decisions({each.table_name().lower(): follower}, declared_models(each))
+    _followers[schema.model] = follower
+
+
+def _causes_of_decisions(schema: Schema) -> Iterator[str]:
+    """Yield what a model has that leaves decision rows in its table, as messages name it."""
+    yield from (each.label for each in schema.derived.values() if each.deferred)
+    yield from (_followers[base] for base in schema.model.__mro__ if base in _followers)
+
+
+def _refuse_like_decisions(causes: Mapping[str, str], models: Sequence[Schema]) -> None:
+    """
+    Refuse models of tables that have decision rows.
+
+    Args:
+        causes: By name of the table in lower case, what leaves decision rows there.
+        models: All models.
+
+    Raises:
+        ModelError: What `check_decision_rows` raises.
+    """
+    for each in (rows for model in models for rows in rows_of(model)) if causes else ():
+        if each.table.lower() not in causes:
             continue
-        where = f"in table {each.table}, where {deferred[each.table.lower()]} has decision rows"
+        where = f"in table {each.table}, where {causes[each.table.lower()]} has decision rows"
         model = each.schema
         if each.name is None and (model.kind is None or callable(model.discriminator)):
             what = "kind=None" if model.kind is None else "a function as its discriminator"

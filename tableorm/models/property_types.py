@@ -364,7 +364,7 @@ def _enum_type(annotation: type[enum.Enum]) -> PropertyType | str:
 def _json_type(annotation: Any) -> PropertyType | str:
     try:
         reader = msgspec.json.Decoder(annotation)
-    except TypeError as error:
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:  # a class may name types that are not there
         return f"is declared as {annotation}, which has no JSON form: {error}"
     base = typing.get_origin(annotation) or annotation
 

@@ -13,9 +13,11 @@ __all__ = [
     "MANIFEST",
     "MOVE",
     "RESERVED_FIELDS",
+    "UPKEEP_TABLE",
     "VERB_OPTIONS",
     "WRITE_TOKENS",
     "is_reserved_property",
+    "is_reserved_table",
 ]
 
 ENTITY_TYPE = "EntityType"
@@ -45,6 +47,9 @@ that reserves a unique value, the token of the change that claimed it.
 BLOB_LISTS = "tableorm-lists"
 """The container of the index lists that lie in blobs, to whose name a database adds its prefix."""
 
+UPKEEP_TABLE = "TableormUpkeep"
+"""The table of the mapper's own records: states of indexes, runs that several processes share, revisions of models."""
+
 RESERVED_FIELDS = frozenset({"etag", "timestamp", "extra", "key", "key_of", "kind", "evolve", "update"})
 """Attributes of every entity, whose names no field of a model may have."""
 
@@ -60,3 +65,8 @@ _PROPERTIES = re.compile(
 def is_reserved_property(name: str) -> bool:
     """Return whether fields may not be stored under this property name."""
     return _PROPERTIES.fullmatch(name) is not None
+
+
+def is_reserved_table(name: str) -> bool:
+    """Return whether a table has records of tableorm itself. Names of tables are compared without regard to case."""
+    return name.lower() == UPKEEP_TABLE.lower()

@@ -21,7 +21,7 @@ from ..connection.translate import translate
 from ..errors import ModelError, NotSupported, shown
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
-from ..models.marker_rows import DECISION_KIND
+from ..models.marker_rows import DECISION_KIND, note_follower
 from ..models.schema import concrete
 from ..protocol.codes import Code, Fault
 from ..stores import Operation, Verb
@@ -114,7 +114,8 @@ def workflow(name: str, *, version: int = 1) -> Callable[[type[W]], type[W]]:
 
     Raises:
         ModelError: The name or version is refused, the class names no model, or it has no steps, or one that is not an
-            asynchronous method of a database alone.
+            asynchronous method of a database alone. Or the table has a model with rows like decision rows: without a
+            kind, with a function as discriminator, or with RowKeys that can begin with `~o_`.
     """
     if not (type(name) is str and _NAME.fullmatch(name)):
         raise ModelError(
@@ -141,6 +142,7 @@ def workflow(name: str, *, version: int = 1) -> Callable[[type[W]], type[W]]:
                 )
         if not steps:
             raise ModelError(f"the workflow {name!r} is refused: {cls.__name__} has no step, an async method")
+        note_follower(schema_of(model), f"the workflow {name!r}")
         cls.__workflow__ = WorkflowSchema(name, version, model, tuple(steps))
         return cls
 

@@ -32,6 +32,7 @@ from ..errors import (
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
+from ..models.marker_rows import note_follower
 from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
 from ..models.state import set_state, state_of
 from ..models.write_tokens import tokens_of, with_token
@@ -76,7 +77,8 @@ class BlobArchive(Generic[E]):
         model: The model of the entities.
 
     Raises:
-        ModelError: No container can have the name, or the entities of the model cannot be archived.
+        ModelError: No container can have the name, or the entities of the model cannot be archived; or the table has a
+            model with rows like decision rows, as `workflow` refuses them.
     """
 
     name: str
@@ -88,6 +90,7 @@ class BlobArchive(Generic[E]):
         except Fault as fault:
             raise ModelError(f"BlobArchive({shown(self.name)}) is refused: {fault.message}") from None
         _check_model(self)
+        note_follower(schema_of(self.model), f"the archive {self.name!r}")
 
     def prefix(self, key: Key[E]) -> str:
         """Return what the names of the blobs of an entity begin with, one for each time that it was archived."""
@@ -135,7 +138,8 @@ class DatabaseArchive(Generic[E]):
             `connect` returns, or one that hands out a database that is open already.
 
     Raises:
-        ModelError: The name is refused, or the entities of the model cannot be archived.
+        ModelError: The name is refused, or the entities of the model cannot be archived; or the table has a model with
+            rows like decision rows, as `workflow` refuses them.
     """
 
     name: str
@@ -155,6 +159,7 @@ class DatabaseArchive(Generic[E]):
                 f"DatabaseArchive({self.name!r}, {schema.name}) is refused: a copy of a row without write tokens "
                 f"cannot be told from what others have put there; declare class {schema.name}(..., write_token=True)"
             )
+        note_follower(schema, f"the archive {self.name!r}")
 
 
 Archive = BlobArchive[E] | DatabaseArchive[E]

@@ -96,7 +96,9 @@ def test_report_as_json(url: str) -> None:
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("tests.audit.foreign", "give MODULE:MODEL"),
+        ("tests/audit/foreign", "give MODULE:MODEL"),
+        ("tests.azurite", "'tests.azurite' has no models; name the module that declares or imports them"),
+        ("c2VjcmV0 ", "give MODULE:MODEL"),
         ("AccountName=acc;AccountKey=c2VjcmV0;TableEndpoint=http://h", "give MODULE:MODEL"),
         ("nowhere.models:Employee", "No module named 'nowhere'"),
         ("tests.audit.foreign:everyone", "is not a model"),
@@ -108,6 +110,38 @@ def test_wrong_usage(url: str, model: str, problem: str) -> None:
     done = tableorm("audit", url, model)
 
     assert done.returncode == 2 and problem in done.stderr and "c2VjcmV0" not in done.stderr
+
+
+def test_a_module_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module alone means all of its models, those that it imports included, but for abstract ones; each once."""
+    url = f"local:{tmp_path / 'hr.tables'}"
+    (tmp_path / "every_model.py").write_text(
+        "from tests.cli.models import Employee, Manager\n"
+        "from tableorm import Entity, Mapped\n\n"
+        "Same = Employee\n\n"
+        "class Base(Entity, abstract=True):\n    id: Mapped[int]\n\n"
+        "class Desk(Base, table='Desks', partition_key='desks', row_key='desk_{id}'): ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    async def make() -> None:
+        async with connect(url) as db:
+            await db.create_tables("Directory", "Desks")
+            for name in ("empid_000001", "manager_000001"):
+                kind = "Employee" if name < "f" else "Manager"
+                row = {"PartitionKey": "Sales", "RowKey": name, "EntityType": kind}
+                await db.store.write("Directory", Operation(Verb.INSERT, row))
+            await db.store.write(
+                "Desks", Operation(Verb.INSERT, {"PartitionKey": "desks", "RowKey": "desk_1", "EntityType": "Desk"})
+            )
+
+    asyncio.run(make())
+    assert json.loads(tableorm("audit", url, "every_model", "--json").stdout)["entities"] == 3
+    again = tableorm("audit", url, "every_model", "every_model:Employee", "--json")
+    assert json.loads(again.stdout)["entities"] == 3
+    monkeypatch.setenv("TABLEORM_URL", url)
+    assert json.loads(tableorm("audit", "every_model", "--json").stdout)["entities"] == 3
+    assert json.loads(tableorm("audit", "every_model:Desk", "every_model:Base", "--json").stdout)["entities"] == 1
 
 
 def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:

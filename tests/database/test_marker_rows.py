@@ -10,6 +10,7 @@ import pytest
 from tableorm import (
     Count,
     Database,
+    EncodeError,
     Entity,
     EntityExists,
     EntityNotFound,
@@ -57,11 +58,23 @@ class Note(Entity, table="Notes", partition_key="{topic}", row_key="note_{id:03d
     id: Mapped[int]
 
 
+class Page(Entity, table="MarkerPages", partition_key="{topic}", row_key="{name}"):
+    topic: Mapped[str]
+    name: Mapped[str]
+    text: Mapped[str] = field(default="")
+
+
+class Draft(Entity, table="MarkerPages", partition_key="{topic}", row_key="{name}", kind=None):
+    topic: Mapped[str]
+    name: Mapped[str]
+    text: Mapped[str] = field(default="")
+
+
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     """Team red has one live person, a tentative one, a forward, a tentative entry, and a decision row."""
     async with connect("local::memory:") as db:
-        await db.create_tables(Team, Person, Animal, Note)
+        await db.create_tables(Team, Person, Animal, Note, Page)
         await db.insert(Team(team="red"))
         await db.insert(Person(team="red", id=1, name="Ann", email="ann@x"))
         await plant(db, "person_002", TENTATIVE, name="Bo")
@@ -203,3 +216,42 @@ async def test_an_audit_passes_over_marker_rows(db: Database) -> None:
 
     assert (report.findings, report.entities) == ((), 2)
     assert await stored(db) == before
+
+
+@pytest.mark.parametrize("model", [Page, Draft])
+async def test_no_model_writes_a_decision_row(db: Database, model: type[Page | Draft]) -> None:
+    """Where no declaration tells that there are decision rows, as after moves, no verb takes one for an entity."""
+    row_key = "~o_aaaaaaaaaaaa"
+    await plant(db, row_key, DECISION, table="MarkerPages", part="red")
+    (before,) = [bag async for bag in db.select_raw("MarkerPages").allow_scan()]
+    page, key = model(topic="red", name=row_key, text="x"), model.key(topic="red", name=row_key)
+
+    assert await db.get_or_none(key) is None
+    assert (await db.select(model).allow_scan().all(), await db.select(model).allow_scan().count()) == ([], 0)
+    if model is Page:
+        assert (await db.audit(Page)).entities == 0
+    calls: list[Awaitable[object]] = [
+        db.insert(page),
+        db.upsert(page),
+        db.upsert(page, mode="replace"),
+        db.merge(page, if_match="*"),
+        db.replace(page, if_match="*"),
+        db.delete(key, if_match="*"),
+        db.delete(page, if_match="*"),
+        db.get_or_insert(page),
+    ]
+    for call in calls:
+        with pytest.raises(EncodeError, match=f"row_key: '{row_key}' begins with '~o_', as decision rows do"):
+            await call
+    for verb in ("upsert", "delete"):
+        with pytest.raises(EncodeError, match="give the entity another key"):
+            async with db.transaction() as tx:
+                tx.upsert(page) if verb == "upsert" else tx.delete(key, if_match="*")
+        with pytest.raises(EncodeError, match="give the entity another key"):
+            async with db.bulk() as bulk:
+                await (bulk.upsert(page) if verb == "upsert" else bulk.delete(key, if_match="*"))
+    with pytest.raises(EntityNotFound):
+        await db.modify(key, lambda found: None)
+    await db.select(model).allow_scan().delete()
+    assert [bag async for bag in db.select_raw("MarkerPages").allow_scan()] == [before]
+    await db.delete(before)

@@ -140,11 +140,14 @@ def test_removed_kinds_do_not_come_back_as_something_else(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 9, "models": []}', '{"models": [], "more": 1}'])
-def test_files_that_are_no_snapshots(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{}", b"[]", b'{"format": 9, "models": []}', b'{"models": [], "more": 1}', b'"\xff"', b'{"models":' * 9999],
+)
+def test_files_that_are_no_snapshots(tmp_path: Path, text: bytes) -> None:
     """They are refused by name."""
     path = tmp_path / "models.json"
-    path.write_text(text, encoding="utf-8")
+    path.write_bytes(text)
     with pytest.raises(ModelError, match=r"models\.json"):
         read_snapshot(path)
 
@@ -207,6 +210,16 @@ def test_modules_without_models(tmp_path: Path, module: str, problem: str) -> No
     status, said = migrate(tmp_path, module)
     assert status == 1
     assert problem in said
+
+
+def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    """The file is named on one line, with what is wrong."""
+    (tmp_path / "shop.py").write_text(MODELS, encoding="utf-8")
+    status, said = migrate(tmp_path, "shop", "--snapshot", "nowhere/kept.json", "--write")
+    assert (status, said) == (1, "tableorm: nowhere/kept.json.new: No such file or directory\n")
+    (tmp_path / "folder").mkdir()
+    status, said = migrate(tmp_path, "shop", "--snapshot", "folder")
+    assert (status, said) == (1, "tableorm: folder: Is a directory\n")
 
 
 def test_the_table_of_the_documentation() -> None:

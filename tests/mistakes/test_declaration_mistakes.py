@@ -43,6 +43,7 @@ KEYWORDS: list[tuple[dict[str, Any], str]] = [
     ({"table": "my_table"}, r"Wrong: table='my_table' is refused: .* a table name is letters and digits"),
     ({"table": "1st"}, r"Wrong: table='1st' is refused: .* starts with a letter"),
     ({"table": "ab"}, r"Wrong: table='ab' is refused: .* 2 characters, 3 to 63 are allowed"),
+    ({"table": "tableormUpkeep"}, r"Wrong: table='tableormUpkeep' is refused: tableorm keeps records of its own there"),
     ({"table": 5}, r"Wrong: table=5 is refused: give a str"),
     ({"table": ...}, r"Wrong needs table: class Wrong\(Entity, table=..."),
     ({"partition_key": ...}, r"Wrong needs partition_key: .* or abstract=True"),
@@ -430,6 +431,10 @@ ELSEWHERE: list[tuple[dict[str, Any], str]] = [
     (
         {"table": "by_number", "consistency": "eventual"},
         r"Index\(table='by_number'\) is refused: .* letters and digits",
+    ),
+    (
+        {"table": "TableormUpkeep", "consistency": "eventual"},
+        r"Index\(table='TableormUpkeep'\) is refused: tableorm keeps records of its own there; use another",
     ),
     (
         {"table": Order, "consistency": "eventual"},

@@ -2,12 +2,23 @@
 Marker rows: what tells them from entities, and which models cannot share a table with decision rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from tableorm import Entity, Mapped, ModelError, PropertyBag
+from tableorm import (
+    BlobArchive,
+    Database,
+    DatabaseArchive,
+    Entity,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    Workflow,
+    connect,
+    workflow,
+)
 from tableorm.keys.parse import parse_template
 from tableorm.keys.template import Template
 from tableorm.models.derivation import Derivation
@@ -150,3 +161,97 @@ def test_the_model_that_defers_comes_last() -> None:
             elsewhere = Deferred()
 
     assert Old.kind is None
+
+
+# Workflows and archives
+
+
+def with_workflow(model: type[Entity]) -> None:
+    generic: Any = Workflow
+
+    @workflow("marked")
+    class Marked(generic[model]):  # type: ignore[misc]  # pyright: ignore[reportUnusedClass]
+        async def step(self, db: Database) -> None: ...
+
+
+def with_blob_archive(model: type[Entity]) -> None:
+    BlobArchive("marked", model)
+
+
+def with_database_archive(model: type[Entity]) -> None:
+    DatabaseArchive("marked", model, lambda: connect("local::memory:"))
+
+
+FOLLOWERS = [(with_workflow, "workflow"), (with_blob_archive, "archive"), (with_database_archive, "archive")]
+
+
+@pytest.mark.parametrize(("kind", "problem"), [(None, "Old is refused in table .*,"), ("Old", r"Old.row_key: .*,")])
+@pytest.mark.parametrize(("follow", "what"), FOLLOWERS)
+def test_what_follows_a_model_that_is_like_decision_rows(
+    follow: Callable[[type[Entity]], None], what: str, kind: str | None, problem: str
+) -> None:
+    """A workflow or archive is refused where a model of the table could be taken for a decision row."""
+    table = f"Followed{follow.__name__.replace('_', '')}{kind}"
+
+    class Order(Entity, table=table, partition_key="{shop}", row_key="order_{id}", write_token=True):
+        shop: Mapped[str]
+        id: Mapped[str]
+
+    class Old(Entity, table=table.upper(), partition_key="{shop}", row_key="{id}" if kind else "old_{id}", kind=kind):
+        shop: Mapped[str]
+        id: Mapped[str]
+
+    with pytest.raises(ModelError, match=f"{problem} where the {what} 'marked' has decision rows"):
+        follow(Order)
+
+    class Later(Entity, table=table, partition_key="{shop}", row_key="{id}"):
+        shop: Mapped[str]
+        id: Mapped[str]
+
+    assert Old.kind == kind and Later.kind == "Later"
+
+
+@pytest.mark.parametrize(("follow", "what"), FOLLOWERS)
+def test_a_model_beside_one_that_is_followed(follow: Callable[[type[Entity]], None], what: str) -> None:
+    """Where a model has a workflow or archive, a model that is declared later is refused in the same way."""
+    table = f"Beside{follow.__name__.replace('_', '')}"
+
+    class Order(Entity, table=table, partition_key="{shop}", row_key="order_{id}", write_token=True):
+        shop: Mapped[str]
+        id: Mapped[str]
+
+    follow(Order)
+    with pytest.raises(
+        ModelError, match=rf"Late is refused .* where the {what} 'marked' has decision rows: with kind=N"
+    ):
+
+        class Late(Entity, table=table, partition_key="{shop}", row_key="late_{id}", kind=None):  # pyright: ignore[reportUnusedClass]
+            shop: Mapped[str]
+            id: Mapped[str]
+
+    with pytest.raises(ModelError, match=r"Named.row_key: .* begin it with other literal text, as in 'x_\{name\}'"):
+
+        class Named(Entity, table=table, partition_key="{shop}", row_key="{name}"):  # pyright: ignore[reportUnusedClass]
+            shop: Mapped[str]
+            name: Mapped[str]
+
+    assert Order.kind == "Order"
+
+
+def test_a_workflow_of_an_abstract_base() -> None:
+    """A workflow of an abstract base marks the tables of all its classes, also of those that are declared later."""
+
+    class Base(Entity, partition_key="{shop}", abstract=True):
+        shop: Mapped[str]
+
+    with_workflow(Base)
+
+    class Order(Base, table="FollowedBase", row_key="order_{id}"):
+        id: Mapped[str]
+
+    with pytest.raises(ModelError, match="where the workflow 'marked' has decision rows"):
+
+        class Named(Base, table="FollowedBase", row_key="{name}"):  # pyright: ignore[reportUnusedClass]
+            name: Mapped[str]
+
+    assert Order.kind == "Order"

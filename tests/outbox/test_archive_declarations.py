@@ -54,7 +54,7 @@ class Bill(Entity, table="ArchiveUses", partition_key="{shop}", row_key="bill_{i
     of_shop = Count(lambda: Shop.bills, shop="{shop}")
 
 
-class Plain(Entity, table="ArchiveUses", partition_key="{shop}", row_key="{id}"):
+class Plain(Entity, table="ArchiveUses", partition_key="{shop}", row_key="p_{id}"):
     shop: Mapped[str]
     id: Mapped[str]
 

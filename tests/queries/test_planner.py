@@ -246,6 +246,7 @@ def test_a_moment_fits_a_date_and_ticks() -> None:
         [SALES, RowKey < "a"],
         [SALES, (Employee.id > 10**6) | Employee.id.is_none()],
         [SALES, Employee.id.in_([-1, 10**6])],
+        [SALES, Employee.id == 10**6],
         [SALES, Employee.age == 1, Employee.age == 2],
         [Employee.name == "a", Employee.name == "b"],
         [SALES, Employee.id > 5, Employee.id < 5, (Employee.id == 1) | (Employee.id == 9)],

@@ -38,7 +38,7 @@ class Employee(Entity, table="Current", partition_key="{department}", row_key="e
     in_city = IndexList(table="Lists", partition_key="{city}", row_key="people", consistency="eventual")
 
 
-class Former(Entity, table="Archive", partition_key="{department}", row_key="empid_{id:06d}"):
+class Former(Entity, table="ForgedArchive", partition_key="{department}", row_key="empid_{id:06d}"):
     department: Mapped[str]
     id: Mapped[int]
     name: Mapped[str] = field(default="?")
@@ -152,14 +152,14 @@ async def delete(db: Database) -> None:
 
 async def delete_bag(db: Database) -> None:
     """Delete it by a program that does not know its model."""
-    await db.delete(await db.get(PropertyBag.key("Archive", "Sales", "empid_000010")))
+    await db.delete(await db.get(PropertyBag.key("ForgedArchive", "Sales", "empid_000010")))
 
 
 @pytest.mark.parametrize("write", [save, delete, delete_bag], ids=lambda each: each.__name__)
 async def test_a_manifest_reaches_no_entries_of_another_table(world: World, write: Callable[[Database], Any]) -> None:
     """A row of one table with the keys of an entity in another one does not get the entries of that deleted."""
-    forger = await world.of_partition("Archive", "Sales")
-    await forger.write("Archive", entity("Sales", "empid_000010", "Former", name="x", _ix=json.dumps(OF_ANN)))
+    forger = await world.of_partition("ForgedArchive", "Sales")
+    await forger.write("ForgedArchive", entity("Sales", "empid_000010", "Former", name="x", _ix=json.dumps(OF_ANN)))
     before = await rows_of(world.owner, "Cities", "Lists")
     await write(world.owner)
     assert await rows_of(world.owner, "Cities", "Lists") == before
@@ -167,13 +167,13 @@ async def test_a_manifest_reaches_no_entries_of_another_table(world: World, writ
 
 async def test_a_decision_row_is_about_entities_of_its_table(world: World) -> None:
     """A worker that is told again of a decision row of one table does not replace the entries of another one's."""
-    forger = await world.of_partition("Archive", "Sales")
+    forger = await world.of_partition("ForgedArchive", "Sales")
     fake = entity("Sales", "empid_000010", "Employee", name="Mallory", city="Rome", _ix=json.dumps(OF_ANN))
-    await forger.write("Archive", fake)
+    await forger.write("ForgedArchive", fake)
     work = {"kind": "Employee", "row": "empid_000010", "entries": {n: [e] for n, e in OF_ANN.items()}}
-    await forger.write("Archive", decision("Sales", [work]))
+    await forger.write("ForgedArchive", decision("Sales", [work]))
     before = await rows_of(world.owner, "Cities", "Lists")
-    await ring_for(world.owner, "Archive")
+    await ring_for(world.owner, "ForgedArchive")
     async with world.owner.worker(Employee) as worker:
         await asyncio.wait_for(worker.drain(), 20)
     assert await rows_of(world.owner, "Cities", "Lists") == before
@@ -253,7 +253,7 @@ async def test_a_step_has_a_token_of_its_own(world: World) -> None:
         ("Current", "Sales", "tokens"),
         ("Current", "Evil", "tokens"),
         ("Current", "Odd", "others"),
-        ("Archive", "Sales", "former"),
+        ("ForgedArchive", "Sales", "former"),
     ):
         forger = await world.of_partition(table, partition)
         work: dict[str, Any] = {
@@ -264,7 +264,7 @@ async def test_a_step_has_a_token_of_its_own(world: World) -> None:
         }
         await forger.write(table, decision(partition, [work]))
     await ring_for(world.owner, "Current")
-    await ring_for(world.owner, "Archive")
+    await ring_for(world.owner, "ForgedArchive")
     async with world.owner.worker(Employee, Former, Tokens, Others, OfFormer) as worker:
         await asyncio.wait_for(worker.drain(), 20)
     assert len(set(tokens)) == 4
@@ -273,10 +273,10 @@ async def test_a_step_has_a_token_of_its_own(world: World) -> None:
 async def test_a_decision_row_starts_workflows_of_its_table_alone(world: World) -> None:
     """A worker that is told of a decision row of one table runs no workflow about entities of another one."""
     RUN.clear()
-    forger = await world.of_partition("Archive", "Evil")
+    forger = await world.of_partition("ForgedArchive", "Evil")
     work: dict[str, Any] = {"kind": "workflow deferred-ship:1", "row": "empid_000001", "entries": {}, "arguments": "{}"}
-    await forger.write("Archive", decision("Evil", [work]))
-    await ring_for(world.owner, "Archive")
+    await forger.write("ForgedArchive", decision("Evil", [work]))
+    await ring_for(world.owner, "ForgedArchive")
     async with world.owner.worker(Employee, Ship) as worker:
         await asyncio.wait_for(worker.drain(), 20)
     assert RUN == []

@@ -481,3 +481,29 @@ async def test_a_token_for_one_table(tmp_path: Path) -> None:
         await db.move(person, id=2)
     async with connect(url) as db:
         assert (await db.get(Person, dep="a", id=2)).text == "unsaved"
+
+
+@pytest.mark.parametrize("change", ["upsert", "delete"])
+async def test_a_move_that_fails_while_another_changes_the_entity(
+    db: Database, network: FaultyStore, change: str
+) -> None:
+    """The move tells why it has failed; what the other has done stays, and nobody moves it later."""
+    await db.insert(Person(dep="b", text="taken"))
+    entity = await db.get(Person, dep="a", id=1)
+
+    async def meanwhile() -> None:
+        if not any(each.verb is Verb.INSERT and each.row["PartitionKey"] == "b" for each in network.sent[-1]):
+            network.meanwhile = meanwhile
+        elif change == "delete":
+            await db.delete(Person, dep="a", id=1, if_match="*")
+        else:
+            await db.modify(Person, lambda person: person.evolve(text="new"), dep="a", id=1)
+
+    network.meanwhile = meanwhile  # when the new key was found taken
+    with pytest.raises(EntityExists):
+        await db.move(entity, dep="b")
+    await work(db)
+
+    left = await db.get_or_none(Person, dep="a", id=1)
+    assert (None if left is None else left.text) == (None if change == "delete" else "new")
+    assert (await db.get(Person, dep="b", id=1)).text == "taken"

@@ -6,7 +6,18 @@ from typing import Literal
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, PropertyBag, field
+from tableorm import (
+    BlobArchive,
+    Database,
+    EncodeError,
+    Entity,
+    Index,
+    Mapped,
+    NotRead,
+    NotSupported,
+    PropertyBag,
+    field,
+)
 
 
 class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
@@ -134,3 +145,35 @@ async def test_defaults_are_not_written_over_what_was_never_seen(things: Databas
     part.number = 0
     await things.save(part)
     assert await things.get(Thing, name="a") == Thing(name="a", number=0, text="u", note="n")
+
+
+async def test_a_transaction_refuses_to_modify_what_has_unsaved_changes(things: Database) -> None:
+    """By the key of a row that the transaction holds, and by the object: the object's own changes would be lost."""
+    await things.insert(Thing(name="a"))
+    async with things.transaction() as tx:
+        held = await tx.get(Thing, name="a")
+        held.note = "mine"
+        with pytest.raises(EncodeError, match="not saved"):
+            await tx.modify(Thing, lambda thing: None, name="a")
+        with pytest.raises(EncodeError, match="not saved"):
+            await tx.modify(held, lambda thing: None)
+
+
+async def test_a_transaction_refuses_another_object_of_a_row(things: Database) -> None:
+    """Whatever the object that stands for the row has unsaved, the error is about the object that was given."""
+    await things.insert(Thing(name="a"))
+    other = await things.get(Thing, name="a")
+    async with things.transaction() as tx:
+        held = await tx.get(Thing, name="a")
+        held.note = "mine"
+        with pytest.raises(NotSupported, match="another object stands for the row"):
+            await tx.modify(other, lambda thing: None)
+
+
+async def test_what_has_no_etag_is_not_archived(things: Database) -> None:
+    """An entity that an index has given is not archived: nobody knows whether it is the present one."""
+    await things.insert(Indexed(name="a"))
+    (found,) = await things.select(Indexed.by_number).where(Indexed.number == 0).all()
+    assert found.etag is None
+    with pytest.raises(NotRead, match="archive of Indexed"):
+        await things.archive(found, to=BlobArchive("things", Indexed))

@@ -12,6 +12,7 @@ from ...errors import EncodeError, ModelError
 from ...expressions import Field
 from ...models.entity import Entity, schema_of
 from ...models.key import Key
+from ...models.marker_rows import DECISION_HEAD
 from ...models.property_bag import PropertyBag, is_projection, read_in_part, stored_row_of
 from ...models.reserved import is_reserved_property
 from ...models.schema import Schema
@@ -136,6 +137,8 @@ def _write_change(
             validate(subject, schema, values)
         extra = _unknown_of(state, schema)
         keys = schema.make_keys(values) if before is None or inserts else _stored_keys(verb, own, schema, before)
+        if keys[1].startswith(DECISION_HEAD):
+            raise _like_decision(schema, keys[1])
         # Python passes more than 15 keyword arguments as a dictionary, which takes five times as long.
         change = Change(
             verb=verb,
@@ -292,6 +295,17 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
     return _row_change("modify", Mode.SAVE, subject, etag, before, values=values, dropped=dropped)
 
 
+def _like_decision(schema: Schema, row_key: str) -> EncodeError:
+    """Return the error of a write by a model of a row that could be, or overwrite, a decision row."""
+    return EncodeError(
+        f"begins with {DECISION_HEAD!r}, as decision rows do, which no model may overwrite; give the entity another "
+        "key; a row that is there already is deleted as a PropertyBag",
+        schema.name,
+        "row_key",
+        row_key,
+    )
+
+
 def _row_change(
     verb: str,
     mode: Mode,
@@ -316,6 +330,8 @@ def _row_change(
     """
     named = subject if isinstance(subject, (PropertyBag, Key)) else key_of(subject)
     schema = None if isinstance(named, PropertyBag) or named.model is PropertyBag else schema_of(named.model)
+    if schema is not None and named.row_key.startswith(DECISION_HEAD):
+        raise _like_decision(schema, named.row_key)
     state = state_of(subject) if isinstance(subject, Entity) else UNSTORED
     change = Change(
         verb=verb,

@@ -4,6 +4,7 @@ What a server is made of: data, addresses, accounts, limits, rules of CORS and m
 
 import base64
 import os
+import socket
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -310,6 +311,22 @@ def test_a_process_without_a_limit_of_files(monkeypatch: pytest.MonkeyPatch) -> 
     assert limits.fit_descriptors(limits.Limits()) == limits.Limits()
     monkeypatch.setattr(resource, "getrlimit", Mock(return_value=(1024, resource.RLIM_INFINITY)))
     assert limits.fit_descriptors(limits.Limits()).connections < 1024
+
+
+@pytest.mark.skipif(os.name != "posix", reason="capability: elsewhere a port is free at once")
+def test_a_server_that_is_started_again_gets_its_port() -> None:
+    """Connections that the server has closed keep the port for a minute from others, and not from a server."""
+    listener = bind("127.0.0.1", 0, share=False)
+    listener.listen()
+    address = listener.getsockname()
+    with socket.create_connection(address) as client:
+        accepted, _ = listener.accept()
+        accepted.close()
+        assert client.recv(1) == b""
+    listener.close()
+
+    again = bind(*address, share=False)
+    again.close()
 
 
 def test_a_port_is_shared_only_if_that_is_asked_for() -> None:

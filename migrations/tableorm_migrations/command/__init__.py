@@ -1,0 +1,7 @@
+"""
+The command `tableorm migrate`: changes of models are checked, written as revisions, and applied to a database.
+"""
+
+from .migrate import MIGRATE, MigrateCommand
+
+__all__ = ["MIGRATE", "MigrateCommand"]

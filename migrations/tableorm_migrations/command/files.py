@@ -1,0 +1,111 @@
+"""
+The actions that need no database: `tableorm migrate check` and `tableorm migrate revision`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import attrs
+
+from tableorm import ModelError
+
+from ..evolution import carry_removed, compare_snapshots
+from ..revisions import load_revisions, write_revision
+from ..revisions.line import check_snapshot
+from ..rules import Verdict
+from ..snapshot import describe_models, read_snapshot, write_snapshot
+from .arguments import add_directory, add_modules, add_snapshot, find_models
+
+__all__ = ["CheckAction", "RevisionAction"]
+
+
+@attrs.frozen
+class CheckAction:
+    """
+    `tableorm migrate check MODULE ...` prints what has changed since the snapshot was written, and what each change
+    needs. The exit status is 1 if something has changed; with `--write`, which writes the snapshot, only if a change
+    is refused.
+    """
+
+    help: str = "print what has changed since the snapshot was written, and what each change needs"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_modules(parser)
+        add_snapshot(parser)
+        add_directory(parser)
+        parser.add_argument("--write", action="store_true", help="write the snapshot anew, unless a change is refused")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """
+        Compare, and write.
+
+        Raises:
+            ModelError: A module, the snapshot or a revision cannot be read, or there are no models.
+            OSError: A file cannot be read or written.
+        """
+        path: Path = args.snapshot
+        now = describe_models(find_models(args))
+        before = read_snapshot(path) if path.exists() else None
+        line = load_revisions(args.directory)
+        check_snapshot(line, before, args.directory, path)
+        if before is None:
+            if not args.write:
+                raise ModelError(f"there is no snapshot {path}; write the first one with --write")
+            write_snapshot(path, now)
+            print(f"{path} was written; models: {len(now.models)}")
+            return 0
+        differences = compare_snapshots(before, now)
+        for each in differences:
+            print(each)
+        if not args.write:
+            return int(bool(differences))
+        if any(each.rule.verdict is Verdict.REFUSED for each in differences):
+            print(f"tableorm: {path} was not written, since a change is refused", file=sys.stderr)
+            return 1
+        if line and differences:
+            raise ModelError(
+                f"{path} was not written, since {args.directory} has revisions: run tableorm migrate revision"
+            )
+        write_snapshot(path, carry_removed(before, now))
+        return 0
+
+
+@attrs.frozen
+class RevisionAction:
+    """
+    `tableorm migrate revision MODULE ... --message TEXT` writes what has changed since the snapshot was written as a
+    new revision, and the snapshot anew. The exit status is 1, and nothing is written, if a change is refused or needs a
+    re-key.
+    """
+
+    help: str = "write what has changed in models as a revision, with what it needs done to stored rows"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_modules(parser)
+        parser.add_argument("--message", metavar="TEXT", required=True, help="what the change is, in a few words")
+        add_snapshot(parser)
+        add_directory(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """
+        Compare, and write.
+
+        Raises:
+            ModelError: A module, the snapshot or a revision cannot be read, or there are no models.
+            OSError: A file cannot be read or written.
+        """
+        models = find_models(args)
+        draft = write_revision(models, args.directory, args.message, snapshot=args.snapshot)
+        for each in draft.differences:
+            print(each)
+        if draft.refused:
+            print("tableorm: no revision was written, since a change is refused or needs a re-key", file=sys.stderr)
+            return 1
+        if draft.path is None:
+            print("nothing has changed since the last revision")
+            return 0
+        print(f"{draft.path} was written; steps: {', '.join(map(str, draft.steps)) or 'none'}")
+        return 0

@@ -1,0 +1,106 @@
+"""
+The line of revisions: a folder has one file for each, and each but the first follows another one.
+"""
+
+import runpy
+from collections.abc import Sequence
+from pathlib import Path
+
+from tableorm import ModelError
+
+from ..evolution import compare_snapshots
+from ..snapshot import Identity, ModelLayout, Snapshot
+from .revision import Revision
+
+__all__ = ["check_snapshot", "last_layouts", "load_revisions"]
+
+
+def load_revisions(directory: Path) -> list[Revision]:
+    """
+    Return the revisions of a folder in order; none if there is no such folder.
+
+    Args:
+        directory: The folder. Files whose names begin with an underscore are left out.
+
+    Raises:
+        ModelError: A file does not hold a revision, or the revisions are not one line: two follow the same one, or one
+            follows none that is there.
+    """
+    files = sorted(path for path in directory.glob("*.py") if not path.name.startswith("_"))
+    return _sort_revisions([_load_revision(path) for path in files], directory)
+
+
+def last_layouts(revisions: Sequence[Revision]) -> dict[Identity, ModelLayout]:
+    """Return the layouts that some revisions, one after the other, lead to."""
+    layouts: dict[Identity, ModelLayout] = {}
+    for revision in revisions:
+        for layout in revision.before.values():
+            layouts.pop(layout.identity, None)
+        layouts |= {layout.identity: layout for layout in revision.after.values()}
+    return layouts
+
+
+def check_snapshot(revisions: Sequence[Revision], snapshot: Snapshot | None, directory: Path, path: Path) -> None:
+    """
+    Refuse a snapshot that is not what some revisions lead to.
+
+    Args:
+        revisions: The revisions, in order; if there is none, any snapshot is good.
+        snapshot: The snapshot; None if there is none.
+        directory: The folder of the revisions.
+        path: The file of the snapshot.
+
+    Raises:
+        ModelError: It says something else.
+    """
+    if not revisions:
+        return
+    if snapshot is None:
+        raise ModelError(f"{directory} has revisions, and there is no snapshot {path}; restore it from the repository")
+    differences = compare_snapshots(Snapshot(models=tuple(last_layouts(revisions).values())), snapshot)
+    if differences:
+        raise ModelError(
+            f"{path} is not what revision {revisions[-1].name} leads to: {differences[0].subject}: "
+            f"{differences[0].detail}; restore both from the repository, then run tableorm migrate revision"
+        )
+
+
+def _load_revision(path: Path) -> Revision:
+    try:
+        found = runpy.run_path(str(path)).get("REVISION")
+    except Exception as error:
+        raise ModelError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+    if not isinstance(found, Revision):
+        raise ModelError(f"{path} has no REVISION = Revision(...); begin the names of other files with an underscore")
+    if found.name != path.stem:
+        raise ModelError(f"{path} holds the revision {found.name!r}; file and revision must have the same name")
+    return found
+
+
+def _sort_revisions(revisions: Sequence[Revision], directory: Path) -> list[Revision]:
+    names = {revision.name for revision in revisions}
+    next_of: dict[str | None, Revision] = {}
+    for revision in revisions:
+        follows = revision.follows
+        if follows is not None and follows not in names:
+            raise ModelError(
+                f"{directory}: revision {revision.name} follows {follows}, which is not there; restore its file from "
+                "the repository"
+            )
+        other = next_of.setdefault(follows, revision)
+        if other is not revision:
+            place = f"both follow {follows}" if follows else "are both the first"
+            raise ModelError(
+                f"{directory}: revisions {other.name} and {revision.name} {place}, but revisions are one line; delete "
+                "the file of one that no database has applied, restore the snapshot of the other, and write it anew: "
+                "tableorm migrate revision"
+            )
+    line: list[Revision] = []
+    last: str | None = None
+    while last in next_of:
+        line.append(next_of.pop(last))
+        last = line[-1].name
+    if next_of:
+        names_left = ", ".join(sorted(revision.name for revision in next_of.values()))
+        raise ModelError(f"{directory}: revisions {names_left} follow each other in a circle; restore their files")
+    return line

@@ -1,0 +1,194 @@
+"""
+Writing a revision: what has changed since the snapshot becomes a file, and the snapshot that of the models.
+"""
+
+import json
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+from msgspec import structs
+
+from tableorm import Entity, ModelError
+
+from ..evolution import Difference, carry_removed, compare_snapshots
+from ..rules import Verdict
+from ..snapshot import Identity, ModelLayout, Snapshot, describe_models, read_snapshot, write_snapshot
+from .line import check_snapshot, load_revisions
+from .revision import BuildIndex, Repair, Rewrite, Step
+
+__all__ = ["RevisionDraft", "write_revision"]
+
+_WIDTH = 100
+
+
+@attrs.frozen(kw_only=True)
+class RevisionDraft:
+    """
+    What `write_revision` has made of the changes of models.
+
+    Args:
+        path: The file that was written; None if nothing has changed, or a change is refused or needs a re-key.
+        differences: What has changed.
+        steps: What has to be done to stored rows.
+    """
+
+    path: Path | None
+    differences: tuple[Difference, ...]
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether a change is refused, or needs a re-key."""
+        return any(each.rule.verdict in (Verdict.REFUSED, Verdict.REKEY) for each in self.differences)
+
+
+def write_revision(models: Iterable[type[Entity]], directory: Path, message: str, *, snapshot: Path) -> RevisionDraft:
+    """
+    Write what has changed in models as a new file of revisions, and write the snapshot anew.
+
+    Args:
+        models: All models of the program; an abstract base stands for all of its classes.
+        directory: The folder of the revisions, which is made if it is not there.
+        message: What the change is, in a few words.
+        snapshot: The file of the snapshot.
+
+    Raises:
+        ModelError: The message has no letter or digit, the revisions are not one line, or do not lead to the snapshot.
+        OSError: A file cannot be read or written.
+    """
+    message = " ".join(message.split())
+    slug = re.sub(r"[^a-z0-9]+", "_", message.lower()).strip("_")[:60]
+    if not slug:
+        raise ModelError(f"the message {message!r} has no letter from a to z and no digit, which name the file")
+    line = load_revisions(directory)
+    before = read_snapshot(snapshot) if snapshot.exists() else None
+    check_snapshot(line, before, directory, snapshot)
+    now = describe_models(models)
+    differences = () if before is None else tuple(compare_snapshots(before, now))
+    before = before or Snapshot(models=())
+    draft = RevisionDraft(path=None, differences=differences)
+    if draft.refused or (line and not differences):
+        return draft
+    old, new = _layouts(before), _layouts(now)
+    after = _name_layouts(layout for identity, layout in new.items() if not line or old.get(identity) != layout)
+    name = f"{len(line) + 1:04d}_{slug}"
+    steps = _find_steps(differences, after, {layout.table for layout in old.values()})
+    text = _format_revision(
+        name,
+        line[-1].name if line else None,
+        message,
+        differences,
+        steps,
+        before=_name_layouts(layout for identity, layout in old.items() if new.get(identity) != layout),
+        after=after,
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"{name}.py"
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+    write_snapshot(snapshot, carry_removed(before, now))
+    return attrs.evolve(draft, path=path, steps=steps)
+
+
+def _layouts(snapshot: Snapshot) -> dict[Identity, ModelLayout]:
+    """Return the models of a snapshot, without what was removed of them."""
+    return {each.identity: structs.replace(each, removed_fields={}, removed_derived={}) for each in snapshot.models}
+
+
+def _name_layouts(layouts: Iterable[ModelLayout]) -> dict[str, ModelLayout]:
+    """Return layouts by the names of their classes, with the table where two classes have one name."""
+    found = [*layouts]
+    times = Counter(layout.name for layout in found)
+    return {each.name if times[each.name] == 1 else ".".join(each.identity): each for each in found}
+
+
+def _find_steps(
+    differences: Sequence[Difference], after: Mapping[str, ModelLayout], tables: set[str]
+) -> tuple[Step, ...]:
+    """
+    Return what differences need done to stored rows.
+
+    Args:
+        differences: What has changed.
+        after: The layouts of the models that have changed, by name.
+        tables: The tables that there were before.
+    """
+    names = {layout.identity: name for name, layout in after.items()}
+    steps: dict[Step, None] = {}
+    for each in differences:
+        name, verdict = names.get(each.model.identity, ""), each.rule.verdict
+        if verdict is Verdict.BUILD_INDEX:
+            steps[BuildIndex(name, each.member)] = None
+        elif verdict is Verdict.REWRITE and each.rule.code != "upgrade-removed":
+            steps[Rewrite(name)] = None
+        elif verdict is Verdict.REPAIR or each.rule.code == "maintained-changed":
+            steps[Repair(name)] = None
+        elif each.rule.code == "model-added" and each.model.table in tables:
+            # It has no rows, and the table is old, so that nothing else says that its indexes are complete.
+            indexes = [index for index, derived in each.model.derived.items() if derived["pattern"] == "Index"]
+            steps |= dict.fromkeys(BuildIndex(name, index) for index in indexes)
+    return tuple(steps)
+
+
+def _format_revision(
+    name: str,
+    follows: str | None,
+    message: str,
+    differences: Sequence[Difference],
+    steps: Sequence[Step],
+    *,
+    before: Mapping[str, ModelLayout],
+    after: Mapping[str, ModelLayout],
+) -> str:
+    """Return the source of a file."""
+    wrap = textwrap.TextWrapper(_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    changes = [wrap.fill(f"- {each}") for each in differences]
+    about = "\n".join([message, *([""] if changes else []), *changes])
+    imported = sorted({"Revision", *(type(step).__name__ for step in steps)})
+    arguments = {
+        "name": _format_value(name),
+        "follows": _format_value(follows),
+        "steps": _format_items("()", [_format_step(step) for step in steps], 1),
+        "before": _format_layouts(before),
+        "after": _format_layouts(after),
+    }
+    body = "".join(f"    {argument}={value},\n" for argument, value in arguments.items())
+    escaped = about.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    head = f'"""\n{escaped}\n"""\n\nfrom tableorm_migrations import {", ".join(imported)}\n'
+    return f"{head}\nREVISION = Revision(\n{body})\n"
+
+
+def _format_step(step: Step) -> str:
+    return f"{type(step).__name__}({', '.join(_format_value(value) for value in attrs.astuple(step))})"
+
+
+def _format_layouts(layouts: Mapping[str, ModelLayout]) -> str:
+    return _format_value(json.loads(msgspec.json.encode(layouts)), 1)
+
+
+def _format_value(value: Any, depth: int = 0) -> str:
+    """Return a value that JSON can have as Python source, which `depth` levels of brackets surround."""
+    kind: type[Any] = type(value)
+    if kind is str:
+        return json.dumps(value, ensure_ascii=False)
+    if kind is dict:
+        members = [f"{_format_value(key)}: {_format_value(each, depth + 1)}" for key, each in value.items()]
+        return _format_items("{}", members, depth)
+    if kind is list:
+        return _format_items("[]", [_format_value(each, depth + 1) for each in value], depth)
+    return repr(value)
+
+
+def _format_items(brackets: str, items: Sequence[str], depth: int) -> str:
+    comma = "," if brackets == "()" and len(items) == 1 else ""
+    flat = f"{brackets[0]}{', '.join(items)}{comma}{brackets[1]}"
+    if len(flat) + 4 * depth + 20 <= _WIDTH and "\n" not in flat:
+        return flat
+    inner = "".join(f"{'    ' * (depth + 1)}{item},\n" for item in items)
+    return f"{brackets[0]}\n{inner}{'    ' * depth}{brackets[1]}"

@@ -1,0 +1,112 @@
+"""
+The plan of a run: ranges of keys of which each holds rows, so that several processes have something to share.
+
+The table is asked where its rows are: keys such as `tenant_00017` are but a small part of all keys that there can be.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from tableorm import Database, ModelError
+from tableorm.audit.ranges import AuditRange
+from tableorm.connection.connection import Connection, connection_of
+from tableorm.connection.tasks import map_together
+from tableorm.keys.intervals import EVERYTHING, meet, starting_with, successor
+from tableorm.keys.ranges import divide
+from tableorm.models.schema import Schema
+from tableorm.stores import Bounds, RowQuery
+
+__all__ = ["MOST_RANGES", "plan_ranges"]
+
+MOST_RANGES = 96
+"""More would not fit into one transaction with the row of the run."""
+
+# Each round finds rows in smaller ranges; keys need more than a few if they begin alike in groups within groups.
+_ROUNDS = 8
+
+
+async def plan_ranges(
+    db: Database, verb: str, tables: Sequence[tuple[str, Sequence[Schema]]], *, build: bool = False
+) -> list[AuditRange]:
+    """
+    Return the ranges of a run, which together are all keys of some tables.
+
+    Args:
+        db: The open database.
+        verb: Name of the function, for messages.
+        tables: The tables, each with the models that it has entities of.
+        build: Whether each range comes twice, to build in it, and to audit it afterwards.
+
+    Raises:
+        ModelError: There are too many tables.
+        TableNotFound: There is no such table.
+    """
+    if len(tables) > MOST_RANGES:
+        raise ModelError(
+            f"{verb}() is refused: the models are in {len(tables)} tables, and a run has at most {MOST_RANGES} ranges; "
+            "give the models of fewer tables at a time"
+        )
+    parts = MOST_RANGES // len(tables) // (1 + build)
+    found: list[AuditRange] = []
+    for table, schemas in tables:
+        bounds = await _divide_table(connection_of(db), verb, table, schemas, parts)
+        found += [AuditRange(table=table, partitions=each, building=build) for each in bounds]
+    return found + [AuditRange(table=each.table, partitions=each.partitions) for each in found if build]
+
+
+async def _divide_table(
+    db: Connection, verb: str, table: str, schemas: Sequence[Schema], parts: int
+) -> Sequence[Bounds]:
+    """Return intervals of PartitionKeys, in order, that are about equal shares of the keys near those in use."""
+    shares = [EVERYTHING]
+    for _ in range(_ROUNDS):
+        narrowed = await map_together(partial(_narrow, db, verb, table), shares)
+        shares = [share for share in narrowed if share is not None]
+        divisible = sum(not share.point for share in shares)
+        each = (parts - len(shares) + divisible) // divisible if divisible else 0
+        if each < 2:
+            break
+        templates = [schema.partition for schema in schemas]
+        shares = [part for share in shares for part in ([share] if share.point else divide(share, templates, each))]
+    starts = [share.lower for share in shares[1:]]
+    return [
+        Bounds(low, high, upper_open=high is not None)
+        for low, high in zip([None, *starts], [*starts, None], strict=True)
+    ]
+
+
+async def _narrow(db: Connection, verb: str, table: str, share: Bounds) -> Bounds | None:
+    """Return the PartitionKeys that begin as all of those in use do; None if none is in use."""
+    if share.point:
+        return share
+    first = await _find_partition(db, verb, table, share)
+    if first is None:
+        return None
+    rest = meet(share, Bounds(first, None, lower_open=True))
+    if rest is None or await _find_partition(db, verb, table, rest) is None:
+        return Bounds.only(first)
+    alike, most = 0, len(first)
+    while alike < most:  # how many characters all of them begin with
+        middle = (alike + most + 1) // 2
+        beyond = successor(first[:middle])
+        others = None if beyond is None else meet(share, Bounds(beyond))
+        if others is None or await _find_partition(db, verb, table, others) is None:
+            alike = middle
+        else:
+            most = middle - 1
+    return meet(meet(share, Bounds(first)) or share, starting_with(first[:alike]))
+
+
+async def _find_partition(db: Connection, verb: str, table: str, bounds: Bounds) -> str | None:
+    """Return a PartitionKey within some bounds, the first one if the store has an order; None if there is none."""
+    query = RowQuery(bounds, select=("PartitionKey",))
+    continuation: str | None = None
+    while True:
+        store, _ = db.sending("query", "")
+        page = await db.call(verb, table, store.query(table, query, 1, continuation))
+        if page.rows:
+            found: str = page.rows[0]["PartitionKey"]
+            return found
+        continuation = page.continuation
+        if continuation is None:
+            return None

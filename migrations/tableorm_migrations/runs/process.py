@@ -1,0 +1,284 @@
+"""
+What one process does for a shared run: it begins the run or joins it, takes ranges, works on them, and ends the run
+when all of them are done.
+"""
+
+import asyncio
+import math
+import os
+import random
+import socket
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import cast
+
+import attrs
+
+from tableorm import Database, ModelError, TableNotFound
+from tableorm.audit.audit import check_arguments
+from tableorm.audit.ranges import AuditRange
+from tableorm.connection.tasks import stop_tasks, work_together
+from tableorm.errors import shown
+from tableorm.models.write_tokens import new_token
+from tableorm.stores import utc_now
+from tableorm.writes.bulk.pacing import Pace
+
+from .lease import BEATS, Lease, may_lose_race
+from .report import RunReport, report_run
+from .rows import Run, RunCounts, RunRange, read_run
+
+__all__ = ["Job", "RunOptions", "RunSteps", "carry_out"]
+
+_LONGEST_NAME = 200
+_LONGEST_POLL = 2.0  # seconds until a process that finds nothing to do looks again
+
+RunSteps = AsyncGenerator[tuple[AuditRange, RunCounts], None]
+"""Work on a range: how far it is, and what was counted since, again and again."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Job:
+    """
+    What a run does.
+
+    Args:
+        verb: Name of the function, for messages.
+        what: What it does, for people: "rewrite Member".
+        purpose: A hash of that, of the models, and of their declarations.
+        plan: Makes its ranges; all that are `building` are done before any other is begun.
+        work: Works on a range from where it stands, at a pace.
+        no_older_writers: Whether no program is left that writes without what is built.
+    """
+
+    verb: str
+    what: str
+    purpose: str
+    plan: Callable[[], Awaitable[list[AuditRange]]]
+    work: Callable[[AuditRange, Pace | None], RunSteps]
+    no_older_writers: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class RunOptions:
+    """
+    How a process takes part in a run.
+
+    Args:
+        name: Name of the run; None for one that is made from what it does.
+        parallel: How many ranges it works on at the same time.
+        lease: After how many seconds others take over its ranges if it has died.
+        rate: How many rows it reads in a second; None for any number.
+        on_progress: Called with the report so far.
+    """
+
+    name: str | None
+    parallel: int
+    lease: float
+    rate: float | None
+    on_progress: Callable[[RunReport], object] | None
+
+    def check(self, verb: str) -> None:
+        """Refuse what no run takes. Raises ModelError."""
+        check_arguments(verb, self.parallel, self.on_progress)
+        if self.name is not None and not (
+            isinstance(cast("object", self.name), str) and 0 < len(self.name) <= _LONGEST_NAME
+        ):
+            raise ModelError(
+                f"{verb}(name={shown(self.name)}) is refused: give a text of 1 to {_LONGEST_NAME} characters"
+            )
+        if not _is_positive(self.lease):
+            raise ModelError(f"{verb}(lease={shown(self.lease)}) is refused: give a number of seconds above 0")
+        if self.rate is not None and not _is_positive(self.rate):
+            raise ModelError(f"{verb}(rate={shown(self.rate)}) is refused: give a number of rows a second above 0")
+
+
+def _is_positive(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
+
+
+async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:
+    """
+    Work on a run together with other processes until it has ended.
+
+    Raises:
+        ModelError: A run of that name does something else, or an option is refused.
+        TableOrmError: The store refused; what this process had taken others can take at once.
+    """
+    options.check(job.verb)
+    return await _Process(db, job, options).work_to_end()
+
+
+class _Process:
+    def __init__(self, db: Database, job: Job, options: RunOptions) -> None:
+        self._db, self._job, self._options = db, job, options
+        self._name = options.name or f"{job.what[: _LONGEST_NAME - 20]} {job.purpose[:12]}"
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._pace = None if options.rate is None else Pace(options.rate)
+        self._run: Run | None = None
+        self._ranges: dict[int, RunRange] = {}
+        # By number, the ETag that a range has, and since when by this clock.
+        self._seen: dict[int, tuple[str | None, float]] = {}
+        self._forsaken: set[int] = set()
+        self._held: dict[int, Lease] = {}
+        # Whether the rows were read since a range of this process ended; otherwise they are read before it waits.
+        self._fresh = False
+        self._ended = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._poll = min(_LONGEST_POLL, options.lease / BEATS)
+
+    async def work_to_end(self) -> RunReport:
+        """Begin the run or join it, work on it until it has ended, and return its report."""
+        await self._look()
+        # A run that had ended before this process came is begun anew, unless its name says that once is enough.
+        over = self._run.generation if self._run is not None and self._run.state != "open" else 0
+        while True:
+            run = self._run
+            if run is not None and run.purpose != self._job.purpose:
+                raise ModelError(
+                    f"{self._job.verb}(name={self._name!r}) is refused: the run of that name is {run.what!r}, of other "
+                    f"models or other declarations of them, and this is {self._job.what!r}; give another name"
+                )
+            if run is None or (run.state != "open" and self._is_begun_anew(run, over)):
+                await self._begin(run)
+                await self._look()
+            elif run.state == "open":
+                await work_together(self._work, self._options.parallel)
+            else:
+                return report_run(run, ())
+
+    def _is_begun_anew(self, run: Run, over: int) -> bool:
+        if self._job.no_older_writers and not run.no_older_writers:
+            return True
+        return run.generation == over and (self._options.name is None or run.state == "failed")
+
+    async def _begin(self, run: Run | None) -> None:
+        """Write the run and its ranges, unless another process does."""
+        parts, new = await self._job.plan(), run is None
+        if run is None:
+            run = Run(name=self._name, what=self._job.what, purpose=self._job.purpose, begun=utc_now())
+        run.generation, run.state, run.ranges, run.counts = run.generation + 1, "open", len(parts), RunCounts()
+        run.no_older_writers, run.begun, run.ended = self._job.no_older_writers, utc_now(), None
+        ranges = [
+            RunRange(name=self._name, number=number, generation=run.generation, part=part)
+            for number, part in enumerate(parts)
+        ]
+        with may_lose_race():
+            async with self._db.transaction() as tx:
+                tx.insert(run) if new else tx.save(run)
+                for each in ranges:
+                    tx.insert(each)
+
+    # Looking
+
+    async def _look(self) -> None:
+        """Read the rows of the run, and note since when each stands still."""
+        try:
+            run, ranges = await read_run(self._db, self._name)
+        except TableNotFound:
+            await self._db.create_tables(Run)
+            run, ranges = None, []
+        now = time.monotonic()
+        self._run, self._ranges, self._fresh = run, {}, True
+        self._forsaken.clear()
+        for each in ranges:
+            self._ranges[each.number] = each
+            etag, since = self._seen.get(each.number, (None, now))
+            if etag != each.etag:
+                since = now
+            self._seen[each.number] = each.etag, since
+            if each.owner and now - since >= each.lease:
+                self._forsaken.add(each.number)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all ranges were read."""
+        return self._run is not None and len(self._ranges) == self._run.ranges
+
+    def _find_free(self) -> RunRange | None:
+        """Return a range of the present phase that nobody works on, any one so that processes seldom meet."""
+        left = [each for each in self._ranges.values() if not each.part.done] if self._is_whole else []
+        present = [each for each in left if each.part.building] or left
+        free = [
+            each
+            for each in present
+            if each.number not in self._held and (not each.owner or each.number in self._forsaken)
+        ]
+        return random.choice(free) if free else None
+
+    # Working
+
+    async def _work(self) -> None:
+        """Take one range after the other, until the run has ended."""
+        while (lease := await self._take_next()) is not None:
+            try:
+                await self._work_while_held(lease)
+            finally:
+                del self._held[lease.row.number]
+                self._fresh = False
+                self._ended.set()
+
+    async def _take_next(self) -> Lease | None:
+        """Return a range that this process has taken, as soon as there is one; None when the run has ended."""
+        async with self._turn:
+            while self._run is not None and self._run.state == "open":
+                row = self._find_free()
+                if row is not None:
+                    lease = await self._take(row)
+                    if lease is not None:
+                        return lease
+                elif self._is_whole and all(each.part.done for each in self._ranges.values()):
+                    await self._end(self._run)
+                elif self._fresh:
+                    self._ended.clear()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self._poll):
+                            await self._ended.wait()
+                await self._look()
+        return None
+
+    async def _take(self, row: RunRange) -> Lease | None:
+        """Take a range; return None if another process was first."""
+        row.owner, row.taken, row.lease = self._owner, new_token(), float(self._options.lease)
+        row.beat += 1
+        with may_lose_race():
+            await self._db.save(row)
+            if row.etag is not None:
+                lease = self._held[row.number] = Lease(self._db, row)
+                return lease
+        return None
+
+    async def _work_while_held(self, lease: Lease) -> None:
+        """Work on a range until it is done, or another process has taken it over."""
+        tasks = [asyncio.create_task(self._work_on(lease)), asyncio.create_task(lease.keep())]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await stop_tasks(tasks)
+            await lease.release()
+
+    async def _work_on(self, lease: Lease) -> None:
+        async with aclosing(self._job.work(lease.part, self._pace)) as steps:
+            async for part, counts in steps:
+                lease.part, lease.counts = part, lease.counts.plus(counts)
+                self._tell_progress()
+        await lease.store()
+
+    def _tell_progress(self) -> None:
+        if self._options.on_progress is not None and self._run is not None:
+            ranges = dict(self._ranges)
+            for number, lease in self._held.items():
+                ranges[number] = lease.row.evolve(part=lease.part, counts=lease.counts)
+            self._options.on_progress(report_run(self._run, ranges.values()))
+
+    async def _end(self, run: Run) -> None:
+        """Store that the run has ended, and delete the rows of its ranges, unless another process does."""
+        run.counts = RunCounts.total(each.counts for each in self._ranges.values())
+        run.state, run.ended = "failed" if run.counts.failed else "done", utc_now()
+        with may_lose_race():
+            async with self._db.transaction() as tx:
+                tx.save(run)
+                for each in self._ranges.values():
+                    tx.delete(each)

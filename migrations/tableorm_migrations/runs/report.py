@@ -1,0 +1,135 @@
+"""
+The report of a shared run: what all processes together have done so far, or in all when it has ended.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+from tableorm import Database, TableNotFound
+from tableorm.connection.connection import connection_of
+from tableorm.errors import counted
+from tableorm.stores import utc_now
+
+from .rows import Run, RunCounts, RunRange, RunRow
+
+__all__ = ["RunReport", "list_runs", "report_run"]
+
+
+@attrs.frozen(kw_only=True)
+class RunReport:
+    """
+    What a shared run has done so far, in all processes together; in all when it has ended.
+
+    Args:
+        name: Its name.
+        what: What it does: "rewrite Member", "build Employee.by_email".
+        state: "open" while it is under way; then "done", or "failed" if something is left that could not be done.
+        ranges: How many ranges of keys it has; a build has each twice, since it is followed by an audit.
+        ranges_done: How many of these are done.
+        owners: The processes that work on it, as "host:process".
+        entities: Entities that were read.
+        written: Entities that were written. What a process wrote just before it died is not counted.
+        failed: Entities that could not be brought in order.
+        failures: The first 50 of these, with the reasons.
+        seconds: How long it took, or has been under way.
+    """
+
+    name: str
+    what: str
+    state: str
+    ranges: int
+    ranges_done: int
+    owners: tuple[str, ...]
+    entities: int
+    written: int
+    failed: int
+    failures: tuple[str, ...]
+    seconds: float
+
+    @property
+    def complete(self) -> bool:
+        """Whether it has ended, and nothing failed."""
+        return self.state == "done"
+
+    @property
+    def rate(self) -> float:
+        """Entities per second."""
+        return self.entities / self.seconds if self.seconds else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as a dictionary of plain values, for JSON."""
+        return {
+            **attrs.asdict(self, value_serializer=_plain_value),
+            "complete": self.complete,
+            "rate": self.rate,
+        }
+
+    def __str__(self) -> str:
+        text = f"{self.name}: {self.written} of {counted(self.entities, 'entity')} written"
+        text += f", {self.failed} failed" if self.failed else ""
+        if self.state == "open":
+            owners = f", by {', '.join(self.owners)}" if self.owners else ""
+            return f"{text}; {self.ranges_done} of {counted(self.ranges, 'range')} done{owners}"
+        return f"{text}; {self.state} in {self.seconds:.1f} s"
+
+
+async def list_runs(db: Database) -> list[RunReport]:
+    """
+    Return the reports of all shared runs of a database, by name: those under way, and the last one of each name.
+
+    Args:
+        db: The open database.
+
+    Raises:
+        AccessDenied: In a scope, since runs are of whole tables.
+    """
+    connection = connection_of(db)
+    connection.require_open()
+    connection.boundary.check_whole_table("list_runs()")
+    runs: dict[str, Run] = {}
+    ranges: dict[str, list[RunRange]] = {}
+    try:
+        async for row in db.select(RunRow).allow_scan():
+            if isinstance(row, Run):
+                runs[row.name] = row
+            elif isinstance(row, RunRange):
+                ranges.setdefault(row.name, []).append(row)
+    except TableNotFound:
+        return []
+    return [
+        report_run(run, [each for each in ranges.get(name, ()) if each.generation == run.generation])
+        for name, run in sorted(runs.items())
+    ]
+
+
+def report_run(run: Run, ranges: Iterable[RunRange]) -> RunReport:
+    """
+    Return the report of a run.
+
+    Args:
+        run: The run.
+        ranges: Its ranges; what is in them counts only while it is under way.
+    """
+    under_way = run.state == "open"
+    left = [each for each in ranges if under_way]
+    counts = RunCounts.total(each.counts for each in left) if under_way else run.counts
+    return RunReport(
+        name=run.name,
+        what=run.what,
+        state=run.state,
+        ranges=run.ranges,
+        ranges_done=sum(each.part.done for each in left) if under_way else run.ranges,
+        owners=tuple(sorted({each.owner for each in left if each.owner and not each.part.done})),
+        entities=counts.entities,
+        written=counts.written,
+        failed=counts.failed,
+        failures=tuple(counts.failures),
+        seconds=max(0.0, ((run.ended or utc_now()) - run.begun).total_seconds()),
+    )
+
+
+def _plain_value(instance: object, attribute: object, value: Any) -> Any:
+    del instance, attribute
+    return [*value] if isinstance(value, tuple) else value

@@ -1,0 +1,145 @@
+"""
+What is stored of a shared run: a row that says what it is, and, while it is under way, a row for each range of keys.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Self
+
+import attrs
+
+from tableorm import Database, Entity, Mapped, field
+from tableorm.audit.ranges import AuditRange
+from tableorm.models.reserved import UPKEEP_TABLE
+
+__all__ = ["Run", "RunCounts", "RunRange", "RunRow", "read_run"]
+
+# The failures that a row holds, each of at most so many characters, are no more text than a property may hold.
+_RANGE_FAILURES = 20
+_RUN_FAILURES = 50
+_MOST_CHARACTERS = 300
+
+
+@attrs.frozen
+class RunCounts:
+    """
+    What was counted in a range, or in all ranges of a run.
+
+    Args:
+        entities: Entities that were read.
+        written: Entities that were written.
+        failed: Entities that could not be brought in order.
+        failures: The first of these, with the reasons.
+    """
+
+    entities: int = 0
+    written: int = 0
+    failed: int = 0
+    failures: list[str] = attrs.field(factory=list[str])
+
+    @classmethod
+    def of(cls, *, entities: int, written: int, failed: int, failures: Iterable[object]) -> Self:
+        """Return counts with failures that are short enough to be stored."""
+        return cls(entities, written, failed, [_shorten(str(each)) for each in [*failures][:_RANGE_FAILURES]])
+
+    def plus(self, other: Self, most: int = _RANGE_FAILURES) -> Self:
+        """Return what was counted here and elsewhere, with at most so many failures."""
+        return type(self)(
+            self.entities + other.entities,
+            self.written + other.written,
+            self.failed + other.failed,
+            [*self.failures, *other.failures][:most],
+        )
+
+    @classmethod
+    def total(cls, counts: "Iterable[Self]") -> Self:
+        """Return what was counted in several ranges."""
+        total = cls()
+        for each in counts:
+            total = total.plus(each, _RUN_FAILURES)
+        return total
+
+
+class RunRow(Entity, table=UPKEEP_TABLE, partition_key="run {name}", row_key="{kind}", abstract=True, write_token=True):
+    """
+    A row of a run.
+
+    Args:
+        name: Name of the run.
+    """
+
+    name: Mapped[str]
+
+
+class Run(RunRow, row_key="run"):
+    """
+    A run.
+
+    Args:
+        what: What is done, for people.
+        purpose: A hash of what is done, of the models, and of their declarations.
+        begun: When it was begun.
+        generation: How often a run of this name was begun.
+        state: "open", "done" or "failed".
+        no_older_writers: Whether, when it was begun, no program was left that writes without what is built.
+        ended: When it ended; None while it is under way.
+        ranges: How many ranges it has.
+        counts: What was counted in all; nothing before it has ended.
+    """
+
+    what: Mapped[str]
+    purpose: Mapped[str]
+    begun: Mapped[dt.datetime]
+    generation: Mapped[int] = field(default=0)
+    state: Mapped[str] = field(default="open")
+    no_older_writers: Mapped[bool] = field(default=False)
+    ended: Mapped[dt.datetime | None] = field(default=None)
+    ranges: Mapped[int] = field(default=0)
+    counts: Mapped[RunCounts] = field(factory=RunCounts)
+
+
+class RunRange(RunRow, row_key="range_{number:04d}"):
+    """
+    A range of keys of a run, which one process works on at a time.
+
+    Args:
+        number: Its number.
+        generation: That of the run.
+        part: The keys, and how far they are done.
+        counts: What was counted so far.
+        owner: Host and process that work on it; "" if none does.
+        taken: A text that is another one each time the range is taken.
+        lease: For how many seconds the row stands still before others may take the range over.
+        beat: How often the row was written.
+    """
+
+    number: Mapped[int]
+    generation: Mapped[int]
+    part: Mapped[AuditRange]
+    counts: Mapped[RunCounts] = field(factory=RunCounts)
+    owner: Mapped[str] = field(default="")
+    taken: Mapped[str] = field(default="")
+    lease: Mapped[float] = field(default=0.0)
+    beat: Mapped[int] = field(default=0)
+
+
+async def read_run(db: Database, name: str) -> tuple[Run | None, list[RunRange]]:
+    """
+    Return a run and its ranges, which are none once it has ended; None and no ranges if there is no such run.
+
+    The rows may be read by several requests: then ranges of an earlier generation of the run are left out.
+
+    Raises:
+        TableNotFound: No run was ever begun.
+    """
+    rows = await db.select(RunRow).where(RunRow.name == name).all()
+    run = next((row for row in rows if isinstance(row, Run)), None)
+    if run is None or run.state != "open":
+        return run, []
+    return run, [row for row in rows if isinstance(row, RunRange) and row.generation == run.generation]
+
+
+def _shorten(text: str) -> str:
+    """Return a text on one line, which JSON needs no more than twice the room for."""
+    text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."

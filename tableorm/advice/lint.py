@@ -1,0 +1,192 @@
+"""
+`lint`: looks for declarations that become slow, hot or too large as rows accumulate. Nothing is sent.
+"""
+
+import datetime as dt
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from uuid import UUID
+
+import attrs
+
+from ..audit.check import AuditedSchema
+from ..errors import ModelError, near
+from ..keys.bounds import Part
+from ..keys.formats import Order
+from ..keys.overlap import may_share
+from ..keys.template import Template
+from ..models.entity import Entity, schema_of
+from ..models.schema import Schema, concrete
+from ..protocol.edm import Edm
+from ..protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_TRANSACTION_OPERATIONS
+from ..types import Int32
+from .rules import RULES, LintRule
+
+__all__ = ["LintFinding", "lint"]
+
+_MANY_WRITES = MAX_TRANSACTION_OPERATIONS - 20
+_MANY_PROPERTIES = MAX_CUSTOM_PROPERTIES - 12
+# Fields of these types in a RowKey let rows come without end. Names and codes are often those of a few rows.
+_ENDLESS = (int, Int32, dt.datetime, dt.date, UUID)
+_LONG_FIELDS = 16  # of 64 KiB each: the 1 MiB of a row
+
+
+@attrs.frozen
+class LintFinding:
+    """
+    A declaration that a rule is about.
+
+    Args:
+        rule: The rule.
+        subject: The declaration: "Employee.row_key", "Employee.by_name".
+        detail: What was found in it.
+    """
+
+    rule: LintRule
+    subject: str
+    detail: str
+
+    def __str__(self) -> str:
+        rule = self.rule
+        return f"{self.subject}: {self.detail} ({rule.code}): {rule.reason}; {rule.remedy} [{rule.section}]"
+
+
+def lint(*models: type[Entity], ignore: Iterable[str] = ()) -> list[LintFinding]:
+    """
+    Look for declarations of models that become slow, hot or too large as rows accumulate. Nothing is sent.
+
+    Args:
+        models: The models; an abstract base stands for all of its classes. Those of a table are best given together.
+        ignore: What not to report: codes of rules, "one-partition", or of one declaration,
+            "one-partition:Settings.partition_key".
+
+    Returns:
+        What was found, by model.
+
+    Raises:
+        ModelError: There is no model, or `ignore` names no rule.
+    """
+    schemas: list[Schema] = list(dict.fromkeys(each for model in models for each in concrete(schema_of(model))))
+    if not schemas:
+        raise ModelError("lint() needs at least one model: give classes with entities")
+    ignored = frozenset(ignore)
+    for text in ignored:
+        if text.partition(":")[0] not in RULES:
+            raise ModelError(f"lint(ignore={text!r}) is refused; of rules {near(text.partition(':')[0], [*RULES])}")
+    found = [finding for schema in schemas for check in _CHECKS for finding in check(schema)]
+    found += _find_mixed_ranges(schemas)
+    return [each for each in found if not ignored & {each.rule.code, f"{each.rule.code}:{each.subject}"}]
+
+
+def _finding(code: str, subject: str, detail: str) -> LintFinding:
+    return LintFinding(RULES[code], subject, detail)
+
+
+def _first_field(template: Template) -> Part | None:
+    return next((part for part in template.parts if part.field is not None), None)
+
+
+def _check_partition(schema: Schema) -> Iterator[LintFinding]:
+    (partition, row), subject = schema.templates(), f"{schema.name}.partition_key"
+    first = _first_field(partition)
+    if first is None:
+        counted = [name for name in row.fields if schema.fields[name].type.annotation in _ENDLESS]
+        if counted:
+            yield _finding("one-partition", subject, f"it is {partition.text!r} for every {counted[0]}")
+        return
+    name, form = first.field or "", first.format
+    if schema.fields[name].type.annotation in (dt.datetime, dt.date) and form is not None and not form.buckets:
+        yield _finding("growing-partition-key", subject, f"{partition.text!r} begins with {name}")
+
+
+def _check_numbers(schema: Schema) -> Iterator[LintFinding]:
+    templates = [*zip(("partition_key", "row_key"), schema.templates(), strict=True)]
+    templates += [(each.name, template) for each in schema.derived.values() for template in each.row_templates()]
+    for name, template in templates:
+        for part in template.parts:
+            if part.field is None or part.format is None or part.format.order is not Order.NONE:
+                continue
+            if part.format.from_text is int:
+                yield _finding("unpadded-number", f"{schema.name}.{name}", f"{part.field} has no width")
+
+
+def _check_derived(schema: Schema) -> Iterator[LintFinding]:
+    writes = 1
+    for each in schema.derived.values():
+        if not isinstance(each, AuditedSchema):
+            continue
+        declared = each.describe()
+        match declared["pattern"]:
+            case "Index":
+                # The row at the old key, and that at the new one.
+                writes += 1 if each.deferred else 2
+                if declared["include"] == "keys" and not declared["unique"]:
+                    yield _finding("keys-only-index", each.label, "it has keys alone")
+            case "IndexList":
+                writes += 1 if each.deferred else 2
+                yield from _check_list(each)
+            case "Count" | "Sum":
+                writes += 1
+                fixed = not any("{" in text for text in declared["key"].values())
+                if fixed or not schema.templates()[0].fields:
+                    yield _finding("hot-aggregate", each.label, "all entities are counted in one row")
+            case _:
+                writes += 1
+    if writes >= _MANY_WRITES:
+        yield _finding("many-writes", schema.name, f"a change of an entity writes up to {writes} rows")
+
+
+def _check_list(declared: AuditedSchema) -> Iterator[LintFinding]:
+    fields = {name for template in declared.row_templates() for name in template.fields} & declared.schema.fields.keys()
+    kinds = [declared.schema.fields[name].type.annotation for name in sorted(fields)]
+    if kinds and all(isinstance(kind, type) and issubclass(kind, bool | enum.Enum) for kind in kinds):
+        yield _finding("list-of-few-values", declared.label, f"it lists by {', '.join(sorted(fields))}")
+
+
+def _check_size(schema: Schema) -> Iterator[LintFinding]:
+    count = len(schema.stored) + len(schema.kind_properties) + schema.write_token
+    if count >= _MANY_PROPERTIES:
+        yield _finding("many-properties", schema.name, f"a row has up to {count} properties")
+    long = [
+        info
+        for info in schema.stored
+        if info.type.edm in (Edm.STRING, Edm.BINARY) and not _is_short(info.type.annotation)
+    ]
+    if len(long) >= _LONG_FIELDS:
+        yield _finding("large-entity", schema.name, f"{len(long)} fields may be long")
+
+
+def _is_short(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, enum.Enum)
+
+
+def _find_mixed_ranges(schemas: Sequence[Schema]) -> Iterator[LintFinding]:
+    """Find models whose rows may lie between those of another model, in a partition of both."""
+    for schema in schemas:
+        partition, row = schema.templates()
+        if row.head or schema.discriminator == "partition_key":
+            continue
+        for other in schemas:
+            if other is schema or other.table_name().lower() != schema.table_name().lower():
+                continue
+            if may_share(partition, other.templates()[0]) and not _are_siblings(schema, other):
+                what = f"{row.text!r} begins with a field, and {other.name} is in the same partitions"
+                yield _finding("mixed-ranges", f"{schema.name}.row_key", what)
+                break
+
+
+def _are_siblings(schema: Schema, other: Schema) -> bool:
+    """Return whether two classes have a base in common: a query of it reads them together."""
+    return any(
+        base is not Entity and issubclass(base, Entity)
+        for base in schema.model.__mro__
+        if issubclass(other.model, base)
+    )
+
+
+_CHECKS: Sequence[Callable[[Schema], Iterator[LintFinding]]] = (
+    _check_partition,
+    _check_numbers,
+    _check_size,
+    _check_derived,
+)

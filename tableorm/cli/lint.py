@@ -1,0 +1,52 @@
+"""
+The command `tableorm lint`, which looks for declarations that become slow, hot or too large as rows accumulate.
+"""
+
+import argparse
+
+import attrs
+import msgspec
+
+from ..advice import LintFinding, lint
+from ..protocol.redaction import escape_unprintable
+from .arguments import add_models
+
+__all__ = ["LINT", "LintCommand"]
+
+
+@attrs.frozen
+class LintCommand:
+    """
+    `tableorm lint MODULE:MODEL ...` prints what the rules find in the declarations. Nothing is opened or sent.
+
+    The exit status is 0 if nothing was found, and 1 otherwise.
+    """
+
+    help: str = "look for models that become slow, hot or too large"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        parser.add_argument("--json", action="store_true", help="print each finding as JSON")
+        parser.add_argument(
+            "--ignore",
+            metavar="CODE",
+            action="append",
+            default=[],
+            help="a rule that is not to be reported, or CODE:SUBJECT for one declaration; may be repeated",
+        )
+        add_models(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print what is found. Raises ModelError if no rule has a code."""
+        found = lint(*args.models, ignore=args.ignore)
+        for each in found:
+            text = msgspec.json.encode(_to_dict(each)).decode() if args.json else str(each)
+            print(escape_unprintable(text))
+        return int(bool(found))
+
+
+def _to_dict(finding: LintFinding) -> dict[str, str]:
+    return {"subject": finding.subject, "detail": finding.detail, **attrs.asdict(finding.rule)}
+
+
+LINT = LintCommand()

@@ -1,0 +1,143 @@
+"""
+Reading a log: the hours of a span of time are listed, and only segments that overlap it are opened.
+"""
+
+import datetime as dt
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from typing import cast
+
+from ..connection.blobs import ask_blobs
+from ..connection.connection import Connected, Connection, connection_of
+from ..connection.translate import translate
+from ..errors import LimitExceeded, ModelError, shown
+from ..protocol.codes import Code, Fault
+from .segments import (
+    HOUR,
+    MAX_SEGMENT_BYTES,
+    LogRecord,
+    StoredSegment,
+    check_log_name,
+    hour_of,
+    hour_prefix,
+    list_segments,
+    read_records,
+    stored_segment,
+)
+
+__all__ = ["read_log"]
+
+
+async def read_log(
+    db: Connected, name: str, start: dt.datetime, end: dt.datetime, *, container: str = "logs"
+) -> AsyncGenerator[LogRecord, None]:
+    """
+    Yield the records of a log from a time up to another, in the order of their times. Those of the same time are in the
+    order in which they were stored.
+
+        async for record in read_log(db, "queue", start=noon, end=noon + timedelta(hours=1)): ...
+
+    The hours of the span are listed, with one request for a day or for an hour, and the segments that overlap it are
+    read. In memory are those segments alone whose times overlap each other. What is written meanwhile may be missed.
+
+    Args:
+        db: The open database, which has blobs.
+        name: The name of the log.
+        start: The first time, with a time zone.
+        end: The time before which records are yielded, with a time zone.
+        container: The container of the blobs.
+
+    Raises:
+        ModelError: A name is refused, or a time has no time zone.
+        DecodeError: A blob is no segment.
+        TableOrmError: The store refused a request, or did not answer.
+    """
+    check_log_name(name, container)
+    for argument, at in (("start", start), ("end", end)):
+        if not isinstance(cast("object", at), dt.datetime) or at.tzinfo is None:
+            raise ModelError(f"read_log({name!r}, {argument}={shown(at)}) is refused: give a datetime with a time zone")
+    connection = connection_of(db)
+    connection.require_open()
+    connection.boundary.check_whole_table(f"read_log({name!r})")
+    start, end = start.astimezone(dt.UTC), end.astimezone(dt.UTC)
+    log = _Log(connection, name, container)
+    async for hour in log.segments(start, end):
+        async for record in log.merge(hour):
+            if start <= record.at < end:
+                yield record
+
+
+class _Log:
+    """The blobs of a log."""
+
+    def __init__(self, db: Connection, name: str, container: str) -> None:
+        self._db, self._name, self._container = db, name, container
+
+    async def segments(self, start: dt.datetime, end: dt.datetime) -> AsyncIterator[list[StoredSegment]]:
+        """Yield the segments that overlap a span of time, hour by hour, in the order of their first times."""
+        hour = hour_of(start)
+        while hour < end:
+            midnight = hour.replace(hour=0) + dt.timedelta(days=1)
+            single = min(midnight, end) <= hour + HOUR
+            prefix = hour_prefix(self._name, hour)
+            by_hour: dict[dt.datetime, list[StoredSegment]] = {}
+            async for segment in self._list(prefix if single else prefix[: -len("HH00/")]):
+                if segment.last >= start and segment.first < end:
+                    by_hour.setdefault(hour_of(segment.first), []).append(segment)
+            for _, found in sorted(by_hour.items()):
+                yield sorted(found, key=lambda segment: (segment.first, segment.number))
+            hour = hour + HOUR if single else midnight
+
+    async def _list(self, prefix: str) -> AsyncIterator[StoredSegment]:
+        continuation: str | None = None
+        while True:
+            try:
+                page = await list_segments(self._db, self._name, self._container, prefix, continuation)
+            except Fault as fault:
+                if fault.code == Code.CONTAINER_NOT_FOUND:
+                    return  # nothing was written yet
+                raise translate(fault, f"list of the log {self._name!r}", "") from fault
+            for info in page.blobs:
+                segment = stored_segment(self._name, info)
+                if segment is not None:
+                    yield segment
+            continuation = page.continuation
+            if continuation is None:
+                return
+
+    async def merge(self, segments: list[StoredSegment]) -> AsyncIterator[LogRecord]:
+        """Yield the records of some segments, which are in the order of their first times, by their times."""
+        waiting, number = deque(segments), count()
+        heap: list[tuple[dt.datetime, int, LogRecord, Iterator[LogRecord]]] = []
+        while waiting or heap:
+            # Of records of the same time, those of the segment that was opened first come first.
+            while waiting and (not heap or waiting[0].first < heap[0][0]):
+                segment = waiting.popleft()
+                _push(heap, next(number), read_records(segment.name, await self._read(segment)))
+            _, order, record, rest = heappop(heap)
+            yield record
+            _push(heap, order, rest)
+
+    async def _read(self, segment: StoredSegment) -> bytes:
+        if segment.length > MAX_SEGMENT_BYTES:
+            raise LimitExceeded(f"{segment.name} has {segment.length} bytes; a segment has {MAX_SEGMENT_BYTES} at most")
+        try:
+            return await ask_blobs(
+                self._db,
+                "get-blob",
+                self._name,
+                self._container,
+                lambda store: store.read(self._container, segment.name),
+            )
+        except Fault as fault:
+            raise translate(fault, f"read of {segment.name}", "") from fault
+
+
+def _push(
+    heap: list[tuple[dt.datetime, int, LogRecord, Iterator[LogRecord]]], order: int, records: Iterator[LogRecord]
+) -> None:
+    record = next(records, None)
+    if record is not None:
+        heappush(heap, (record.at, order, record, records))

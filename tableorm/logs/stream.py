@@ -1,0 +1,283 @@
+"""
+`LogStream`: writes records into the segments of a log, which are blobs.
+"""
+
+import asyncio
+import datetime as dt
+from collections import deque
+from collections.abc import Mapping
+from logging import getLogger
+from types import TracebackType
+from typing import Any, Self, cast
+
+from ..connection.blobs import ask_blobs
+from ..connection.connection import Connected, Connection, connection_of
+from ..connection.tasks import stop_tasks
+from ..connection.translate import translate
+from ..errors import EncodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
+from ..protocol.codes import Code, Fault
+from ..stores import CLOCK, BlobStore
+from .segments import (
+    MAX_SEGMENT_BYTES,
+    Segment,
+    check_log_name,
+    encode_record,
+    hour_prefix,
+    list_segments,
+    make_segments,
+    segment_name,
+    stored_segment,
+)
+
+__all__ = ["LogStream"]
+
+_LOG = getLogger("tableorm.logs")
+
+_SEGMENT_BYTES = 4 * 1024 * 1024
+_MOST_WAITING = 4  # segments that could not be stored yet
+_MOST_HOURS = 48  # of which the next number is known
+
+
+class LogStream:
+    """
+    Writes a log: records are gathered, and put into blobs, each of which is written once.
+
+        async with LogStream(db, "queue") as log:
+            await log.write({"level": "info", "message": "started"})
+
+    Any number of programs may write one log. What is gathered is stored when it is large enough, every few seconds, and
+    when the stream is closed: a program that dies loses what it gathered since, or nothing with `durable=True`.
+    Values are stored as JSON has them: times and UUIDs as text, NaN as null.
+
+    Args:
+        db: The open database, which has blobs.
+        name: The name of the log, with which the names of its blobs begin.
+        container: The container of the blobs. It is made if there is none.
+        durable: Whether `write` returns only when the record is stored. Records that are written at the same time are
+            stored together.
+        flush_seconds: How long a record is gathered at most.
+        segment_bytes: How large a segment is at most, and how much is gathered.
+
+    Raises:
+        ModelError: An argument is refused.
+    """
+
+    def __init__(
+        self,
+        db: Connected,
+        name: str,
+        *,
+        container: str = "logs",
+        durable: bool = False,
+        flush_seconds: float = 5.0,
+        segment_bytes: int = _SEGMENT_BYTES,
+    ) -> None:
+        check_log_name(name, container)
+        if type(segment_bytes) is not int or not 1 <= segment_bytes <= MAX_SEGMENT_BYTES:
+            raise ModelError(
+                f"LogStream({name!r}, segment_bytes={shown(segment_bytes)}) is refused: give 1 to {MAX_SEGMENT_BYTES}"
+            )
+        if not isinstance(cast("object", flush_seconds), int | float) or not 0 < flush_seconds <= 3600:
+            raise ModelError(
+                f"LogStream({name!r}, flush_seconds={shown(flush_seconds)}) is refused: give more than 0, up to 3600"
+            )
+        self._db: Connection = connection_of(db)
+        self._db.boundary.check_whole_table(f"LogStream({name!r})")
+        self.name, self.container, self.durable = name, container, durable
+        self._seconds, self._most_bytes = flush_seconds, segment_bytes
+        # What was given and is not stored: records, then the segments that they make, which stay as they are.
+        self._records: list[tuple[dt.datetime, bytes]] = []
+        self._bytes = 0
+        self._segments: deque[Segment] = deque()
+        self._given = self._stored = 0
+        self._numbers: dict[dt.datetime, int] = {}
+        self._storing: asyncio.Task[None] | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        self._db.require_open()
+        if self._open:
+            raise NotSupported(f"the log {self.name!r} is being written by this stream already; make another one")
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def write(self, data: Mapping[str, Any], *, at: dt.datetime | None = None) -> None:
+        """
+        Write a record.
+
+        Args:
+            data: Its members: an object of JSON, without the member "at".
+            at: When it happened, with a time zone; None for now.
+
+        Raises:
+            EncodeError: The record is not JSON, or the time has no time zone. It is not written.
+            NotSupported: The stream is not open.
+            LimitExceeded: So much could not be stored yet that the record is not taken.
+            TableOrmError: What was gathered could not be stored, with `durable=True` or when there is much of it. It is
+                kept, this record too, and tried again: do not write it again.
+        """
+        if not self._open:
+            raise NotSupported(f"the log {self.name!r} is not open; use `async with LogStream(...) as log`")
+        if at is None:
+            at = CLOCK.now()
+        elif at.tzinfo is None:
+            raise EncodeError("has no time zone; give it one, as in datetime.now(UTC)", f"log {self.name}", "at", at)
+        at = at.astimezone(dt.UTC)
+        line = encode_record(self.name, at, data)
+        if len(self._segments) >= _MOST_WAITING:
+            await self._make_room()
+        self._records.append((at, line))
+        self._bytes += len(line) + 1
+        self._given += 1
+        if self.durable or self._bytes >= self._most_bytes:
+            await self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.create_task(self._flush_later())
+
+    async def flush(self) -> None:
+        """
+        Store what was gathered so far.
+
+        Raises:
+            TableOrmError: It could not be stored. It is kept, and tried again.
+        """
+        wanted = self._given
+        while self._stored < wanted:
+            if self._storing is None:
+                self._storing = asyncio.create_task(self._store())
+                self._storing.add_done_callback(_take_error)
+            try:
+                # Whoever is cancelled meanwhile leaves the others' records to the task.
+                await asyncio.shield(self._storing)
+            except TableOrmError:
+                if self._stored < wanted:
+                    raise
+
+    async def close(self) -> None:
+        """
+        Store what was gathered, and end. Idempotent.
+
+        Raises:
+            TableOrmError: It could not be stored. It is kept: `close` may be called again.
+        """
+        await stop_tasks([self._timer])
+        self._timer = None
+        await self.flush()
+        self._open = False
+
+    async def _make_room(self) -> None:
+        try:
+            await self.flush()
+        except TableOrmError as error:
+            raise LimitExceeded(
+                f"the log {self.name!r} has {self._given - self._stored} records that could not be stored, so this one "
+                f"is not taken: {error}"
+            ) from error
+
+    async def _flush_later(self) -> None:
+        while self._stored < self._given:
+            await asyncio.sleep(self._seconds)
+            try:
+                await self.flush()
+            except TableOrmError as error:
+                _LOG.warning("%s; it is tried again in %g s", error, self._seconds)
+        self._timer = None
+
+    # Storing
+
+    async def _store(self) -> None:
+        """Store what was gathered before."""
+        try:
+            records, self._records, self._bytes = self._records, [], 0
+            self._segments += make_segments(records, self._most_bytes)
+            while self._segments:
+                segment = self._segments[0]
+                await self._put(segment)
+                self._segments.popleft()
+                self._stored += segment.count
+        finally:
+            self._storing = None
+
+    async def _put(self, segment: Segment) -> None:
+        """
+        Write a segment under the next number that is free in its hour. One that may have been written is looked for
+        under its name first.
+        """
+        what = f"write of {segment.count} records into the log {self.name!r}"
+        try:
+            while True:
+                if segment.name is None:
+                    number = self._numbers.get(segment.hour, 0) + 1
+                    self._note_number(segment.hour, number)
+                    segment.name = segment_name(self.name, segment.hour, number)
+                if await self._try_to_put(segment, segment.name):
+                    return
+                segment.name = None
+                self._note_number(segment.hour, await self._find_last(segment.hour))
+        except Fault as fault:
+            raise translate(fault, what, "") from fault
+
+    async def _try_to_put(self, segment: Segment, name: str) -> bool:
+        """Write a segment; return False if another one has its name."""
+
+        async def put(store: BlobStore) -> None:
+            await store.put(self.container, name, segment.data, if_none_match=True, metadata=segment.metadata)
+
+        try:
+            try:
+                await ask_blobs(self._db, "put-blob", self.name, self.container, put)
+            except Fault as fault:
+                if fault.code != Code.CONTAINER_NOT_FOUND:
+                    raise
+                await self._create_container()
+                await ask_blobs(self._db, "put-blob", self.name, self.container, put)
+        except Fault as fault:
+            if fault.code != Code.BLOB_EXISTS:
+                raise
+            # It may be this one, after a reply that was lost.
+            info = await ask_blobs(
+                self._db, "blob-info", self.name, self.container, lambda store: store.info(self.container, name)
+            )
+            return {key.lower(): value for key, value in info.metadata.items()}.get("id") == segment.metadata["id"]
+        return True
+
+    async def _create_container(self) -> None:
+        try:
+            await ask_blobs(
+                self._db,
+                "create-container",
+                self.name,
+                self.container,
+                lambda store: store.create_container(self.container),
+            )
+        except Fault as fault:
+            if fault.code != Code.CONTAINER_EXISTS:
+                raise
+
+    async def _find_last(self, hour: dt.datetime) -> int:
+        """Return the highest number of a segment of an hour, which another program has written."""
+        continuation, last = None, 0
+        while True:
+            page = await list_segments(self._db, self.name, self.container, hour_prefix(self.name, hour), continuation)
+            found = [each for info in page.blobs if (each := stored_segment(self.name, info)) is not None]
+            last = max([last, *(each.number for each in found)])
+            continuation = page.continuation
+            if continuation is None:
+                return last
+
+    def _note_number(self, hour: dt.datetime, number: int) -> None:
+        self._numbers[hour] = number
+        while len(self._numbers) > _MOST_HOURS:
+            del self._numbers[next(iter(self._numbers))]
+
+
+def _take_error(task: "asyncio.Task[None]") -> None:
+    """Let nobody be told of an error that nobody waits for: what was not stored is tried again."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,209 @@
+"""
+Lint: each rule fires on a model that it is about, and on nothing that is as it ought to be.
+"""
+
+import datetime as dt
+import enum
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from examples.flights import models as flights
+from examples.notes import models as notes
+from examples.shop import models as shop
+from tableorm import Count, Entity, Index, IndexList, Mapped, ModelError, Sum, field
+from tableorm.advice import RULES, lint
+
+
+class Grade(enum.Enum):
+    """A type with few values."""
+
+    LOW = "low"
+    HIGH = "high"
+
+
+class GrowingDay(Entity, table="LintDays", partition_key="{day:%Y%m%d}", row_key="login_{user}"):
+    day: Mapped[dt.date]
+    user: Mapped[str]
+
+
+class GrowingMoment(Entity, table="LintMoments", partition_key="log_{at:ticks_desc}", row_key="line"):
+    at: Mapped[dt.datetime]
+
+
+class OnePartition(Entity, table="LintOne", partition_key="all", row_key="item_{id:06d}"):
+    id: Mapped[int]
+
+
+class OneNamed(Entity, table="LintOne", partition_key="reference", row_key="country_{code}"):
+    code: Mapped[str]
+
+
+class Unpadded(Entity, table="LintUnpadded", partition_key="{shop}", row_key="order_{number}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+
+
+class UnpaddedIndex(Entity, table="LintUnpaddedIndex", partition_key="{shop}", row_key="order_{number:06d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+    price: Mapped[int]
+    by_price = Index(row_key="price_{price}_{number:06d}", include="all")
+
+
+class KeysOnly(Entity, table="LintKeysOnly", partition_key="{shop}", row_key="order_{number:06d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+    state: Mapped[str]
+    by_state = Index(row_key="state_{state}_{number:06d}", include="keys")
+
+
+class FewValues(Entity, table="LintFewValues", partition_key="{shop}", row_key="order_{number:06d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+    paid: Mapped[bool]
+    grade: Mapped[Grade]
+    by_grade = IndexList(row_key="paid_{paid}_grade_{grade}")
+
+
+class Total(Entity, table="LintTotals", partition_key="{shop}", row_key="total"):
+    shop: Mapped[str]
+    orders: Mapped[int] = field(default=0, maintained=True)
+
+
+class FixedTotal(Entity, table="LintFixed", partition_key="all", row_key="total_{name}"):
+    name: Mapped[str]
+    amount: Mapped[int] = field(default=0, maintained=True)
+
+
+class HotSum(Entity, table="LintFixed", partition_key="all", row_key="sale_{number:06d}"):
+    number: Mapped[int]
+    amount: Mapped[int]
+    amounts = Sum("amount", lambda: FixedTotal.amount, name="sales")
+
+
+class MixedReview(Entity, table="LintMixed", partition_key="{shop}", row_key="{number:06d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+
+
+class MixedOrder(Entity, table="LintMixed", partition_key="{shop}", row_key="order_{number:06d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+
+
+class GoodOrder(Entity, table="LintTotals", partition_key="{shop}", row_key="order_{number:06d}"):
+    """A model as the guide's examples are."""
+
+    shop: Mapped[str]
+    number: Mapped[int]
+    email: Mapped[str]
+    at: Mapped[dt.datetime]
+    by_email = Index(row_key="email_{email}", unique=True, include="keys")
+    by_time = Index(row_key="at_{at:ticks_desc}_{number:06d}", include=("email",))
+    counted = Count(lambda: Total.orders, shop="{shop}")
+
+
+def make_wide(fields: int, kind: str, indexes: int = 0) -> Any:
+    """Return a model with so many fields of a type, and so many indexes."""
+    lines = [
+        f"class Wide{fields}(Entity, table='LintWide{fields}', partition_key='{{shop}}', row_key='wide_{{id:06d}}'):"
+    ]
+    lines += ["shop: Mapped[str]", "id: Mapped[int]"]
+    lines += [f"f{number}: Mapped[{kind} | None] = field(default=None)" for number in range(fields)]
+    lines += [f"i{n} = Index(row_key='i{n:02d}_{{f0}}_{{id:06d}}', include='all')" for n in range(indexes)]
+    space: dict[str, Any] = {"Entity": Entity, "Mapped": Mapped, "field": field, "Index": Index, "Grade": Grade}
+    exec("\n    ".join(lines), space)
+    return space[f"Wide{fields}"]
+
+
+CASES: dict[str, list[tuple[type[Entity], str]]] = {
+    "growing-partition-key": [(GrowingDay, "GrowingDay.partition_key"), (GrowingMoment, "GrowingMoment.partition_key")],
+    "one-partition": [(OnePartition, "OnePartition.partition_key")],
+    "unpadded-number": [(Unpadded, "Unpadded.row_key"), (UnpaddedIndex, "UnpaddedIndex.by_price")],
+    "keys-only-index": [(KeysOnly, "KeysOnly.by_state")],
+    "list-of-few-values": [(FewValues, "FewValues.by_grade")],
+    "hot-aggregate": [(HotSum, "HotSum.amounts")],
+    "many-writes": [(make_wide(2, "str", indexes=40), "Wide2")],
+    "many-properties": [(make_wide(239, "int"), "Wide239")],
+    "large-entity": [(make_wide(16, "str"), "Wide16"), (make_wide(17, "bytes"), "Wide17")],
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "model", "subject"), [(code, *case) for code, cases in CASES.items() for case in cases]
+)
+def test_rule_fires(code: str, model: type[Entity], subject: str) -> None:
+    """Each rule names the declaration that it is about."""
+    assert (code, subject) in [(each.rule.code, each.subject) for each in lint(model)]
+
+
+def test_mixed_ranges() -> None:
+    """Models of a table are looked at together: one whose RowKey begins with a field lies between the others."""
+    assert lint(MixedReview) == []
+    assert [(each.rule.code, each.subject) for each in lint(MixedReview, MixedOrder)] == [
+        ("mixed-ranges", "MixedReview.row_key")
+    ]
+
+
+def test_every_rule_is_shown() -> None:
+    """There is a bad model here for each rule."""
+    assert CASES.keys() | {"mixed-ranges"} == RULES.keys()
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Total,
+        GoodOrder,
+        OneNamed,
+        make_wide(15, "str"),
+        make_wide(238, "int"),
+        make_wide(18, "Grade"),
+        make_wide(1, "str", 39),
+    ],
+)
+def test_good_model(model: type[Entity]) -> None:
+    """No rule fires on a model that is as it ought to be, up to the last row, property and field."""
+    assert lint(model) == []
+
+
+@pytest.mark.parametrize(
+    "models", [flights.MODELS, (notes.Note, notes.Profile), shop.MODELS], ids=["flights", "notes", "shop"]
+)
+def test_examples(models: Sequence[type[Entity]]) -> None:
+    """The examples are as they ought to be."""
+    assert lint(*models) == []
+
+
+def test_what_is_ignored() -> None:
+    """A rule is ignored everywhere, or at one declaration; another one is reported still."""
+    assert lint(OnePartition, ignore=["one-partition"]) == []
+    assert lint(OnePartition, ignore=["one-partition:OnePartition.partition_key"]) == []
+    assert lint(OnePartition, ignore=["one-partition:Other.partition_key", "many-writes"]) != []
+
+
+def test_wrong_arguments() -> None:
+    """A code that no rule has is refused, with the nearest one, and so is no model at all."""
+    with pytest.raises(ModelError, match=r"one_partition.*one-partition"):
+        lint(OnePartition, ignore=["one_partition"])
+    with pytest.raises(ModelError, match="needs at least one model"):
+        lint()
+
+
+def test_finding_says_what_to_do() -> None:
+    """A finding names the declaration, what is wrong with it, why, the remedy, and the section of the guide."""
+    assert str(lint(Unpadded)[0]) == (
+        "Unpadded.row_key: number has no width (unpadded-number): keys are in the order of text, 10 before 9, so that "
+        "conditions on it read more rows than they need; give it a width, as in {id:06d} [Compound key pattern]"
+    )
+
+
+def test_the_table_of_the_documentation() -> None:
+    """It is made of the rules."""
+    text = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
+    head = "| code | what it finds | why | what to do |\n|---|---|---|---|\n"
+    table = "".join(f"| `{rule.code}` | {rule.finds} | {rule.reason} | {rule.remedy} |\n" for rule in RULES.values())
+    assert head + table + "\n" in text

@@ -1,0 +1,89 @@
+"""
+Processes that write one log and are killed: nothing is lost that was acknowledged, and nothing is there twice.
+"""
+
+import asyncio
+import datetime as dt
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from tableorm import connect
+from tableorm.logs import LogStream, read_log
+from tests.azurite import Azurite
+from tests.torture import Rounds
+
+NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
+
+WRITER = """
+import asyncio, datetime as dt, sys
+from tableorm import connect
+from tableorm.logs import LogStream
+
+NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
+
+async def write(log, name, task):
+    for number in range(1000000):
+        await log.write({"by": name, "task": task, "n": number}, at=NOON + dt.timedelta(milliseconds=number))
+        print(task, number, flush=True)
+
+async def main(url, name):
+    async with connect(url) as db, LogStream(db, "shared", durable=True) as log:
+        await asyncio.gather(*(write(log, name, task) for task in range(3)))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_killed(tmp_path: Path, rounds: Rounds) -> None:
+    """Two processes write one durable log, and are killed again and again."""
+    chance = random.Random(7)
+    url = f"local:{tmp_path / 'log.tables'}"
+    async with connect(url) as db:
+        await db.blobs.create_container("logs")
+        told: dict[tuple[str, int], int] = {}
+        for run in range(rounds(2, 60)):
+            names = [f"{run}-{number}" for number in range(2)]
+            writers = [
+                await asyncio.create_subprocess_exec(
+                    sys.executable, "-c", WRITER, url, name, stdout=asyncio.subprocess.PIPE
+                )
+                for name in names
+            ]
+            for writer in writers:
+                assert writer.stdout is not None
+                await writer.stdout.readline()  # it has begun
+            await asyncio.sleep(chance.random() / 2)
+            for writer, name in zip(writers, names, strict=True):
+                writer.kill()
+                said, _ = await writer.communicate()
+                for line in said.rpartition(b"\n")[0].splitlines():
+                    task, number = map(int, line.split())
+                    told[name, task] = number
+
+        stored: dict[tuple[str, int], list[int]] = {}
+        async for record in read_log(db, "shared", NOON, NOON + dt.timedelta(hours=1)):
+            stored.setdefault((record.data["by"], record.data["task"]), []).append(record.data["n"])
+        assert told
+        for writer_task, last in told.items():
+            numbers = stored[writer_task]
+            assert numbers == [*range(len(numbers))]  # each once, in order
+            assert numbers[-1] >= last
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_on_azurite(azurite: Azurite, durable: bool) -> None:
+    """The same on the service's emulator: several writers, several hours, metadata and lists."""
+    async with connect(azurite.connection_string) as db:
+        name = f"log-{durable}"
+        async with LogStream(db, name, durable=durable) as one, LogStream(db, name, durable=durable) as other:
+            for n in range(12):
+                at = NOON + n * dt.timedelta(minutes=20)
+                await (one if n % 2 else other).write({"n": n}, at=at)
+        found = [
+            record.data["n"]
+            async for record in read_log(db, name, NOON + dt.timedelta(minutes=20), NOON + dt.timedelta(hours=3))
+        ]
+        assert found == list(range(1, 9))

@@ -1,0 +1,185 @@
+"""
+`run_rewrite`: one process, and several at the same time.
+"""
+
+import asyncio
+
+import pytest
+
+from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, PropertyBag, TableNotFound, upgrade
+from tableorm_migrations import RunReport, list_runs, run_rewrite
+
+UPKEEP = "TableormUpkeep"
+
+
+class PlayerV1(Entity, table="RunPlayers", kind="Player", partition_key="{team}", row_key="player_{id:04d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+class Player(Entity, table="RunPlayers", version=2, partition_key="{team}", row_key="player_{id:04d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+    nick: Mapped[str]
+    by_nick = Index(row_key="nick_{nick}_{id:04d}")
+
+
+class Referee(Entity, table="RunReferees", version=2, partition_key="{id:04d}", row_key="referee"):
+    id: Mapped[int]
+
+
+class Keyless(Entity, table="RunPlayers", kind=None, partition_key="{team}", row_key="keyless_{id:04d}"):
+    team: Mapped[str]
+    id: Mapped[int]
+
+
+@upgrade(Player, from_version=1)
+def rename(bag: PropertyBag) -> PropertyBag:
+    bag["nick"] = str(bag.pop("name"))
+    if bag["nick"] == "":
+        raise ValueError("a player\n has a name")
+    return bag
+
+
+async def fill(db: Database, teams: int = 6, size: int = 5) -> None:
+    await db.create_tables(Player)
+    async with db.bulk() as bulk:
+        for team in range(teams):
+            for number in range(size):
+                await bulk.insert(PlayerV1(team=f"team-{team:03d}", id=number, name=f"Ann{number}"))
+    assert bulk.report.failures == 0
+
+
+async def versions(db: Database) -> set[str]:
+    rows = await db.select_raw("RunPlayers").allow_scan().all()
+    return {str(row["EntityType"]) for row in rows if row.row_key.startswith("player_")}
+
+
+async def test_every_old_row_gets_the_current_version(db: Database) -> None:
+    """With all that is derived from it; afterwards one row tells of the run, and none of its ranges."""
+    await fill(db)
+
+    report = await run_rewrite(db, Player)
+
+    assert (report.complete, report.state, report.entities, report.written, report.failed) == (True, "done", 30, 30, 0)
+    assert (report.ranges, report.ranges_done, report.owners) == (6, 6, ())
+    assert str(report).startswith(f"{report.name}: 30 of 30 entities written; done in ")
+    assert await versions(db) == {"Player:2"}
+    assert (await db.audit(Player)).clean
+    rows = await db.select_raw(UPKEEP).allow_scan().all()
+    assert [(row.partition_key, row.row_key) for row in rows] == [(f"run {report.name}", "run")]
+    assert await list_runs(db) == [report]
+
+
+async def test_a_run_that_has_ended_is_done_again_unless_it_has_a_name(db: Database) -> None:
+    """The next call without a name reads all rows again; one with a name returns what the first has done."""
+    await fill(db, 2)
+    named = await run_rewrite(db, Player, name="0001 rename")
+
+    again = await run_rewrite(db, Player)
+    others = [await run_rewrite(db, Player), await run_rewrite(db, Player, name="0001 rename")]
+
+    assert (named.written, again.entities, again.written, others[0].entities) == (10, 10, 0, 10)
+    assert others[1] == named
+    assert [each.name for each in await list_runs(db)] == ["0001 rename", again.name]
+
+
+async def test_several_processes_share_the_ranges(db: Database) -> None:
+    """Each row is read by one of them, and all return the same report."""
+    await fill(db, 12)
+
+    reports = await asyncio.gather(*(run_rewrite(db, Player, parallel=2) for _ in range(3)))
+
+    assert {(report.entities, report.written, report.complete) for report in reports} == {(60, 60, True)}
+    assert reports[0] == reports[1] == reports[2]
+    assert await versions(db) == {"Player:2"}
+
+
+async def test_what_fails_is_told_and_done_again(db: Database) -> None:
+    """The run has failed, with the reasons; the next call with its name begins it anew."""
+    await fill(db, 2)
+    await db.insert(PlayerV1(team="team-001", id=77, name=""))
+
+    failed = await run_rewrite(db, Player, name="rename")
+    await db.upsert(PlayerV1(team="team-001", id=77, name="Bo"))
+    done = await run_rewrite(db, Player, name="rename")
+
+    assert (failed.state, failed.complete, failed.written, failed.failed) == ("failed", False, 10, 1)
+    assert failed.failures == ("('team-001', 'player_0077') of table RunPlayers: ValueError: a player has a name",)
+    assert (done.state, done.written, done.failures) == ("done", 1, ())
+
+
+async def test_many_failures_fit_into_the_rows(db: Database) -> None:
+    """All are counted, and the first of them named."""
+    await fill(db, 3, 0)
+    async with db.bulk() as bulk:
+        for number in range(200):
+            await bulk.insert(PlayerV1(team=f"team-{number % 3:03d}", id=number, name=""))
+
+    report = await run_rewrite(db, Player)
+
+    assert (report.failed, len(report.failures)) == (200, 50)
+    assert all(len(each) <= 300 for each in report.failures)
+
+
+async def test_progress_is_of_all_processes(db: Database) -> None:
+    """`on_progress` gets the report so far, which `list_runs` gives to others."""
+    await fill(db, 4, 5)
+    found: list[RunReport] = []
+
+    report = await run_rewrite(db, Player, parallel=1, on_progress=found.append)
+
+    assert [each.state for each in found] == ["open"] * len(found)
+    assert found[-1].entities == 20
+    assert [each.entities for each in found] == sorted(each.entities for each in found)
+    assert any(each.owners for each in found)
+    assert found[0].to_dict()["ranges"] == report.ranges
+    assert f"; 1 of {report.ranges} ranges done" in str(next(each for each in found if each.ranges_done == 1))
+
+
+async def test_models_of_several_tables(db: Database) -> None:
+    """Each table has ranges of its own."""
+    await fill(db, 2)
+    await db.create_tables(Referee)
+    await db.insert(Referee(id=1))
+
+    report = await run_rewrite(db, Referee, Player)
+
+    assert (report.what, report.entities, report.written) == ("rewrite Player, Referee", 11, 10)
+
+
+async def test_an_empty_table(db: Database) -> None:
+    """There is nothing to do, and the run ends."""
+    await db.create_tables(Player)
+
+    assert (await run_rewrite(db, Player)).complete
+
+
+async def test_what_cannot_be_asked(db: Database) -> None:
+    """Arguments that are refused, a table that is not there, a scope, and a name that another run has."""
+    with pytest.raises(TableNotFound):
+        await run_rewrite(db, Player)
+    assert await list_runs(db) == []
+    await fill(db, 1)
+    with pytest.raises(ModelError, match="at least one model"):
+        await run_rewrite(db)
+    with pytest.raises(ModelError, match=r"run_rewrite\(Keyless\).*kind=None"):
+        await run_rewrite(db, Keyless)
+    with pytest.raises(ModelError, match=r"run_rewrite\(parallel=0\)"):
+        await run_rewrite(db, Player, parallel=0)
+    with pytest.raises(ModelError, match=r"run_rewrite\(lease=0\)"):
+        await run_rewrite(db, Player, lease=0)
+    with pytest.raises(ModelError, match=r"run_rewrite\(rate=-1\)"):
+        await run_rewrite(db, Player, rate=-1)
+    with pytest.raises(ModelError, match=r"run_rewrite\(name=''\)"):
+        await run_rewrite(db, Player, name="")
+    scope = db.scope(team="team-000")
+    with pytest.raises(AccessDenied, match="run_rewrite"):
+        await run_rewrite(scope, Player)
+    with pytest.raises(AccessDenied, match="list_runs"):
+        await list_runs(scope)
+    await run_rewrite(db, Player, name="first")
+    await db.create_tables(Referee)
+    with pytest.raises(ModelError, match=r"'rewrite Player'.*'rewrite Referee'"):
+        await run_rewrite(db, Referee, name="first")

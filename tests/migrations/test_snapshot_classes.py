@@ -1,0 +1,119 @@
+"""
+Snapshots see into the classes that are stored as JSON text, also where their annotations are texts, as all are here.
+"""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import dataclass
+
+import attrs
+import msgspec
+import pytest
+
+from tableorm import Entity, Mapped, ModelError
+from tableorm_migrations import compare_snapshots, describe_models
+
+if typing.TYPE_CHECKING:
+    from decimal import Decimal
+
+
+@dataclass
+class Size:
+    width: int
+
+
+@dataclass
+class Part:
+    size: Size
+    others: list[Size]
+
+
+@attrs.define
+class Box:
+    size: Size
+
+
+class Label(msgspec.Struct, rename="upper"):
+    text: str
+
+
+class Price(typing.TypedDict):
+    amount: int
+
+
+class Place(typing.NamedTuple):
+    box: Box | None
+
+
+class Priced(msgspec.Struct):
+    price: Price
+
+
+class Unknown(msgspec.Struct):
+    size: Lost
+
+
+class Lost(msgspec.Struct):
+    number: int
+
+
+class Wrong(msgspec.Struct):
+    amount: Decimal
+
+
+class Stored(Entity, table="JsonClasses", partition_key="{group}", row_key="x"):
+    group: Mapped[str]
+    dataclass: Mapped[Part]
+    boxes: Mapped[list[Box]]
+    structs: Mapped[dict[str, Label]]
+    typed: Mapped[list[Priced]]
+    named: Mapped[list[Place]]
+    numbers: Mapped[list[int]]
+
+
+@pytest.mark.parametrize(
+    ("field", "classes"),
+    [
+        ("dataclass", {"Part": {"size": "Size", "others": "list[Size]"}, "Size": {"width": "int"}}),
+        ("boxes", {"Box": {"size": "Size"}, "Size": {"width": "int"}}),
+        ("structs", {"Label": {"TEXT": "str"}}),
+        ("typed", {"Priced": {"price": "Price"}, "Price": {"amount": "int"}}),
+        ("named", {"Place": {"box": "Box | None"}, "Box": {"size": "Size"}, "Size": {"width": "int"}}),
+        ("numbers", {}),
+    ],
+)
+def test_members_of_classes_are_described(field: str, classes: dict[str, dict[str, str]]) -> None:
+    """Dataclasses, attrs classes, structs, typed dictionaries and named tuples, by their names in JSON."""
+    assert describe_models([Stored]).models[0].fields[field].classes == classes
+
+
+class First(Entity, table="JsonParts", kind="Part", partition_key="{group}", row_key="x"):
+    group: Mapped[str]
+    part: Mapped[Part]
+
+
+def test_a_change_inside_of_a_dataclass_is_noticed() -> None:
+    """Annotations that are texts say as much as types."""
+    before = describe_models([First])
+    now = msgspec.json.decode(
+        msgspec.json.encode(before).replace(b'"width":"int"', b'"width":"float"'), type=type(before)
+    )
+    assert [each.rule.code for each in compare_snapshots(before, now)] == ["class-changed"]
+
+
+def test_a_member_of_a_type_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is refused, and if the type is gone afterwards, the snapshot; both name it, and the class."""
+    with pytest.raises(ModelError, match=r"Never\.it is declared as .*Wrong.*, which has no JSON form: .*'Decimal'"):
+
+        class Never(Entity, table="JsonNever", partition_key="{group}", row_key="x"):  # pyright: ignore[reportUnusedClass]
+            group: Mapped[str]
+            it: Mapped[list[Wrong]]
+
+    class Later(Entity, table="JsonLater", partition_key="{group}", row_key="x"):
+        group: Mapped[str]
+        it: Mapped[list[Unknown]]
+
+    monkeypatch.delitem(globals(), "Lost")
+    with pytest.raises(ModelError, match="the types of the members of Unknown cannot be resolved: name 'Lost' is not"):
+        describe_models([Later])
