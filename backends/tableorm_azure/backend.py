@@ -32,7 +32,7 @@ from tableorm.stores import (
 
 from .access import AzureAccess
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
-from .endpoints import EMULATOR_KEY, Account, handles, parse
+from .endpoints import EMULATOR_ACCOUNT, EMULATOR_KEY, Account, handles, parse
 from .options import Credential, Options, Policy, user_agent
 from .pipeline import InFlight, Pipeline, PipelineTransport, make_transport
 from .policies import make_policies, make_signing_policy, make_storage_signing_policy
@@ -213,7 +213,7 @@ class AzureBackend:
                     )
                     self.blobs = AzureBlobs(await opened.enter_async_context(blobs), capabilities)
             except ValueError as error:
-                raise NotSupported(f"connect(): {error}") from error
+                raise _refused(error) from error
             self._open = opened.pop_all()
 
     @asynccontextmanager
@@ -317,6 +317,15 @@ class _CredentialTokens:
         return await self.current() != used
 
 
+def _refused(error: ValueError) -> NotSupported:
+    """Return the error of arguments that the SDK refuses: on one line, and with the names that they have here."""
+    text, _, versions = str(error).partition("Please select from:")
+    if versions:
+        given = "api_version= is for tables, storage_api_version= for queues and blobs"
+        text = f"{text.strip()} {given}; the SDK knows {', '.join(versions.split())}"
+    return NotSupported(f"connect(): {text}")
+
+
 # Stands for a token until the first request asks for one.
 _PENDING = "sig=pending"
 
@@ -348,11 +357,11 @@ def _choose_credential(account: Account, key: str | None, sas: str | None, crede
         key = EMULATOR_KEY
     if key is None:
         where = f"the account {account.name!r}" if account.name else "the URL, which names no account"
+        remedy = "give key=, sas= or credential=, for example credential=DefaultAzureCredential() of azure-identity"
+        if not account.name and account.on_this_machine:
+            remedy = f"an emulator's URL ends with its account, /{EMULATOR_ACCOUNT}; for any other, {remedy}"
         published = "; its published key is taken only where every host is this machine" if account.emulated else ""
-        raise ModelError(
-            f"connect(): there is no credential for {where}; give key=, sas= or credential=, for "
-            f"example credential=DefaultAzureCredential() of azure-identity{published}"
-        )
+        raise ModelError(f"connect(): there is no credential for {where}; {remedy}{published}")
     if not account.name:
         raise ModelError(
             "connect(): the URL does not tell the name of the account, which a key needs; end it with /ACCOUNT, or "

@@ -12,7 +12,7 @@ import attrs
 
 from ..connection.connection import TURN, Connection
 from ..connection.index_states import find_unreadable
-from ..connection.logs import make_logger
+from ..connection.logger import make_logger
 from ..connection.tasks import work_together
 from ..errors import ModelError, shown
 from ..keys.ranges import KeyRegion

@@ -199,7 +199,7 @@ def _is_abstract(target: Any) -> bool:
 
 
 class _Store(argparse.Action):
-    """Stores the last arguments; where a command takes a URL that is left out, the first of them stands in its place."""
+    """Stores the last arguments; where the URL of a command is left out, the first of them stands in its place."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None

@@ -50,10 +50,11 @@ class KnownStates:
 
 @attrs.define(eq=False)
 class _Opened:
-    """What a connection and its views have open: tables, their event loop, the outbox's queues; and index states."""
+    """What a connection and its views have open: tables, queues that are wrapped, event loop, index states."""
 
     store: TableStore | None = None
     loop: asyncio.AbstractEventLoop | None = None
+    queues: QueueStore | None = None
     outbox: QueueStore | None = None
     states: KnownStates = attrs.field(factory=KnownStates)
 
@@ -134,7 +135,7 @@ class Connection:
         if self._opened.store is not None:
             while self._later:
                 await asyncio.wait(self._later)
-            self._opened.store = self._opened.outbox = None
+            self._opened.store = self._opened.queues = self._opened.outbox = None
             async with AsyncExitStack() as closing:
                 for backend in self._backends():
                     closing.push_async_callback(backend.close)
@@ -172,7 +173,7 @@ class Connection:
     def queues(self) -> QueueStore:
         """The queues, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
-        return self._beside(self._queues.queues, "queues")
+        return self._beside(self._opened.queues or self._queues.queues, "queues")
 
     @property
     def blobs(self) -> BlobStore:
@@ -198,8 +199,7 @@ class Connection:
         """
         _ = self.store
         if self._opened.outbox is None:
-            own = self._queues.queues
-            self._opened.outbox = make(None if own is None else self.queues)
+            self._opened.outbox = make(None if self._queues.queues is None else self.queues)
         return self._opened.outbox
 
     def _beside(self, store: S | None, argument: str) -> S:
@@ -229,6 +229,11 @@ class Connection:
     def wrap_store(self, wrap: Callable[[TableStore], TableStore]) -> None:
         """Let every request pass through what `wrap` makes of the open store, which is below it; tests do so."""
         self._opened.store = wrap(self.store)
+
+    def wrap_queues(self, wrap: Callable[[QueueStore], QueueStore]) -> None:
+        """Let every request for queues pass through what `wrap` makes of the open store, if there is one; tests do."""
+        if self._queues.queues is not None:
+            self._opened.queues, self._opened.outbox = wrap(self.queues), None
 
     @property
     def known_states(self) -> KnownStates:

@@ -20,10 +20,15 @@ _OTHER = {
     "get-policies": "GET {table}?comp=acl",
     "set-policies": "PUT {table}?comp=acl",
     "create-queue": "PUT {table}",
+    "delete-queue": "DELETE {table}",
+    "list-queues": "GET ?comp=list",
+    "queue-length": "GET {table}?comp=metadata",
     "put-message": "POST {table}/messages",
     "take-messages": "GET {table}/messages",
     "renew-message": "PUT {table}/messages/ID",
     "delete-message": "DELETE {table}/messages/ID",
+    "peek-messages": "GET {table}/messages?peekonly=true",
+    "clear-messages": "DELETE {table}/messages",
     "create-container": "PUT {table}",
     "blob-info": "HEAD {table}/BLOB",
     "get-blob": "GET {table}/BLOB",
@@ -69,9 +74,10 @@ class ObservedRequest:
     Args:
         operation: What it does: "get", "query", the value of a `tableorm.stores.Verb` such as "merge", "transaction",
             "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping" (with a token;
-            without one a ping lists the tables); for the queue of the outbox "create-queue", "put-message",
-            "take-messages", "renew-message", or "delete-message"; for index lists, archives and logs in blobs
-            "create-container", "blob-info", "get-blob", "put-blob", "delete-blob", or "list-blobs".
+            without one a ping lists the tables); for queues "create-queue", "delete-queue", "list-queues",
+            "queue-length", "put-message", "take-messages", "peek-messages", "renew-message", "delete-message", or
+            "clear-messages"; for index lists, archives and logs in blobs "create-container", "blob-info", "get-blob",
+            "put-blob", "delete-blob", or "list-blobs".
         table: Name of the table, queue or container; "" if it is about none.
         model: The model that it is for; the index, as "Order.by_status", if the program has named it. The model of a
             transaction is that of its first operation. It is "" where there is none.

@@ -122,10 +122,7 @@ class Reader(Stores):
         """
 
         def load(row: Row) -> E | None:
-            model, table = index.model, index.model.__schema__.table_name()
-            # A list that scopes share has the keys of others too.
-            within = self._connection.boundary.holds_row(model.__schema__, table, row["PartitionKey"], row["RowKey"])
-            entity: E | None = self._load_row(model, table, row) if within else None
+            entity: E | None = self._load_row(index.model, index.model.__schema__.table_name(), row)
             return entity
 
         return await look_up(self._connection, load, index, fields, concurrency)

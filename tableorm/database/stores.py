@@ -9,6 +9,7 @@ from typing import Self, cast
 from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
+from ..connection.queues import ObservedQueues
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
@@ -94,7 +95,8 @@ class Stores(Connected):
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return cast("QueueStore", TranslatingStore(self._connection.queues, "queues"))
+        connection = self._connection
+        return cast("QueueStore", TranslatingStore(ObservedQueues(connection, connection.queues), "queues"))
 
     @property
     def blobs(self) -> BlobStore:
@@ -144,8 +146,8 @@ class Stores(Connected):
         """
         Create the tables of these models, or with these names, where they do not exist yet.
 
-        The indexes of a model whose tables are new are complete, and the store is told so. Give all models of a table
-        in one call: an index of a table that was there before is not read until `build_index` has completed it.
+        The indexes of a model whose tables are empty are complete, and the store is told so. A new index of a table
+        that has rows is not read until `build_index` has completed it.
 
         Args:
             targets: Models, and names of tables.

@@ -7,7 +7,7 @@ read back into the fields that made it.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -106,13 +106,34 @@ class Template:
             try:
                 key += write(value)
             except ValueError as error:
-                raise self._error(f"{error} (field {field!r})") from None
+                raise self._error(f"{error} (field {field!r})", [field]) from None
         # Two units at most per character: short keys need no counting.
         if len(key) > MAX_KEY_UNITS // 2:
             fault = key_fault(key)
             if fault:
-                raise self._error(f"makes a key that {fault}: {key[:40]!r}...; shorten {', '.join(self.fields)}")
+                raise self._error(
+                    f"makes a key that {fault}: {key[:40]!r}...; shorten {', '.join(self.fields)}", self.fields
+                )
         return key
+
+    def find_misfits(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """
+        Return by field what is wrong with values for this key: of those that do not fit their formats, or of the
+        longest one if the key is too long. A value that is missing, or None, may be set later.
+        """
+        misfits, lengths = dict[str, str](), dict[str, int]()
+        for _, field, write in self._writers:
+            if field is not None and values.get(field) is not None:
+                try:
+                    lengths[field] = len(write(values[field]))
+                except ValueError as error:
+                    misfits[field] = f"does not fit {self.key} {self.text!r}: {error}"
+        if not misfits and lengths.keys() == set(self.fields):
+            try:
+                self.format(values)
+            except TemplateError as error:
+                misfits[max(lengths, key=lambda field: lengths[field])] = f"is refused: {self.key} {error.problem}"
+        return misfits
 
     def parse(self, key: str) -> dict[str, Any]:
         """
@@ -219,8 +240,8 @@ class Template:
             raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
         return found.groups()
 
-    def _error(self, problem: str) -> TemplateError:
-        return TemplateError(problem, self.model, self.key, self.text)
+    def _error(self, problem: str, fields: Sequence[str] = ()) -> TemplateError:
+        return TemplateError(problem, self.model, self.key, self.text, fields=fields)
 
 
 def _pattern(part: Part) -> str:

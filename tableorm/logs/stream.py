@@ -6,12 +6,12 @@ import asyncio
 import datetime as dt
 from collections import deque
 from collections.abc import Mapping
-from logging import getLogger
 from types import TracebackType
 from typing import Any, Self, cast
 
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
+from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks
 from ..connection.translate import translate
 from ..errors import EncodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
@@ -31,7 +31,7 @@ from .segments import (
 
 __all__ = ["LogStream"]
 
-_LOG = getLogger("tableorm.logs")
+_LOG = make_logger("tableorm.logs")
 
 _SEGMENT_BYTES = 4 * 1024 * 1024
 _MOST_WAITING = 4  # segments that could not be stored yet

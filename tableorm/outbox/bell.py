@@ -5,9 +5,10 @@ The queue is in the backend's queues, or in a table where it has none. It is mad
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from ..connection.connection import Connection
+from ..connection.queues import ObservedQueues
 from ..connection.translate import translate
 from ..errors import AccessDenied
 from ..protocol.codes import Code, Fault
@@ -18,14 +19,6 @@ __all__ = ["OUTBOX", "Ringing", "check_reach", "outbox_queues", "ring", "show", 
 
 OUTBOX = "tableorm-outbox"
 """The name of the queue, to which a database adds its prefix. Its requests are counted under this name for a model."""
-
-_OPERATIONS = {
-    "create_queue": "create-queue",
-    "put": "put-message",
-    "take": "take-messages",
-    "renew": "renew-message",
-    "delete": "delete-message",
-}
 
 
 class Ringing(Protocol):
@@ -108,33 +101,9 @@ def outbox_queues(db: Connection) -> QueueStore:
     def make(queues: QueueStore | None) -> QueueStore:
         if queues is None:
             return TableQueueStore(_CountedTables(db))
-        return cast("QueueStore", _CountedQueues(db, queues))
+        return cast("QueueStore", ObservedQueues(db, queues, OUTBOX))
 
     return db.outbox(make)
-
-
-class _CountedQueues:
-    """
-    A `QueueStore` whose requests are counted and observed.
-
-    Args:
-        db: Counts them.
-        queues: The store itself.
-    """
-
-    def __init__(self, db: Connection, queues: QueueStore) -> None:
-        self._db, self._queues = db, queues
-
-    def __getattr__(self, member: str) -> Any:
-        found: Any = getattr(self._queues, member)
-        if member not in _OPERATIONS:
-            return found
-
-        async def call(queue: str, *given: Any, **named: Any) -> Any:
-            self._db.sending(_OPERATIONS[member], OUTBOX)
-            return await self._db.watch.send(found(queue, *given, **named), _OPERATIONS[member], queue)
-
-        return call
 
 
 class _CountedTables:

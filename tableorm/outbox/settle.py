@@ -5,7 +5,7 @@ What a worker does for a doorbell: it finds out what became of the changes, and 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from ..connection.connection import Connection
-from ..connection.logs import make_logger
+from ..connection.logger import make_logger
 from ..connection.tasks import Batcher, map_together
 from ..errors import NotSupported
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS

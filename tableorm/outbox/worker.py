@@ -21,7 +21,7 @@ import attrs
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.logs import make_logger
+from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks
 from ..connection.translate import translate
 from ..errors import AccessDenied, NotSupported, TableOrmError

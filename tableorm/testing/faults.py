@@ -4,20 +4,22 @@ Faults that a test asks for: the next insert fails, or its reply is lost.
 
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import attrs
 
 from ..connection.connection import connection_of
+from ..connection.queues import QUEUE_OPERATIONS
 from ..database.database import Database
 from ..protocol.codes import Code, Fault
-from ..stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore, Verb
+from ..stores import Capabilities, Operation, QueueStore, Row, RowPage, RowQuery, TableStore, Verb
 
 __all__ = ["Faults", "PlannedFault"]
 
 T = TypeVar("T")
 
 _OPERATIONS = ("get", "query", *Verb, "transaction", "create-table", "delete-table", "list-tables")
+_OF_QUEUES = tuple(QUEUE_OPERATIONS.values())
 
 _CODES: dict[int, Code] = {
     400: Code.INVALID_INPUT,
@@ -42,7 +44,7 @@ class PlannedFault:
 
     Args:
         operation: The operation that it is for.
-        table: The table that it is for; None for every table.
+        table: The table or queue that it is for; None for every one.
         fault: How the request fails.
         after: Whether it fails after it was done.
         left: How many requests it is still for.
@@ -62,7 +64,8 @@ class PlannedFault:
     ) -> None:
         left, self.left = self.left, 0
         if left and error is None:
-            where = "" if self.table is None else f" in table {self.table}"
+            place = "queue" if self.operation in _OF_QUEUES else "table"
+            where = "" if self.table is None else f" in {place} {self.table}"
             raise AssertionError(
                 f"{left} more {self.operation!r}{where} should have failed with {self.fault.code}, but no request did "
                 f"that: print(db.explain_write(...)) shows what a verb sends"
@@ -89,7 +92,9 @@ class Faults:
 
     def __init__(self, db: Database) -> None:
         self._planned: list[PlannedFault] = []
-        connection_of(db).wrap_store(lambda store: _FaultyStore(store, self._planned))
+        connection = connection_of(db)
+        connection.wrap_store(lambda store: _FaultyStore(store, self._planned))
+        connection.wrap_queues(lambda queues: cast("QueueStore", _FaultyQueues(queues, self._planned)))
 
     def fail_next(self, operation: str, *, with_: str | int, table: str | None = None, times: int = 1) -> PlannedFault:
         """
@@ -97,9 +102,11 @@ class Faults:
 
         Args:
             operation: "insert", "merge", "replace", "insert-or-merge", "insert-or-replace", "delete", "transaction",
-                "get", "query", "create-table", "delete-table" or "list-tables".
+                "get", "query", "create-table", "delete-table" or "list-tables"; of queues "create-queue",
+                "delete-queue", "list-queues", "queue-length", "put-message", "take-messages", "peek-messages",
+                "renew-message", "delete-message" or "clear-messages".
             with_: The error code of the service, such as "ServerBusy", or the HTTP status.
-            table: The table that it must be about; None for any.
+            table: The table, or queue, that it must be about; None for any.
             times: How many requests are refused.
 
         Raises:
@@ -107,6 +114,8 @@ class Faults:
         """
         codes = [str(code) for code in Code]
         code = _CODES.get(with_) if isinstance(with_, int) else with_
+        if with_ == 404 and operation in _OF_QUEUES:
+            code = Code.QUEUE_NOT_FOUND
         if code is None or code not in codes:
             raise ValueError(
                 f"fail_next(with_={with_!r}): give an error code of the service, such as 'ServerBusy', or one of the "
@@ -122,7 +131,7 @@ class Faults:
 
         Args:
             operation: As of `fail_next`.
-            table: The table that it must be about; None for any.
+            table: The table, or queue, that it must be about; None for any.
             times: How many replies are lost.
 
         Raises:
@@ -132,8 +141,9 @@ class Faults:
         return self._plan(operation, table, fault, times, after=True)
 
     def _plan(self, operation: str, table: str | None, fault: Fault, times: int, *, after: bool) -> PlannedFault:
-        if operation not in _OPERATIONS:
-            raise ValueError(f"there is no operation {operation!r}; give one of {', '.join(_OPERATIONS)}")
+        known = (*_OPERATIONS, *_OF_QUEUES)
+        if operation not in known:
+            raise ValueError(f"there is no operation {operation!r}; give one of {', '.join(known)}")
         self._planned.append(PlannedFault(operation, table, fault, after, times))
         return self._planned[-1]
 
@@ -181,14 +191,44 @@ class _FaultyStore:
         return await self._send(table, [*verbs, "transaction"], lambda: self._store.transact(table, operations))
 
     async def _send(self, table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]) -> T:
-        for planned in self._planned:
-            index = _index_of(planned, table, operations)
-            if index is not None:
-                planned.left -= 1
-                if planned.after:
-                    await call()
-                fault = planned.fault
-                # The service tells which operation of a transaction it refuses, unless it refuses the whole.
-                told = index if index < len(operations) - 1 else None
-                raise Fault(fault.code, fault.message, told, doubt=fault.doubt)
-        return await call()
+        return await _send(self._planned, table, operations, call)
+
+
+class _FaultyQueues:
+    """
+    A `QueueStore` whose requests meet the faults that are planned.
+    """
+
+    def __init__(self, queues: QueueStore, planned: Sequence[PlannedFault]) -> None:
+        self._queues, self._planned = queues, planned
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the store can do; that it repeats requests itself, so that nobody else repeats what is to fail."""
+        return attrs.evolve(self._queues.capabilities, retries=True)
+
+    def __getattr__(self, member: str) -> Any:
+        found: Any = getattr(self._queues, member)
+        operation = QUEUE_OPERATIONS[member]
+
+        async def call(queue: str = "", *given: Any, **named: Any) -> Any:
+            return await _send(self._planned, queue, [operation], lambda: found(queue, *given, **named))
+
+        return call
+
+
+async def _send(
+    planned: Sequence[PlannedFault], table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]
+) -> T:
+    """Send a request about a table or queue, unless a fault is planned for one of its operations."""
+    for each in planned:
+        index = _index_of(each, table, operations)
+        if index is not None:
+            each.left -= 1
+            if each.after:
+                await call()
+            fault = each.fault
+            # The service tells which operation of a transaction it refuses, unless it refuses the whole.
+            told = index if index < len(operations) - 1 else None
+            raise Fault(fault.code, fault.message, told, doubt=fault.doubt)
+    return await call()

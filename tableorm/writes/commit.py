@@ -19,6 +19,7 @@ from ..errors import (
     Conflict,
     EntityExists,
     EntityNotFound,
+    LostRace,
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
@@ -38,7 +39,7 @@ from .races import ATTEMPTS, is_race, pause_of
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
-from .stages.derive import Derived, derive, derives, refused_before_sending
+from .stages.derive import Derived, derive, derives, refuse_before_sending
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_writes, refuse
 from .stages.lost_replies import InDoubt
@@ -114,7 +115,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
                 raise
             continue
         return
-    raise Conflict(
+    raise LostRace(
         f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
         "same time",
         None,
@@ -187,7 +188,7 @@ async def commit(
         TransactionFailed: An operation of a transaction failed; its cause is that operation's error.
         UniqueViolation: Another entity has the value of a unique index.
         OutcomeUnknown: The reply was lost, and nothing proves what happened.
-        Conflict: Other rows were changed by others again and again.
+        LostRace: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
     if db.boundary.narrows:  # asked once more where no verb gets past
@@ -243,7 +244,7 @@ async def commit(
                 await deferral.finish()
             return
     change = writes[0].origin
-    raise Conflict(
+    raise LostRace(
         f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
         "try it again, or let fewer tasks write at the same time what one row counts or lists",
         Code.CONDITION_NOT_SATISFIED,
@@ -290,12 +291,12 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
             if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
-            raise refused_before_sending(effect.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(effect.origin, error, transaction=derived.transaction)
     for each in derived.deferred if boundary.narrows else ():
         try:
             check_places(boundary, each)
         except TableOrmError as error:
-            raise refused_before_sending(each.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(each.origin, error, transaction=derived.transaction)
 
 
 def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
@@ -305,7 +306,7 @@ def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
         try:
             write = effect.full_write(found.get(effect.address), derived.token)
         except TableOrmError as error:
-            raise refused_before_sending(effect.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(effect.origin, error, transaction=derived.transaction)
         if write is not None:
             companions.append(write)
     return companions
@@ -355,7 +356,7 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
     try:
         row = decision.to_row()
     except TableOrmError as error:
-        raise refused_before_sending(origin, error, transaction=derived.transaction) from error
+        refuse_before_sending(origin, error, transaction=derived.transaction)
     return PlannedWrite(
         operation=Operation(Verb.INSERT, row),
         change=origin.change,
@@ -373,7 +374,7 @@ def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> Planne
     try:
         operation = effect.operation(stored, derived.token)
     except TableOrmError as error:
-        raise refused_before_sending(origin, error, transaction=derived.transaction) from error
+        refuse_before_sending(origin, error, transaction=derived.transaction)
     if operation is None:
         return None
     row = None if operation.verb is Verb.DELETE else operation.row
@@ -406,7 +407,7 @@ def _fill(
     try:
         return fill.apply_to(write, source)
     except TableOrmError as error:
-        raise refused_before_sending(write, error, transaction=derived.transaction) from error
+        refuse_before_sending(write, error, transaction=derived.transaction)
 
 
 async def _read_other(db: Connection, effect: Effect) -> Row | None:

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from ..connection.connection import Connection
-from ..connection.logs import make_logger
+from ..connection.logger import make_logger
 from ..connection.rows import read_place
 from ..errors import (
     EntityExists,

@@ -292,6 +292,18 @@ def test_an_option_that_no_backend_knows_is_refused(places: dict[str, str], opti
         connect("local::memory:", **options)
 
 
+@pytest.mark.parametrize("option", ["api_version", "storage_api_version"])
+async def test_a_version_that_the_sdk_does_not_know(option: str) -> None:
+    """The error is one line with the names of the options, and the versions that the SDK knows."""
+    options: dict[str, Any] = {option: "2099-01-01"}
+    with pytest.raises(
+        NotSupported,
+        match=r"^connect\(\): Unsupported API version '2099-01-01'. api_version= is for tables, storage_api_version= "
+        r"for queues and blobs; the SDK knows 2019-02-02, [-0-9, ]+$",
+    ):
+        await connect("UseDevelopmentStorage=true", **options).open()
+
+
 def test_a_backend_that_names_no_options_gets_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its options may have the names of those of the other one."""
     given: dict[str, Any] = {}

@@ -22,6 +22,7 @@ from tableorm import (
     NotSupported,
     ObservedRequest,
     RetryPolicy,
+    TableOrmError,
     TransactionFailed,
     connect,
     field,
@@ -108,6 +109,39 @@ async def test_every_request_is_told(connecting: Connect) -> None:
     assert block.requests == seen and block.cost == len(WORK) and block.rows == sum(each.rows for each in seen)
     assert [each.outcome for each in seen] == ["ok"] * 6 + ["ResourceNotFound"] + ["ok"] * 3 + ["TableNotFound", "ok"]
     assert all(each.seconds > 0 and each.attempt == 1 for each in seen)
+
+
+async def test_requests_of_queues_are_told() -> None:
+    """What a program asks of `db.queues` is told and counted as requests for rows are, also what is refused."""
+    told: list[str] = []
+    async with connect(
+        "local::memory:", on_request=lambda request: told.append(f"{request.line} {request.outcome}")
+    ) as db:
+        await db.queues.create_queue("mail")
+        await db.queues.put("mail", b"x", delay_seconds=0)
+        (message,) = await db.queues.take("mail")
+        await db.queues.renew("mail", message, 0)
+        await db.queues.peek("mail", count=2)
+        await db.queues.length("mail")
+        await db.queues.clear("mail")
+        await db.queues.list_queues("m")
+        await db.queues.delete_queue("mail")
+        with pytest.raises(TableOrmError):
+            await db.queues.take("mail")
+        assert db.stats.counts["put-message", ""].requests == 1
+
+    assert told == [
+        "PUT mail ok",
+        "POST mail/messages ok",
+        "GET mail/messages ok",
+        "PUT mail/messages/ID ok",
+        "GET mail/messages?peekonly=true ok",
+        "GET mail?comp=metadata ok",
+        "DELETE mail/messages ok",
+        "GET ?comp=list ok",
+        "DELETE mail ok",
+        "GET mail/messages QueueNotFound",
+    ]
 
 
 async def test_values_are_not_shown(connecting: Connect, caplog: pytest.LogCaptureFixture) -> None:

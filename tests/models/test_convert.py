@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import json
 import math
+import re
 from collections.abc import Callable, Collection
 from decimal import Decimal
 from typing import Any, Literal, cast
@@ -299,12 +300,12 @@ def test_numbers_that_json_text_does_not_keep(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ([Weight(Decimal(1)), {"grams": 2}], r"\[1\], \{'grams': 2\}, would be read as Weight\("),
+        ([Weight(Decimal(1)), {"grams": 2}], r"has the dict \{'grams': 2\} at \[1\] .*; give a Weight"),
         ([[Weight(Decimal(1))], 5], None),
     ],
 )
 def test_where_json_text_does_not_keep_a_value(value: object, problem: str | None) -> None:
-    """The first place is named, with what would be read there."""
+    """The first place is named, with the class to give where a dict stands for one."""
     with pytest.raises(ValueError, match=problem):
         Parcel.__schema__.fields["weights"].type.encode(value)
 
@@ -529,3 +530,38 @@ def test_modes_and_models_that_do_not_exist() -> None:
     for call, error, word in calls:
         with pytest.raises(error, match=word):
             call()
+
+
+class Crate(Entity, table="Crates", partition_key="{tenant}", row_key="{shelf}-{number:03d}"):
+    tenant: Mapped[str | None] = field(default=None)
+    shelf: Mapped[str]
+    number: Mapped[int]
+
+
+@pytest.mark.parametrize(
+    ("data", "faults"),
+    [
+        ({"shelf": "a", "number": -1}, {"number": r"does not fit row_key '\{shelf\}-\{number:03d\}': .*-1"}),
+        (
+            {"tenant": "x" * 513, "shelf": "a", "number": 1},
+            {"tenant": "is refused: partition_key makes a key that has 513"},
+        ),
+        ({"tenant": "t", "shelf": "x" * 600, "number": 1}, {"shelf": "is refused: row_key makes a key that .*shorten"}),
+        ({"tenant": "x" * 600, "shelf": "x" * 600, "number": 1}, {"tenant": "partition_key", "shelf": "row_key"}),
+    ],
+)
+def test_values_that_do_not_fit_the_key(data: dict[str, Any], faults: dict[str, str]) -> None:
+    """A value that its key cannot have, or that makes the key too long, is a fault of its field."""
+    with pytest.raises(InvalidInput) as caught:
+        from_dict(Crate, data)
+
+    found = {fault.path[0]: fault.problem for fault in caught.value.faults}
+    assert found.keys() == faults.keys()
+    assert all(re.search(text, found[name]) for name, text in faults.items())
+
+
+def test_a_key_that_is_not_complete() -> None:
+    """A field of the key that is None may be set later, as a scope does; the other key is checked."""
+    assert from_dict(Crate, {"shelf": "a", "number": 1}).tenant is None
+    with pytest.raises(InvalidInput, match=r"Crate.shelf: .* row_key makes a key"):
+        from_dict(Crate, {"shelf": "x" * 600, "number": 1})

@@ -105,6 +105,12 @@ def test_fields_that_cannot_be_changed() -> None:
     assert message.endswith("does not exist; the model's fields are note, total, code, due")
 
 
+def test_a_key_beside_a_new_entity() -> None:
+    """A field of the key in a `WithoutKey` is refused since the key is given apart, and nothing says that it stays."""
+    with pytest.raises(InvalidInput, match="'2' is refused: the field is part of the key, which is given apart"):
+        WithoutKey(Order, {"id": "2", "total": 1})
+
+
 @pytest.mark.parametrize("body", [Partial, WithoutKey])
 def test_fields_that_a_write_fills(body: Callable[[type[Dated], dict[str, Any]], object]) -> None:
     """What `on_insert` and `on_write` make is refused in a body; the message says that it is to be left out."""

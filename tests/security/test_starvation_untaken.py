@@ -15,35 +15,20 @@ from tableorm_local import serve
 from tableorm_local.server import serving
 from tableorm_local.server.front.limits import Budget, Limits
 from tests.local.server.client import Api, head, root_of
+from tests.security.world import speak_tls, until
 
-Bind = Callable[..., socket.socket]
 
-
-@pytest.fixture
-def budgets(monkeypatch: pytest.MonkeyPatch) -> dict[str, Budget]:
-    """The budgets of the server, by what they are about; the system buffers little of what it sends."""
-    found: dict[str, Budget] = {}
-    make, bind = Budget.__init__, serving.bind
-
-    def note(self: Budget, total: int, what: str) -> None:
-        make(self, total, what)
-        found.setdefault(what, self)
+@pytest.fixture(autouse=True)
+def small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the system buffer little of what the server sends."""
+    bind = serving.bind
 
     def bind_small(host: str, port: int, *, share: bool) -> socket.socket:
         listener = bind(host, port, share=share)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         return listener
 
-    monkeypatch.setattr(Budget, "__init__", note)
     monkeypatch.setattr(serving, "bind", bind_small)
-    return found
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait until something is so, for ten seconds at most."""
-    async with asyncio.timeout(10):
-        while not true():  # noqa: ASYNC110 - nothing tells
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("headers", [(), ("Connection: close",)], ids=["goes on", "closes"])
@@ -73,7 +58,7 @@ async def test_who_takes_no_answer_is_let_go(
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         deaf.setblocking(False)
         await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", server.port))
-        send = await _speak_tls(deaf, context) if context is not None else _send_plain(deaf)
+        send = await speak_tls(deaf, context) if context is not None else _send_plain(deaf)
         await send(head("GET", "/Tab(PartitionKey='a',RowKey='r')", *headers))
         await until(lambda: buffered.used > 20_000)
         await until(lambda: places.used == 0)
@@ -84,26 +69,5 @@ async def test_who_takes_no_answer_is_let_go(
 def _send_plain(made: socket.socket) -> Callable[[bytes], Awaitable[None]]:
     async def send(data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(made, data)
-
-    return send
-
-
-async def _speak_tls(made: socket.socket, context: ssl.SSLContext) -> Callable[[bytes], Awaitable[None]]:
-    """Agree upon a key with the server, and return what sends to it. It reads no more."""
-    loop = asyncio.get_running_loop()
-    arrived, leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
-    channel = context.wrap_bio(arrived, leaving, server_hostname="127.0.0.1")
-    while True:
-        try:
-            channel.do_handshake()
-            break
-        except ssl.SSLWantReadError:
-            await loop.sock_sendall(made, leaving.read())
-            arrived.write(await loop.sock_recv(made, 65_536))
-    await loop.sock_sendall(made, leaving.read())
-
-    async def send(data: bytes) -> None:
-        channel.write(data)
-        await loop.sock_sendall(made, leaving.read())
 
     return send

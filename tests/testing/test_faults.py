@@ -42,6 +42,13 @@ class Person(Entity, table="People", partition_key="people", row_key="person_{id
     by_email = Index(row_key="email_{email}", unique=True)
 
 
+class Reader(Entity, table="FaultyReaders", partition_key="readers", row_key="reader_{id}"):
+    id: Mapped[str]
+    city: Mapped[str]
+
+    by_city = Index(partition_key="city_{city}", row_key="of_{id}", consistency="eventual", building=False)
+
+
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with temporary_database("local::memory:", Note, Marked, Person) as database:
@@ -167,6 +174,39 @@ async def test_scopes_meet_faults(db: Database, faults: Faults) -> None:
         await scope.insert(Note(id="a"))
     with Faults(scope).fail_next("get", with_=503), pytest.raises(Throttled):
         await db.get(Note, id="a")
+
+
+async def test_requests_of_queues_fail(db: Database, faults: Faults) -> None:
+    """Requests of `db.queues` fail too, of one queue or any, and their replies are lost after they were done."""
+    queues = db.queues
+    await queues.create_queue("mail")
+    with faults.fail_next("put-message", with_=503, table="mail"), pytest.raises(Throttled):
+        await queues.put("mail", b"a")
+    with faults.lose_reply("put-message"), pytest.raises(OutcomeUnknown):
+        await queues.put("mail", b"b")
+    with faults.fail_next("take-messages", with_=404), pytest.raises(TableOrmError) as caught:
+        await queues.take("mail")
+    with faults.fail_next("list-queues", with_=403), pytest.raises(AccessDenied):
+        await queues.list_queues()
+    with (
+        pytest.raises(AssertionError, match="1 more 'queue-length' in queue post should have failed"),
+        faults.fail_next("queue-length", with_=503, table="post"),
+    ):
+        assert await queues.length("mail") == 1
+
+    assert caught.value.code == "QueueNotFound"
+    (message,) = await queues.take("mail")
+    assert message.body == b"b"
+
+
+async def test_the_queue_of_the_outbox_fails(db: Database, faults: Faults) -> None:
+    """The message before a write with an eventual index fails too; then nothing was written."""
+    await db.create_tables(Reader)
+    await db.insert(Reader(id="a", city="Rome"))
+    with faults.fail_next("put-message", with_=503), pytest.raises(Throttled):
+        await db.insert(Reader(id="b", city="Rome"))
+
+    assert [each.id for each in await db.select(Reader).where(Reader.id.in_(["a", "b"])).all()] == ["a"]
 
 
 async def test_a_fault_that_nothing_meets(db: Database, faults: Faults) -> None:

@@ -61,6 +61,10 @@ class FairTurns:
         if size >= _TURN_BYTES and self.begin(caller):
             asyncio.get_running_loop().call_soon(self.end, caller)
 
+    def is_over(self, caller: str) -> bool:
+        """Return whether a caller has no turn now, as it has worked on many bytes or others of it wait."""
+        return caller in self._waiting
+
     def begin(self, caller: str) -> bool:
         """Take the caller's turn, unless another query of it has that."""
         if caller in self._waiting:

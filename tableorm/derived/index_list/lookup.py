@@ -62,10 +62,12 @@ async def look_up(
         members = await schema.members_of(db, partition_key, list_key)
     else:
         members = await _read_members(db, schema, partition_key, list_key)
+    table = schema.primary.table_name()
+    if db.boundary.narrows:  # a list that scopes share has the keys of others too
+        members = {key for key in members if db.boundary.holds_row(schema.primary, table, *key)}
     keys = sorted(members, key=lambda member: (utf16_key(member[0]), utf16_key(member[1])))
     found: list[E | None] = [None] * len(keys)
     numbered = enumerate(keys)
-    table = schema.primary.table_name()
 
     async def work() -> None:
         for number, key in numbered:

@@ -24,7 +24,15 @@ from ..wire.answers import RETRY_SECONDS
 from .limits import Budget, Limits
 from .metrics import Metrics
 
-__all__ = ["ConnectionServer", "TooMuchWaitsError", "end_request", "must_close", "receive_much", "wait_for_all"]
+__all__ = [
+    "Connection",
+    "ConnectionServer",
+    "TooMuchWaitsError",
+    "end_request",
+    "must_close",
+    "receive_much",
+    "wait_for_all",
+]
 
 _logger = logging.getLogger("tableorm.server")
 
@@ -80,6 +88,7 @@ class _BoundedParser:
     Attributes:
         caller: Who takes from the budget: the client's address, known once it is connected.
         closes: Whether the connection is closed after its request, as what it would keep is too much.
+        received: How many bytes have arrived.
     """
 
     def __init__(self, parser: "HttpRequestParser", limits: Limits, budget: Budget) -> None:
@@ -87,6 +96,7 @@ class _BoundedParser:
         self._most_headers = limits.headers
         self.caller = ""
         self.closes = False
+        self.received = 0
         # The body of the last request, and the bytes that came after it.
         self._body: StreamReader = EMPTY_PAYLOAD
         self._head_bytes = 0
@@ -111,6 +121,7 @@ class _BoundedParser:
         Raises:
             HttpProcessingError: It is not HTTP, or too much; nothing is read after that.
         """
+        self.received += len(data)
         if self._failed:
             return (), False, b""
         try:
@@ -241,7 +252,7 @@ class _BoundedParser:
         self._parser.set_upgraded(val)
 
 
-class _Connection(web.RequestHandler):
+class Connection(web.RequestHandler):
     """A connection. One too many is told that the server is busy; what is not HTTP gets the service's errors."""
 
     __slots__ = ("_bounds", "_link", "_pauses", "_places", "_server", "_untaken")
@@ -280,14 +291,20 @@ class _Connection(web.RequestHandler):
         """Whether the connection is closed after its request, as what it would keep is too much."""
         return self._bounds.closes
 
+    @property
+    def received(self) -> int:
+        """How many bytes have arrived, decrypted."""
+        return self._bounds.received
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a place, or say that there is none."""
         super().connection_made(transport)
         assert isinstance(transport, asyncio.Transport)
+        self._link = transport
         server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
         self._bounds.caller = caller
         receive_much(transport, much=False)
         wait_for_all(transport)
-        self._link = transport
         try:
             server.places.take(1, caller)
             self._places.append(server.places)
@@ -319,6 +336,7 @@ class _Connection(web.RequestHandler):
             self._untaken = None
 
     def connection_lost(self, exc: BaseException | None) -> None:
+        """Give back all that the connection holds."""
         self._stop_timer()
         self._bounds.release()
         while self._places:
@@ -326,11 +344,13 @@ class _Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def close(self) -> None:
+        """End the connection, unless a request is under way."""
         # Called when the server stops. A request that is under way still needs what the client sends.
         if self._current_request is None:
             super().close()
 
     def log_exception(self, *args: object, **kw: object) -> None:
+        """Log what goes wrong in the server itself."""
         # A malformed body has been answered; aiohttp reads on and finds the same fault again.
         if not isinstance(kw.get("exc_info"), (web.RequestPayloadError, HttpProcessingError)):
             super().log_exception(*args, **kw)
@@ -342,6 +362,7 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
+        """Answer what is not HTTP, or a request that failed unexpectedly."""
         if status >= 500:
             _logger.error("unexpected error in the server", exc_info=exc)
         return self._server.refuse(status, exc, message)
@@ -378,9 +399,9 @@ class ConnectionServer(web.Server):
         self.shaking = set[asyncio.Task[None]]()
         self.waiting = Budget(limits.waiting_bytes, "too much waits to be read")
 
-    def __call__(self, *places: Budget) -> web.RequestHandler:
+    def __call__(self, *places: Budget) -> Connection:
         """Make a connection. When it is lost, it gives a place back to each of these budgets."""
-        return _Connection(self, places)
+        return Connection(self, places)
 
     async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's signature
         """End all connections."""
@@ -405,12 +426,12 @@ def wait_for_all(transport: asyncio.WriteTransport) -> None:
 
 def end_request(request: web.BaseRequest) -> None:
     """Count a request no longer among those that wait."""
-    cast("_Connection", request.protocol).end_request()
+    cast("Connection", request.protocol).end_request()
 
 
 def must_close(request: web.BaseRequest) -> bool:
     """Return whether the connection of a request is closed once the request is answered, and not read further."""
-    return cast("_Connection", request.protocol).closes
+    return cast("Connection", request.protocol).closes
 
 
 def _request_of(
@@ -427,7 +448,7 @@ def _request_of(
     the connection open for ever. The host is not needed, as we read the target as it was sent.
     """
     loop = asyncio.get_running_loop()
-    if cast("_Connection", protocol).closes or message.upgrade:
+    if cast("Connection", protocol).closes or message.upgrade:
         # aiohttp loses what follows a request to speak another protocol, or takes the middle of it for a request.
         message = message._replace(should_close=True)
     try:

@@ -4,44 +4,80 @@ TLS: what connections may hold before they have agreed upon a key, when nobody k
 
 import asyncio
 import ssl
-from typing import Any, cast
+import time
+from typing import Any
 
+from ...engine import FairTurns
 from ..security.accounts import network_of
-from .connection import ConnectionServer, wait_for_all
+from .connection import Connection, ConnectionServer, wait_for_all
 
 __all__ = ["Handshake"]
 
 # What a handshake costs: to sign, on the event loop, takes longer than to copy so many bytes.
 _HANDSHAKE_BYTES = 256 * 1024
+# Bytes that are decrypted at once. Of the smallest messages of TLS, these take some 10 ms.
+_PIECE_BYTES = 8 * 1024
+# How many bytes are copied in the time that is spent on messages which bring no data.
+_BYTES_PER_SECOND = 256 * 1024 * 1024
 
 
 class _Between(asyncio.BufferedProtocol):
     """
-    Stands between the transport of a socket and asyncio's protocol of TLS. That one takes whatever is written, and does
-    not tell the connection when the client takes no more of it; so this one does.
+    Stands between the transport of a socket and asyncio's protocol of TLS.
+
+    That one takes whatever is written, and does not tell the connection when the client takes no more of it; so this
+    one does. That one also works on whatever arrives, of which much may be messages of TLS that bring no data, as a
+    change of keys. So what takes time and brings little waits for the turn of its caller.
 
     Args:
-        inner: asyncio's protocol.
+        socket: The transport of the socket.
         connection: The connection.
+        turns: The turns of callers at the event loop.
+        caller: Whose connection it is.
     """
 
-    def __init__(self, inner: asyncio.BufferedProtocol, connection: asyncio.Protocol) -> None:
-        self._inner, self._connection = inner, connection
+    def __init__(self, socket: asyncio.Transport, connection: Connection, turns: FairTurns, caller: str) -> None:
+        inner: Any = socket.get_protocol()
+        self._inner: asyncio.BufferedProtocol = inner
+        self._socket, self._connection = socket, connection
+        self._turns, self._caller = turns, caller
+        self._waiting: asyncio.Task[None] | None = None
 
     def get_buffer(self, sizehint: int) -> Any:
         """Return where to put what arrives."""
-        return self._inner.get_buffer(sizehint)
+        return memoryview(self._inner.get_buffer(sizehint))[:_PIECE_BYTES]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt what has arrived."""
-        self._inner.buffer_updated(nbytes)
+        """Decrypt what has arrived, now or when it is the caller's turn. Until then it stays in the buffer."""
+        if self._turns.is_over(self._caller):
+            self._socket.pause_reading()
+            self._waiting = asyncio.create_task(self._decrypt_in_turn(nbytes))
+        else:
+            self._decrypt(nbytes)
 
-    def eof_received(self) -> bool | None:
-        """Note that no more arrives."""
-        return self._inner.eof_received()
+    async def _decrypt_in_turn(self, size: int) -> None:
+        await self._turns.work(self._caller)
+        self._socket.resume_reading()
+        self._decrypt(size)
+
+    def _decrypt(self, size: int) -> None:
+        before, began = self._connection.received, time.perf_counter()
+        self._inner.buffer_updated(size)
+        seconds, vain = time.perf_counter() - began, size - (self._connection.received - before)
+        if vain > 0:
+            self._turns.count(self._caller, int(seconds * _BYTES_PER_SECOND * vain / size))
+
+    def eof_received(self) -> None:
+        """
+        Note that no more arrives, and end the connection: asyncio's protocol would keep it open for ever if a body is
+        not read, and sends nothing any more.
+        """
+        self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the connection has ended."""
+        if self._waiting is not None:
+            self._waiting.cancel()
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -105,6 +141,7 @@ class Handshake(asyncio.Protocol):
                     self._context,
                     server_side=True,
                     ssl_handshake_timeout=server.limits.handshake_seconds,
+                    ssl_shutdown_timeout=server.limits.handshake_seconds,
                 )
         except OSError as error:
             # The client has gone, was too slow, or does not speak TLS. The error would keep the buffers, in a circle.
@@ -119,7 +156,7 @@ class Handshake(asyncio.Protocol):
         connection = server(server.encrypted)
         encrypted.set_protocol(connection)
         connection.connection_made(encrypted)
-        transport.set_protocol(_Between(cast("asyncio.BufferedProtocol", transport.get_protocol()), connection))
+        transport.set_protocol(_Between(transport, connection, server.turns, caller))
         if transport.get_write_buffer_size():  # it has not taken the end of the handshake
             connection.pause_writing()
         for data in self._received:
