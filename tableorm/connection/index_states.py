@@ -203,7 +203,6 @@ async def note_declarations(
         AccessDenied: Not permitted.
     """
     known, new = db.known_states, list[IndexDeclaration]()
-    known.created.update(table.lower() for table in created)
     for each, where in declarations.items():
         ours = {each.table.lower(), each.entry_table.lower()} <= known.created and each.digest not in known.readable
         if ours and (each.table in created or not await _has_rows(db, each.table, where)):

@@ -179,6 +179,7 @@ class Stores(Connected):
             try:
                 await connection.call(f"creation of table {name}", name, store.create_table(name))
                 created.add(name)
+                connection.known_states.created.add(name.lower())
             except Conflict as error:
                 if error.code != Code.TABLE_EXISTS:
                     raise

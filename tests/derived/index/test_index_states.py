@@ -544,7 +544,25 @@ async def test_a_refusal_is_told() -> None:
                 pytest.raises(Throttled, match=r"TableormUpkeep|states of indexes"),
             ):
                 await db.create_tables(Staff)
+            await db.create_tables(Staff)  # which goes on where the former call has ended
+            assert await states_of(db) == {"by_age": "readable"}
             await db.drop_table(Staff)
+            await db.drop_table(UPKEEP_TABLE)
+
+
+async def test_states_go_before_their_table() -> None:
+    """A table whose states could not be deleted, or which then was not deleted itself, has no state that is wrong."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Staff)
+        with Faults(db).fail_next("delete", table=UPKEEP_TABLE, with_=403), pytest.raises(AccessDenied):
+            await db.drop_table(Staff)
+        assert (await db.tables(), await states_of(db)) == (["StatesStaff", UPKEEP_TABLE], {"by_age": "readable"})
+        with Faults(db).fail_next("delete-table", with_=403), pytest.raises(AccessDenied):
+            await db.drop_table(Staff)
+
+        assert await states_of(db) == {}
+        with pytest.raises(NotSupported, match="is not read"):
+            await db.get(Staff.by_age, team="a", age=30, id=1)
 
 
 async def test_who_may_not_note_states_still_begins() -> None:
