@@ -97,12 +97,12 @@ def test_a_line_of_revisions(tmp_path: Path) -> None:
 def test_a_file_is_for_people_and_imports_no_model(tmp_path: Path) -> None:
     """It says what has changed and why, and names no module but that of revisions."""
     revise(tmp_path, First)
-    path = revise(tmp_path, Second, message='with """ and \\').path
+    path = revise(tmp_path, Second, message='with """ and \\ and \0').path
 
     assert path is not None
     text = path.read_text(encoding="utf-8")
     assert text.startswith(
-        '"""\nwith \\"\\"\\" and \\\\\n\n- Second: First becomes Second (class-renamed): needs nothing'
+        '"""\nwith \\"\\"\\" and \\\\ and \\\\u0000\n\n- Second: First becomes Second (class-renamed): needs nothing'
     )
     assert "- Second: version 1 becomes 2 (version-raised): needs rewrite:" in text
     assert [line for line in text.splitlines() if "import" in line and not line.startswith(("-", " "))] == [
