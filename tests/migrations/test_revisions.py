@@ -345,6 +345,17 @@ class HolderWithCopy(Entity, table="RevisionSources", kind="Holder", partition_k
     source = Embedded(lambda: Source, {"name": "name"}, group="{group}")
 
 
+def test_what_is_left_of_a_removed_index_is_deleted(tmp_path: Path) -> None:
+    """By an audit: entities that nobody writes keep their entries."""
+    revise(tmp_path, Elsewhere, Beside)
+
+    class Without(Entity, table=TABLE, kind="Beside", partition_key="{group}", row_key="beside_{id:03d}"):
+        group: Mapped[str]
+        id: Mapped[int]
+
+    assert revise(tmp_path, Elsewhere, Without).steps == (Repair("Without"),)
+
+
 def test_copies_are_repaired(tmp_path: Path) -> None:
     """Embedded copies that are new come by an audit."""
     revise(tmp_path, Source, Holder)

@@ -26,6 +26,7 @@ from .revision import BuildIndex, Repair, Rewrite, Step
 __all__ = ["RevisionDraft", "write_revision"]
 
 _WIDTH = 100
+_REPAIRED = ("maintained-changed", "derived-removed")  # in two roll-outs, after which an audit puts rows right
 
 
 @attrs.frozen(kw_only=True)
@@ -128,7 +129,7 @@ def _find_steps(
             steps[BuildIndex(name, each.member)] = None
         elif verdict is Verdict.REWRITE and each.rule.code != "upgrade-removed":
             steps[Rewrite(name)] = None
-        elif verdict is Verdict.REPAIR or each.rule.code == "maintained-changed":
+        elif verdict is Verdict.REPAIR or each.rule.code in _REPAIRED:
             steps[Repair(name)] = None
         elif each.rule.code == "model-added" and each.model.table in tables:
             # It has no rows, and the table is old, so that nothing else says that its indexes are complete.
