@@ -212,9 +212,10 @@ async def test_what_a_later_revision_takes_back_is_passed_over(in_file: Open, fo
     report = await apply(in_file, folder, Titled)
 
     assert report.applied == tuple(names)
-    assert {(each.step, each.outcome.value, each.detail) for each in report.steps} == {
+    assert {(each.step, each.outcome.value, each.detail.partition(";")[0]) for each in report.steps} == {
         ("build Indexed.by_title", "passed over", "a later revision removes or changes the declaration"),
         ("build Passing.by_id", "passed over", "a later revision removes the model"),
+        ("repair Titled", "done", "0 entities and 0 derived rows checked: nothing found"),
     }
 
 
