@@ -139,7 +139,7 @@ async def rewrite_range(
             if rows and ordered:
                 last = rows[-1]
                 part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
-            yield part, counts.take()
+                yield part, counts.take()
     yield attrs.evolve(part, done=True), counts.take()
 
 

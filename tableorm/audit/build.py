@@ -196,7 +196,7 @@ async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: Au
             await asyncio.gather(*(_write(context, limit, [*_chunks(group)]) for group in partitions))
             if db.store.capabilities.ordered:
                 part = attrs.evolve(part, partition=rows[-1]["PartitionKey"], row=rows[-1]["RowKey"])
-            yield part, counts.take()
+                yield part, counts.take()
     yield attrs.evolve(part, done=True), counts.take()
 
 

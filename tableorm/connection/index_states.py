@@ -188,8 +188,8 @@ async def make_readable(db: Connection, declarations: Collection[IndexDeclaratio
 
 async def note_declarations(db: Connection, declarations: Sequence[IndexDeclaration], created: Collection[str]) -> None:
     """
-    Note the states of indexes after their tables were made: those of new tables are readable, others write-only until
-    they are built.
+    Note the states of indexes after their tables were made. Those that had no state, and whose tables are empty, are
+    readable; others are write-only until they are built.
 
     Args:
         db: The database.
@@ -208,10 +208,26 @@ async def note_declarations(db: Connection, declarations: Sequence[IndexDeclarat
     with suppress(AccessDenied):  # what is noted here is for people to see
         known = {state.digest for state in await load_states(db)}
         missing = [each for each in declarations if each.digest not in known]
+        tables = {table for each in missing for table in (each.table, each.entry_table)}
+        filled = {table for table in tables if table not in created and await _has_rows(db, table)}
+        if empty := [each for each in missing if filled.isdisjoint((each.table, each.entry_table))]:
+            await make_readable(db, empty)
         for each in missing:
-            await _write(db, [Operation(Verb.INSERT, _make_row(each, "write-only"))], {Code.ENTITY_EXISTS})
-        if missing:  # who has made the tables a moment ago may be about to say that they are readable
-            db.known_states.asked = None
+            if each not in empty:
+                await _write(db, [Operation(Verb.INSERT, _make_row(each, "write-only"))], {Code.ENTITY_EXISTS})
+                # Who has made the tables a moment ago may be about to say that they are readable.
+                db.known_states.asked = None
+
+
+async def _has_rows(db: Connection, table: str) -> bool:
+    """Return whether a table has any row."""
+    continuation: str | None = None
+    while True:
+        store, _ = db.sending("query", "")
+        page = await db.call(_WHAT, table, store.query(table, RowQuery(), 1, continuation))
+        continuation = page.continuation
+        if page.rows or continuation is None:
+            return bool(page.rows)
 
 
 async def forget_table(db: Connection, table: str) -> None:

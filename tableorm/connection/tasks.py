@@ -27,10 +27,17 @@ async def stop_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
 
 
 async def work_together(work: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:
-    """Run some workers until all are done; the first error ends the others, and is raised."""
+    """
+    Run some workers until all are done; the first error ends the others, and is raised. Each is cancelled once, so that
+    it can still await what it does at its end.
+    """
     workers = [asyncio.create_task(work()) for _ in range(count)]
     try:
-        await asyncio.gather(*workers)
+        if workers:
+            await asyncio.wait(workers, return_when=asyncio.FIRST_EXCEPTION)
+        for worker in workers:
+            if worker.done():
+                worker.result()
     finally:
         await stop_tasks(workers)
 

@@ -146,8 +146,8 @@ class Stores(Connected):
         """
         Create the tables of these models, or with these names, where they do not exist yet.
 
-        The indexes of a model whose tables are new are complete, and the store is told so. Give all models of a table
-        in one call: an index of a table that was there before is not read until `build_index` has completed it.
+        The indexes of a model whose tables are empty are complete, and the store is told so. A new index of a table
+        that has rows is not read until `build_index` has completed it.
 
         Args:
             targets: Models, and names of tables.

@@ -32,6 +32,7 @@ from tableorm.connection.connection import Connection
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
+from tests.database.between import Shuffled
 
 
 class Before(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
@@ -401,3 +402,22 @@ async def test_a_build_lets_others_work_between_rows(db: Database, monkeypatch: 
     await db.build_index(Worker.by_badge)
 
     assert counted[0] == 2 * 40  # then the audit counts its own
+
+
+async def test_a_store_without_order_counts_once() -> None:
+    """A range that was begun is read again from its beginning, so what was counted in it before counts no more."""
+    cursors: list[str | None] = []
+
+    def stop(report: BuildReport) -> None:
+        cursors.append(report.cursor)
+        if report.entities > 9:
+            raise InterruptedError
+
+    async with Database(Shuffled()) as db:
+        await workers(db, 4, 10)
+        with pytest.raises(InterruptedError):
+            await db.build_index(Worker.by_badge, parallel=4, on_progress=stop)
+
+        report = await db.build_index(Worker.by_badge, parallel=4, cursor=cursors[-1])
+
+        assert (report.entities, report.complete) == (40, True)

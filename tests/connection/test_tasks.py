@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tableorm.connection.tasks import Batcher
+from tableorm.connection.tasks import Batcher, work_together
 
 Batch = tuple[str, list[int]]
 
@@ -83,3 +83,27 @@ async def test_a_cancelled_call_ends_no_other(cancelled: int) -> None:
     made = [item for _, items in recorder.batches for item in items]
     assert {0, 1, 2} - {cancelled} <= {*made}
     assert await asyncio.gather(*recorder.start("a", 7)) == [None]
+
+
+async def test_a_worker_ends_what_it_does_at_its_end() -> None:
+    """Workers of one call are cancelled once, also those that are still at it when the first has ended."""
+    ended: list[int] = []
+
+    async def work() -> None:
+        number = len(started)
+        started.append(number)
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            for _ in range(number):
+                await asyncio.sleep(0)
+            ended.append(number)
+
+    started: list[int] = []
+    task = asyncio.create_task(work_together(work, 4))
+    await asyncio.sleep(0.01)
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended == [0, 1, 2, 3]

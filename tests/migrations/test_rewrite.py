@@ -23,7 +23,7 @@ from tableorm import (
 )
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tableorm_migrations import RewriteReport, rewrite
-from tests.database.between import Between
+from tests.database.between import Between, Shuffled
 
 TABLE = "Members"
 
@@ -161,6 +161,25 @@ async def test_it_goes_on_from_its_cursor(tmp_path: Path, parallel: int) -> None
         assert (await rewrite(db, Member)).rewritten == 0
         with pytest.raises(CursorError, match="other models"):
             await rewrite(db, Member, Guest, cursor=cursors[-1])
+
+
+async def test_a_store_without_order_counts_once() -> None:
+    """A range that was begun is read again from its beginning, so what was counted in it before counts no more."""
+    cursors: list[str | None] = []
+
+    def stop(report: RewriteReport) -> None:
+        cursors.append(report.cursor)
+        if report.entities > 9:
+            raise StopError
+
+    async with Database(Shuffled()) as db:
+        await fill(db, 4, 10)
+        with pytest.raises(StopError):
+            await rewrite(db, Member, parallel=4, on_progress=stop)
+
+        report = await rewrite(db, Member, parallel=4, cursor=cursors[-1])
+
+        assert (report.entities, report.complete) == (44, True)
 
 
 class Racing(Between):

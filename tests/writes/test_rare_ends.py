@@ -47,7 +47,7 @@ class Listed(Entity, table="Things", partition_key="{group}", row_key="listed_{n
     number: Mapped[int] = field(default=0)
     text: Mapped[str] = field(default="")
 
-    by_number = Index(row_key="number_{number:06d}_{name}", building=False)
+    by_number = Index(row_key="number_{number:06d}_{name}")
     by_text = Index(row_key="text_{number:06d}_{name}")
 
 
@@ -80,7 +80,7 @@ def rename(bag: PropertyBag) -> PropertyBag:
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with Database(FaultyBackend(MemoryStore()), retry=QUICK) as database:
-        await database.create_tables(Thing)
+        await database.create_tables(Thing, Listed)
         yield database
 
 

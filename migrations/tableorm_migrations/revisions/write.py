@@ -131,8 +131,10 @@ def _find_steps(
             steps[Repair(name)] = None
         elif each.rule.code == "model-added" and each.model.table in tables:
             # It has no rows, and the table is old, so that nothing else says that its indexes are complete.
-            indexes = [index for index, derived in each.model.derived.items() if derived["pattern"] == "Index"]
-            steps |= dict.fromkeys(BuildIndex(name, index) for index in indexes)
+            decided = {*each.model.building, *each.model.unasked}
+            for index, derived in each.model.derived.items():
+                if derived["pattern"] == "Index" and index not in decided:
+                    steps[BuildIndex(name, index)] = None
     return tuple(steps)
 
 
@@ -174,7 +176,7 @@ def _format_layouts(layouts: Mapping[str, ModelLayout]) -> str:
 
 def _format_value(value: Any, depth: int = 0) -> str:
     """Return a value that JSON can have as Python source, which `depth` levels of brackets surround."""
-    kind: type[Any] = type(value)
+    kind = value.__class__
     if kind is str:
         return json.dumps(value, ensure_ascii=False)
     if kind is dict:

@@ -83,8 +83,6 @@ class Lease:
             while not self._over:
                 row = self.row
                 row.part, row.counts = self.part, self.counts
-                if self.part.partition is None and not self.part.done:
-                    row.counts = RunCounts()  # whoever goes on from here reads all of it again
                 row.beat += 1
                 row.owner = row.owner if owner is None else owner
                 with may_lose_race():

@@ -244,11 +244,16 @@ class _Process:
         """Take a range; return None if another process was first."""
         row.owner, row.taken, row.lease = self._owner, new_token(), float(self._options.lease)
         row.beat += 1
-        with may_lose_race():
-            await self._db.save(row)
-            if row.etag is not None:
-                lease = self._held[row.number] = Lease(self._db, row)
-                return lease
+        lease = Lease(self._db, row)
+        try:
+            with may_lose_race():
+                await self._db.save(row)
+                if row.etag is not None:
+                    self._held[row.number] = lease
+                    return lease
+        except BaseException:
+            await lease.release()  # the row may have been written
+            raise
         return None
 
     async def _work_while_held(self, lease: Lease) -> None:
