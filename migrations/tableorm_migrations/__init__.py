@@ -24,7 +24,7 @@ from .revisions import (
 from .rewrite import rewrite
 from .rules import RULES, Rule, Verdict
 from .runs.build import run_build_index
-from .runs.report import RunReport, list_runs
+from .runs.report import RunReport, drop_run, list_runs
 from .runs.rewrite import run_rewrite
 from .snapshot import Snapshot, describe_models, read_snapshot, write_snapshot
 
@@ -50,6 +50,7 @@ __all__ = [
     "carry_removed",
     "compare_snapshots",
     "describe_models",
+    "drop_run",
     "list_runs",
     "load_revisions",
     "migration_status",

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, PropertyBag, TableNotFound, upgrade
-from tableorm_migrations import RunReport, list_runs, run_rewrite
+from tableorm_migrations import RunReport, drop_run, list_runs, run_rewrite
 
 UPKEEP = "TableormUpkeep"
 
@@ -148,6 +148,27 @@ async def test_models_of_several_tables(db: Database) -> None:
     report = await run_rewrite(db, Referee, Player)
 
     assert (report.what, report.entities, report.written) == ("rewrite Player, Referee", 11, 10)
+
+
+async def test_a_run_is_dropped(db: Database) -> None:
+    """With its ranges, if it is under way; a run of that name is a new one."""
+    await fill(db, 3)
+
+    def stop(report: RunReport) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await run_rewrite(db, Player, name="first", on_progress=stop)
+    await run_rewrite(db, Player, name="second")
+    await drop_run(db, "first")
+
+    assert [run.name for run in await list_runs(db)] == ["second"]
+    rows = await db.select_raw(UPKEEP).allow_scan().all()
+    assert [row.row_key for row in rows if row.partition_key == "run first"] == []
+    with pytest.raises(ModelError, match=r"drop_run\('first'\).*no run"):
+        await drop_run(db, "first")
+    with pytest.raises(AccessDenied, match="drop_run"):
+        await drop_run(db.scope(team="team-000"), "second")
 
 
 async def test_an_empty_table(db: Database) -> None:

@@ -3,18 +3,19 @@ The report of a shared run: what all processes together have done so far, or in 
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 import attrs
 
-from tableorm import Database, TableNotFound
+from tableorm import Database, ModelError, TableNotFound
 from tableorm.connection.connection import connection_of
 from tableorm.errors import counted
 from tableorm.stores import utc_now
 
 from .rows import Run, RunCounts, RunRange, RunRow
 
-__all__ = ["RunReport", "list_runs", "report_run"]
+__all__ = ["RunReport", "drop_run", "list_runs", "report_run"]
 
 
 @attrs.frozen(kw_only=True)
@@ -28,7 +29,8 @@ class RunReport:
         state: "open" while it is under way; then "done", or "failed" if something is left that could not be done.
         ranges: How many ranges of keys it has; a build has each twice, since it is followed by an audit.
         ranges_done: How many of these are done.
-        owners: The processes that work on it, as "host:process".
+        owners: The processes that have ranges of it, as "host:process"; those of a process that has died are its own
+            until another one takes them over.
         entities: Entities that were read.
         written: Entities that were written. What a process wrote just before it died is not counted.
         failed: Entities that could not be brought in order.
@@ -102,6 +104,34 @@ async def list_runs(db: Database) -> list[RunReport]:
         report_run(run, [each for each in ranges.get(name, ()) if each.generation == run.generation])
         for name, run in sorted(runs.items())
     ]
+
+
+async def drop_run(db: Database, name: str) -> None:
+    """
+    Forget a run, for example one that is under way for models as they were once. What it has done stays done.
+
+    End the processes that work on it first; one that does not notice begins the run again.
+
+    Args:
+        db: The open database.
+        name: Name of the run.
+
+    Raises:
+        ModelError: There is no run of that name.
+        AccessDenied: In a scope, since runs are of whole tables.
+        TransactionFailed: A process has written meanwhile, so it has not ended yet.
+    """
+    connection = connection_of(db)
+    connection.require_open()
+    connection.boundary.check_whole_table("drop_run()")
+    rows: list[RunRow] = []
+    with suppress(TableNotFound):
+        rows = await db.select(RunRow).where(RunRow.name == name).all()
+    if not rows:
+        raise ModelError(f"drop_run({name!r}) is refused: there is no run of that name; see list_runs()")
+    async with db.transaction() as tx:
+        for row in rows:
+            tx.delete(row)
 
 
 def report_run(run: Run, ranges: Iterable[RunRange]) -> RunReport:
