@@ -391,4 +391,5 @@ async def test_progress_is_told(in_file: Open, folder: Path) -> None:
     assert told[0].outcome.value == "running"
     assert str(told[-1]).startswith(f"{second}: rewrite Titled: done: ")
     assert told[-1].to_dict()["outcome"] == "done"
+    assert told[-1].to_dict()["run"]["written"] == 3
     assert len(load_revisions(folder)) == 2
