@@ -21,6 +21,7 @@ from .connection.requests import ObservedRequest
 from .connection.stats import Counts, Stats
 from .database.connect import connect
 from .database.database import Database, Scope
+from .database.http_answers import http_message, http_status
 from .derived.aggregate.aggregate import AggregateOf, Count, Sum
 from .derived.embed.embed import Embedded
 from .derived.index.index import Index, IndexOf
@@ -36,6 +37,7 @@ from .errors import (
     InputFault,
     InvalidInput,
     LimitExceeded,
+    LostRace,
     MalformedETag,
     ModelError,
     MultipleEntitiesFound,
@@ -54,8 +56,6 @@ from .errors import (
     Unavailable,
     UniqueViolation,
     WrongKind,
-    http_message,
-    http_status,
 )
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
 from .models.convert import from_dict, to_dict
@@ -127,6 +127,7 @@ __all__ = [
     "Key",
     "LimitExceeded",
     "ListOf",
+    "LostRace",
     "MalformedETag",
     "Mapped",
     "ModelError",

@@ -19,6 +19,7 @@ Every error that tableorm raises, in one tree.
         EntityExists        an insert found a row with its key
           UniqueViolation   another entity has the value of a unique index
         PreconditionFailed  the row has changed since it was read
+        LostRace            others wrote first, at each of many attempts; nothing was written
       TransactionFailed     one operation failed, nothing was applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
       LimitExceeded         a limit of the service, or a list that is full, checked before anything is sent
@@ -49,6 +50,7 @@ __all__ = [
     "InputFault",
     "InvalidInput",
     "LimitExceeded",
+    "LostRace",
     "MalformedETag",
     "ModelError",
     "MultipleEntitiesFound",
@@ -68,8 +70,6 @@ __all__ = [
     "UniqueViolation",
     "WrongKind",
     "counted",
-    "http_message",
-    "http_status",
     "near",
     "shown",
 ]
@@ -141,13 +141,18 @@ class TemplateError(ModelError, ValueError):
     Args:
         problem: What is wrong and what to do.
         model: Name of the model.
-        key: "partition_key" or "row_key".
+        key: "partition_key" or "row_key"; "key" if it is about both.
         template: The template's text.
+        fields: Names of the fields whose values do not fit the key; empty if anything else is wrong, as a field that
+            was not set.
     """
 
-    def __init__(self, problem: str, model: str, key: str, template: str) -> None:
-        super().__init__(f"{model}.{key}: template {template!r} {problem}")
-        self.problem, self.model, self.key, self.template = problem, model, key, template
+    fields: tuple[str, ...] = ()
+
+    def __init__(self, problem: str, model: str, key: str, template: str, *, fields: Sequence[str] = ()) -> None:
+        what = f"{model}.key" if key == "key" else f"{model}.{key}: template {template!r}"
+        super().__init__(f"{what} {problem}")
+        self.problem, self.model, self.key, self.template, self.fields = problem, model, key, template, tuple(fields)
 
 
 class EncodeError(TableOrmError, ValueError):
@@ -159,11 +164,14 @@ class EncodeError(TableOrmError, ValueError):
         model: Name of the model.
         field: Name of the field.
         value: The value.
+        misuse: Whether the program uses the field wrongly, so that no other value would do.
     """
 
-    def __init__(self, problem: str, model: str, field: str, value: object) -> None:
+    misuse = False
+
+    def __init__(self, problem: str, model: str, field: str, value: object, *, misuse: bool = False) -> None:
         super().__init__(f"{model}.{field}: {shown(value)} {problem}")
-        self.problem, self.model, self.field, self.value = problem, model, field, value
+        self.problem, self.model, self.field, self.value, self.misuse = problem, model, field, value, misuse
 
 
 class InputFault(NamedTuple):
@@ -350,6 +358,10 @@ class PreconditionFailed(Conflict):
     """The row has changed since it was read, so its ETag is another one."""
 
 
+class LostRace(Conflict):
+    """Others wrote first, at each of many attempts, so nothing was written; the same call may succeed later."""
+
+
 class TransactionFailed(TableOrmError):
     """
     One operation of a transaction failed, so nothing was applied. `__cause__` is the error of that operation.
@@ -406,9 +418,29 @@ class OutcomeUnknown(TableOrmError):
 
 class LimitExceeded(TableOrmError, ValueError):
     """
-    A limit of the service, or of an index list in a blob, would be exceeded, so nothing was sent. The message gives the
-    limit and the size.
+    A limit of the service, or of an index list in a blob, would be exceeded, so nothing was sent.
+
+    Args:
+        message: What is too much, with the limit and the size.
+        code: The service's error code.
+        model: Name of the model; "" if it is not about one entity.
+        field: Name of the field whose value is too large; "" if it is not a single one.
+        limit: What is allowed: bytes, or operations of a transaction; None if it is not known.
+        size: How much there is of it.
     """
+
+    def __init__(
+        self,
+        message: str,
+        code: str | None = None,
+        *,
+        model: str = "",
+        field: str = "",
+        limit: int | None = None,
+        size: int | None = None,
+    ) -> None:
+        super().__init__(message, code)
+        self.model, self.field, self.limit, self.size = model, field, limit, size
 
 
 class ScanRefused(TableOrmError):
@@ -435,57 +467,3 @@ class Unavailable(TableOrmError):
 
 class Throttled(Unavailable):
     """The store refuses for now: it is asked for too much at once, is busy, or is full. Try again later."""
-
-
-_ANSWERS: dict[type[BaseException], tuple[int, str]] = {
-    BaseException: (500, "the service has failed"),
-    AccessDenied: (403, "this is not permitted"),
-    EntityNotFound: (404, "there is no such entity"),
-    WrongKind: (404, "there is no such entity"),
-    ReferenceNotFound: (409, "an entity that this one refers to does not exist"),
-    Conflict: (409, "what is stored does not allow this"),
-    EntityExists: (409, "there is such an entity already"),
-    PreconditionFailed: (412, "it was changed meanwhile: read it again, and repeat the change"),
-    LimitExceeded: (413, "this is too much for one entity or one request"),
-    CursorError: (422, "the cursor is not one of this list"),
-    EncodeError: (422, "a value does not fit"),
-    MalformedETag: (400, "If-Match must be '*' or one ETag, as the header ETag of an answer has it"),
-    TemplateError: (422, "a value does not fit the key"),
-    Unavailable: (503, "the service is busy: try again later"),
-}
-
-
-def http_status(error: BaseException) -> int:
-    """
-    Return the HTTP status with which a web service answers for an error: 500 unless the client can do something about
-    it. For a `TransactionFailed` that is the status of its cause.
-    """
-    return _answer_to(_cause_of(error))[0]
-
-
-def http_message(error: BaseException) -> str:
-    """
-    Return what a web service may tell its clients of an error: no key, no table, and no value but those of the data
-    that `InvalidInput` is about. For a `TransactionFailed` that is the text of its cause.
-    """
-    error = _cause_of(error)
-    text = _answer_to(error)[1]
-    if isinstance(error, InvalidInput):
-        return error.message
-    if isinstance(error, EncodeError) and not isinstance(error, MalformedETag):
-        return f"{error.field}: {text}"
-    if isinstance(error, UniqueViolation):
-        return f"another entity has the same {', '.join(error.values) or 'value'} already"
-    return text
-
-
-def _cause_of(error: BaseException) -> BaseException:
-    while isinstance(error, TransactionFailed) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _answer_to(error: BaseException) -> tuple[int, str]:
-    if isinstance(error, AccessDenied) and error.code is not None:
-        return _ANSWERS[BaseException]  # the store refuses the service itself
-    return next((_ANSWERS[each] for each in type(error).__mro__ if each in _ANSWERS), _ANSWERS[BaseException])

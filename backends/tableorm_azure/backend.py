@@ -32,7 +32,7 @@ from tableorm.stores import (
 
 from .access import AzureAccess
 from .blobs import BLOCK_BYTES, MAX_SINGLE_PUT_BYTES, AzureBlobs
-from .endpoints import EMULATOR_KEY, Account, handles, parse
+from .endpoints import EMULATOR_ACCOUNT, EMULATOR_KEY, Account, handles, parse
 from .options import Credential, Options, Policy, user_agent
 from .pipeline import InFlight, Pipeline, PipelineTransport, make_transport
 from .policies import make_policies, make_signing_policy, make_storage_signing_policy
@@ -357,11 +357,11 @@ def _choose_credential(account: Account, key: str | None, sas: str | None, crede
         key = EMULATOR_KEY
     if key is None:
         where = f"the account {account.name!r}" if account.name else "the URL, which names no account"
+        remedy = "give key=, sas= or credential=, for example credential=DefaultAzureCredential() of azure-identity"
+        if not account.name and account.on_this_machine:
+            remedy = f"an emulator's URL ends with its account, /{EMULATOR_ACCOUNT}; for any other, {remedy}"
         published = "; its published key is taken only where every host is this machine" if account.emulated else ""
-        raise ModelError(
-            f"connect(): there is no credential for {where}; give key=, sas= or credential=, for "
-            f"example credential=DefaultAzureCredential() of azure-identity{published}"
-        )
+        raise ModelError(f"connect(): there is no credential for {where}; {remedy}{published}")
     if not account.name:
         raise ModelError(
             "connect(): the URL does not tell the name of the account, which a key needs; end it with /ACCOUNT, or "

@@ -1,17 +1,24 @@
 """
 Migrations of stored entities: `rewrite` persists the upgrades of rows that have an older version than their model;
-`compare_snapshots` judges what has changed between two snapshots of models; `write_revision` writes that as a revision.
+`compare_snapshots` judges what has changed between two snapshots of models; `write_revision` writes that as a revision,
+and `apply_revisions` applies revisions to a database.
 """
 
 from .evolution import Difference, carry_removed, compare_snapshots
 from .report import RewriteFailure, RewriteReport
 from .revisions import (
     BuildIndex,
+    MigrationStatus,
     Repair,
     Revision,
     RevisionDraft,
+    RevisionStatus,
     Rewrite,
+    StepReport,
+    UpgradeReport,
+    apply_revisions,
     load_revisions,
+    migration_status,
     write_revision,
 )
 from .rewrite import rewrite
@@ -25,22 +32,28 @@ __all__ = [
     "RULES",
     "BuildIndex",
     "Difference",
+    "MigrationStatus",
     "Repair",
     "Revision",
     "RevisionDraft",
+    "RevisionStatus",
     "Rewrite",
     "RewriteFailure",
     "RewriteReport",
     "Rule",
     "RunReport",
     "Snapshot",
+    "StepReport",
+    "UpgradeReport",
     "Verdict",
+    "apply_revisions",
     "carry_removed",
     "compare_snapshots",
     "describe_models",
     "drop_run",
     "list_runs",
     "load_revisions",
+    "migration_status",
     "read_snapshot",
     "rewrite",
     "run_build_index",

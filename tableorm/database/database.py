@@ -319,7 +319,7 @@ class Database(Upkeep):
             The entity as it was written.
 
         Raises:
-            Conflict: Every attempt lost its race; `entity` is the entity as it was read last.
+            LostRace: Every attempt lost its race; `entity` is the entity as it was read last.
             PreconditionFailed: The row has another ETag than `if_match`.
             EntityNotFound: There is no such row.
             EncodeError: The entity given has changes that were not saved, a value does not fit its field, or `if_match`

@@ -44,6 +44,8 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         amounts: What is added to properties.
         members: Properties that get a value, with their annotations; None removes one.
         copies: The same, but for an entity alone whose manifest has this entry.
+        replaced: By such an entry, the members as they were till now; only properties that have these values are copies
+            of them. Without them all are.
         entries: Entries of its manifest; None removes one.
         needed: What to say if there is no such entity; None if there need not be one.
         create: Makes the entity if there is none; None if it is not made.
@@ -55,6 +57,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
     amounts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     members: Row = msgspec.field(default_factory=dict[str, Any])
     copies: Mapping[SourceEntry, Row] = msgspec.field(default_factory=dict[SourceEntry, Row])
+    replaced: Mapping[SourceEntry, Row] = msgspec.field(default_factory=dict[SourceEntry, Row])
     entries: Mapping[str, ManifestEntry | None] = msgspec.field(default_factory=dict[str, ManifestEntry | None])
     needed: str | None = None
     create: Callable[[], Storable] | None = None
@@ -77,6 +80,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             amounts=amounts,
             members={**self.members, **other.members},
             copies={**self.copies, **other.copies},
+            replaced={**self.replaced, **other.replaced},
             entries={**self.entries, **other.entries},
             needed=other.needed or self.needed,
             create=other.create or self.create,
@@ -177,16 +181,25 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             if not small:
                 row[name + ANNOTATION] = Edm.INT64.value
         held = manifest_of(row).values() if self.copies else ()
-        for name, value in chain(
-            self.members.items(), *(members.items() for entry, members in self.copies.items() if entry in held)
-        ):
+        copies = [self._copies_in(row, entry) for entry in self.copies if entry in held]
+        for name, value in chain(self.members.items(), *copies):
             if value is None:
                 row.pop(name, None)
             else:
                 row[name] = value
-        if self.entries:
-            row[MANIFEST] = manifest_text(self._with_entries(row))
+        # A row without the entries that go has perhaps been named by mistake, and stays as it is.
+        if self.entries and (entries := self._with_entries(row)) != manifest_of(row):
+            row[MANIFEST] = manifest_text(entries)
         return row
+
+    def _copies_in(self, row: Row, entry: SourceEntry) -> list[tuple[str, Any]]:
+        """Return the members of a row that are copies by an entry, with their new values."""
+        replaced = self.replaced.get(entry)
+        return [
+            (name, value)
+            for name, value in self.copies[entry].items()
+            if replaced is None or row.get(name.partition("@")[0]) == replaced[name.partition("@")[0]]
+        ]
 
     def _with_entries(self, row: Row) -> dict[str, ManifestEntry]:
         entries = {**manifest_of(row), **self.entries}
@@ -228,11 +241,18 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             write = encode(insert_change(entity), 0, token)
         else:
             found = self._model_of(stored)
-            if found is None or found[1] >= found[0].version:
+            if found is None or found[1] >= found[0].version or self._copies_nothing(stored):
                 return None
             entity = KindSet.of([found[0].model]).load(stored.copy())
             write = encode(rebuild_change(entity, ()), 0, token)
         return None if write is None else structs.replace(write, index=self.origin.index)
+
+    def _copies_nothing(self, row: Row) -> bool:
+        """Return whether copies are all that there is to write, and a row says that it holds none of them."""
+        if self.amounts or self.members or self.entries:
+            return False
+        held = manifest_of(row).values()
+        return not any(entry in held for entry in self.copies)
 
 
 def _differences(before: Row, row: Row) -> tuple[Row, list[str]]:

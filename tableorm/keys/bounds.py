@@ -148,7 +148,9 @@ class KeyConstraint:
             constraint is a point; None if no key can satisfy the conditions.
     """
 
-    def __init__(self, parts: Sequence[Part], shape: ConstraintShape, error: Callable[[str], TemplateError]) -> None:
+    def __init__(
+        self, parts: Sequence[Part], shape: ConstraintShape, error: Callable[[str, Sequence[str]], TemplateError]
+    ) -> None:
         self._error = error
         steps: list[_Step] = []
         self._tail = ""
@@ -270,7 +272,7 @@ class KeyConstraint:
             except ValueError:
                 if outside(step.part.format, values[at[index]]):
                     return
-                raise self._error(f"{error} (condition on field {step.part.field!r})") from None
+                raise self._error(f"{error} (condition on field {step.part.field!r})", [str(step.part.field)]) from None
             if known is not None and text != known:
                 return
             known = text
@@ -294,7 +296,7 @@ class KeyConstraint:
                 except ValueError as error:
                     side = outside(form, value)
                     if not side:
-                        raise self._error(f"{error} (condition on field {part.field!r})") from None
+                        raise self._error(f"{error} (condition on field {part.field!r})", [str(part.field)]) from None
                     if (side > 0) is limit.above:
                         return None, _NOTHING  # say, id < 0 where the format starts at 0
                     if not self._open_ended:

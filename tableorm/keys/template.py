@@ -7,7 +7,7 @@ read back into the fields that made it.
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -106,12 +106,14 @@ class Template:
             try:
                 key += write(value)
             except ValueError as error:
-                raise self._error(f"{error} (field {field!r})") from None
+                raise self._error(f"{error} (field {field!r})", [field]) from None
         # Two units at most per character: short keys need no counting.
         if len(key) > MAX_KEY_UNITS // 2:
             fault = key_fault(key)
             if fault:
-                raise self._error(f"makes a key that {fault}: {key[:40]!r}...; shorten {', '.join(self.fields)}")
+                raise self._error(
+                    f"makes a key that {fault}: {key[:40]!r}...; shorten {', '.join(self.fields)}", self.fields
+                )
         return key
 
     def find_misfits(self, values: Mapping[str, Any]) -> dict[str, str]:
@@ -238,8 +240,8 @@ class Template:
             raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
         return found.groups()
 
-    def _error(self, problem: str) -> TemplateError:
-        return TemplateError(problem, self.model, self.key, self.text)
+    def _error(self, problem: str, fields: Sequence[str] = ()) -> TemplateError:
+        return TemplateError(problem, self.model, self.key, self.text, fields=fields)
 
 
 def _pattern(part: Part) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 import attrs
 
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..protocol.codes import Fault
 from ..protocol.limits import check_property_name
 from ..types import Int32
@@ -117,9 +117,30 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             raise ModelError(
                 f"{name}.{field} has the default {declared!r}; write {field}: Mapped[...] = field(default={declared!r})"
             )
+        if declared is not None:
+            _check_makers(f"{name}.{field}", declared)
         given = declared.name if declared is not None else None
         own[field] = _Declared(typing.get_args(annotation)[0], declared, given or rename(field))
     return own
+
+
+def _check_makers(label: str, declared: FieldDeclaration) -> None:
+    """Refuse functions that make the value of a field and need arguments, since they get none. Raises ModelError."""
+    makers = ("on_insert", declared.on_insert), ("on_write", declared.on_write)
+    for argument, function in (*makers, ("factory", declared.arguments.get("factory"))):
+        try:
+            parameters = [] if function is None else [*inspect.signature(function).parameters.values()]
+        except (TypeError, ValueError):  # some of C do not tell
+            continue
+        needed = [each.name for each in parameters if each.default is each.empty and each.kind not in _OPEN_ENDED]
+        if needed:
+            raise ModelError(
+                f"{label}: field({argument}={shown(function)}) is refused: the function gets no arguments, nor the "
+                f"entity, and this one needs {', '.join(needed)}; give a function without"
+            )
+
+
+_OPEN_ENDED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def all_fields(model: type[Any], own: dict[str, _Declared]) -> dict[str, _Declared]:

@@ -19,7 +19,9 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, TemplateError, shown
+from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
+from ..keys.template import Template
+from ..protocol.limits import MAX_VALUE_BYTES, value_size
 from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
@@ -76,16 +78,7 @@ def make_entity(schema: Schema, data: Any) -> Any:
         InvalidInput: A name is unknown, a field is missing, or a value does not fit its type, validator or key.
         ModelError: The model is abstract.
     """
-    entity = new_entity(schema, {} if schema.abstract else read_fields(schema, data))
-    values: dict[str, Any] = entity.__dict__
-    try:
-        schema.make_keys(values)
-    except TemplateError:
-        misfits = {name: text for each in schema.templates() for name, text in each.find_misfits(values).items()}
-        if misfits:
-            faults = [InputFault((name,), problem, values[name]) for name, problem in misfits.items()]
-            raise InvalidInput(schema.name, faults) from None
-    return entity
+    return new_entity(schema, {} if schema.abstract else read_fields(schema, data))
 
 
 def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
@@ -116,9 +109,9 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
         form: Which fields it may have, and which it must have.
 
     Raises:
-        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type, or is that of a field
-            that other entities maintain. Validators are asked if there is such a fault too, or if no entity is made of
-            the fields at once.
+        InvalidInput: A name is unknown, a field is missing, or a value does not fit its type or key, or is that of a
+            field that other entities maintain. Validators are asked if there is such a fault too, or if no entity is
+            made of the fields at once.
     """
     if not isinstance(cast("object", data), Mapping):
         names = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
@@ -150,6 +143,8 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
             for name, info in (schema.fields if form is Form.WHOLE else settable_fields(schema)).items()
             if info.default is None and name not in given
         ]
+    if not faults:
+        faults += _find_key_faults(schema, values)
     if faults or form is not Form.WHOLE:
         wrong = {fault.path[0] for fault in faults}
         fitting = {name: value for name, value in values.items() if name not in wrong}
@@ -157,6 +152,17 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
     if faults:
         raise InvalidInput(schema.name, faults[:MAX_FAULTS])
     return values
+
+
+def _find_key_faults(schema: Schema, values: Mapping[str, Any]) -> list[InputFault]:
+    """Return the fields of which a key cannot be made: that of the entity, or of what is derived from it."""
+    templates: list[Template | None] = [schema.partition, schema.row]
+    for each in schema.derived.values():
+        templates += [each.partition, *each.row_templates()]
+    misfits: dict[str, str] = {}
+    for template in dict.fromkeys(templates):
+        misfits = {**template.find_misfits(values), **misfits} if template is not None else misfits
+    return [InputFault((name,), problem, values[name]) for name, problem in misfits.items()]
 
 
 def set_fields(entity: Any, schema: Schema, values: Mapping[str, Any]) -> None:
@@ -252,9 +258,13 @@ def _with_type(fault: InputFault, info: FieldInfo) -> InputFault:
 
 def _misfit(info: FieldInfo, value: Any) -> str | None:
     try:
-        info.type.encode(value)
+        stored = info.type.encode(value)
     except ValueError as error:
         return str(error)
+    if info.stored and isinstance(stored, str) and len(stored) > MAX_VALUE_BYTES // 4:
+        size = value_size(stored, info.type.edm)
+        if size > MAX_VALUE_BYTES:
+            return f"has {size} bytes as it is stored, {MAX_VALUE_BYTES} are allowed"
     return None
 
 

@@ -196,7 +196,11 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
     __hash__ = None  # type: ignore[assignment]  # a bag is mutable
 
     def __repr__(self) -> str:
-        return f"PropertyBag({self.table!r}, {self.partition_key!r}, {self.row_key!r}, {dict(self)!r})"
+        try:
+            properties: Mapping[str, Any] = dict(self)
+        except DecodeError:
+            properties = {name: self._row[name] for name in self}  # as they are stored
+        return f"PropertyBag({self.table!r}, {self.partition_key!r}, {self.row_key!r}, {properties!r})"
 
     def _check_name(self, name: Any, value: object) -> None:
         if not isinstance(name, str):

@@ -102,8 +102,30 @@ class FieldInfo:
 
 
 def annotation_name(annotation: object) -> str:
-    """Return an annotation as a user would write it, without the modules of classes."""
+    """Return an annotation as a user would write it, without the modules of classes; with bounds in plain words."""
+    if typing.get_origin(annotation) is Annotated:
+        base, *extras = typing.get_args(annotation)
+        limits = " and ".join(text for each in extras if isinstance(each, msgspec.Meta) for text in _limits_of(each))
+        return f"{annotation_name(base)} {limits}" if limits else annotation_name(base)
     return annotation.__name__ if isinstance(annotation, type) else re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(annotation))
+
+
+def _limits_of(meta: msgspec.Meta) -> list[str]:
+    """Return what a value has to be besides its type: "from 0 to 9", "at least 0"."""
+    if meta.ge is not None and meta.le is not None:
+        return [f"from {meta.ge} to {meta.le}"]
+    words = {
+        "gt": "above {}",
+        "ge": "at least {}",
+        "lt": "below {}",
+        "le": "at most {}",
+        "multiple_of": "divisible by {}",
+        "pattern": "that matches {!r}",
+        "min_length": "of length {} or more",
+        "max_length": "of length {} or less",
+    }
+    given = {name: getattr(meta, name) for name in words}
+    return [words[name].format(value) for name, value in given.items() if value is not None]
 
 
 def split_optional(annotation: Any) -> tuple[Any, bool]:
@@ -379,10 +401,7 @@ def _json_type(annotation: Any) -> PropertyType | str:
         except (*REFUSALS, RecursionError) as error:
             raise ValueError(f"has no exact JSON form: {error}") from None
         if not same:
-            raise ValueError(
-                "has something in it that JSON text does not keep, such as NaN, a tuple, or a key that is not a str: "
-                f"{_describe_difference(value, back)}; give a value that it keeps"
-            )
+            raise ValueError(_describe_difference(value, back))
         return text.decode("utf-8")
 
     def decode(value: Any, stored: str | None) -> Any:
@@ -396,11 +415,18 @@ def _json_type(annotation: Any) -> PropertyType | str:
 
 
 def _describe_difference(value: Any, back: Any, place: str = "") -> str:
-    """Return where a value differs from what is read back of it."""
+    """Return where a value differs from what is read back of it, and what to do."""
     for key, one, other in _pairs_of(value, back):
         if type(one) is not type(other) or not _are_equal(one, other):
             return _describe_difference(one, other, f"{place}[{key!r}]")
-    return f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}"
+    given, kind = cast("object", value), type(cast("object", back))
+    if isinstance(given, dict) and (attrs.has(kind) or is_dataclass(kind)):
+        what = f"the dict {shown(cast('object', given))} at {place or 'the top'}"
+        return f"has {what} where the type is a class; give a {kind.__name__}"
+    return (
+        "has something in it that JSON text does not keep, such as NaN, a tuple, or a key that is not a str: "
+        f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}; give a value that it keeps"
+    )
 
 
 def _pairs_of(value: Any, back: Any) -> list[tuple[Any, Any, Any]]:

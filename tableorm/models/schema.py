@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import attrs
 
-from ..errors import DecodeError, EncodeError, ModelError, TemplateError, near
+from ..errors import DecodeError, EncodeError, ModelError, TableOrmError, TemplateError, near, shown
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
@@ -261,9 +261,8 @@ class Schema:
     def _slow_encoder(self, info: FieldInfo) -> Callable[[Any], Any]:
         def encode(value: Any) -> Any:
             if value is None:
-                raise EncodeError(
-                    "is missing: the field is not declared `| None`; set it before writing", self.name, info.name, None
-                )
+                problem = "is missing: the field is not declared `| None`; set it before writing"
+                raise EncodeError(problem, self.name, info.name, None, misuse=True)
             try:
                 return info.type.encode(value)
             except ValueError as error:
@@ -365,12 +364,8 @@ class Schema:
             return self._encode(own, partition_key, row_key)
         except KeyError as error:
             # Ask the descriptor: its NotLoaded error names the field.
-            raise EncodeError(
-                "was not loaded, so the entity cannot be written in full; read it in full first",
-                self.name,
-                str(error.args[0]),
-                None,
-            ) from None
+            problem = "was not loaded, so the entity cannot be written in full; read it in full first"
+            raise EncodeError(problem, self.name, str(error.args[0]), None, misuse=True) from None
 
     def decode_part(self, row: Row, names: frozenset[str]) -> Any:
         """
@@ -425,9 +420,10 @@ class Schema:
             entity.__dict__.pop(info.name, None)
         try:
             return bool(where(entity))
-        except Exception as error:
-            error.add_note(f"while where= of {label} was asked about {entity!r}")
+        except TableOrmError:
             raise
+        except Exception as error:
+            raise ModelError(f"where= of {label} raised {shown(error)} when it was asked about {entity!r}") from error
 
     def refuse_maintained(self, names: Iterable[str], label: str, what: str) -> None:
         """

@@ -21,7 +21,7 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.rows import read_row, write_as_read
-from ..errors import Conflict
+from ..errors import LostRace
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.marker_rows import Place
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
@@ -41,6 +41,7 @@ __all__ = [
     "release",
     "reserve",
     "settle_reservations",
+    "vacate",
 ]
 
 _ATTEMPTS = 50
@@ -85,7 +86,7 @@ async def reserve(
         None if the change may claim the value; otherwise why it may not.
 
     Raises:
-        Conflict: Others have written the reservation again and again.
+        LostRace: Others have written the reservation again and again.
         TableOrmError: The store refused it, or did not answer; or a manifest or decision row cannot be read.
     """
     inserts = not given_up
@@ -198,10 +199,14 @@ async def settle_reservations(
     token: str,
     *,
     label: str,
+    own: bool,
 ) -> None:
     """
     Do what a change has left to do with reservations: those of values that the entity gave up are deleted, those of
     values that it got from another one, or claimed anew, get its claim. It may be done twice, and at the same time.
+
+    Whoever may insert a decision row can name any claim in it, also one whose change has not committed yet. So what a
+    decision row says was given up is made void first.
 
     Args:
         db: Where the rows are.
@@ -211,16 +216,21 @@ async def settle_reservations(
         entries: What the change gave up, and what it claimed.
         token: The token of the change.
         label: The index, for messages and counters.
+        own: Whether this program has just committed the change, and need not believe its decision row.
 
     Raises:
-        TableOrmError: The store refused it, or did not answer.
+        TableOrmError: The store refused it, or did not answer; or a row cannot be read.
     """
     claim = next((each for each in entries if each.token == token), None)
     for each in entries:
-        if claim is not None and each.place == claim.place and each != claim:
+        if each == claim or not is_token(each.token):
+            continue  # no reservation has such a token
+        if not own:
+            await settle_decision(db, source.table, source.partition_key, each.token)
+        if claim is not None and each.place == claim.place:
             head, colon, version = kind.partition(":")
             await _hand_over(db, source, f"{head}#{name}{colon}{version}", each, claim, label)
-        elif each != claim:
+        elif own or not await _has_entry(db, source, each.place):
             await release(db, source, each, label)
 
 
@@ -236,9 +246,9 @@ async def _hand_over(
         owner = found[0]
         if (owner.table.lower(), owner.partition_key) != (source.table.lower(), source.partition_key):
             return  # what the manifest said was not so
-        if owner.row_key != source.row_key and await _has_entry(db, owner, claim.place):
-            return  # the claim that was given up is made up: it is that of another entity
         holds = await find_holder(db, claim.place, [source]) == (source, claim)
+        if (owner.row_key != source.row_key or not holds) and await _has_entry(db, owner, claim.place):
+            return  # the claim that was given up is made up: it is that of an entity which has the value still
         stored[ENTITY_TYPE] = kind
         operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
         if not await _write(db, claim, operation, label):
@@ -258,6 +268,25 @@ async def abandon(db: Connection, change: Begun) -> None:
     for claim in change.claims:
         owner = Place(change.table, change.partition_key, claim.row_key)
         await _vacate(db, claim.place, owner, change.token)
+
+
+async def vacate(db: Connection, owner: Place, name: str, value: PlacedEntry) -> None:
+    """
+    Delete what is reserved for an entity that does not hold the value, and can never get it by that claim.
+
+    Args:
+        db: Where the rows are.
+        owner: The entity.
+        name: Name of the index.
+        value: Where the reservation is.
+
+    Raises:
+        TableOrmError: The store refused it, or did not answer; or a row cannot be read.
+    """
+    stored = await _read(db, value, "")
+    found = None if stored is None else owner_and_token(stored)
+    if stored is not None and found is not None and _name_of(stored) == name:
+        await _vacate(db, value, owner, found[1])
 
 
 async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) -> None:
@@ -284,12 +313,12 @@ def owner_and_token(stored: Row) -> tuple[Place, str] | None:
 
 
 async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, None]:
-    """Yield before each attempt to write a reservation. Raises Conflict after the last."""
+    """Yield before each attempt to write a reservation. Raises LostRace after the last."""
     for attempt in range(_ATTEMPTS):
         if attempt:
             await asyncio.sleep(min(1.0, pause_after(attempt, db.retry) / 5))
         yield
-    raise Conflict(
+    raise LostRace(
         f"others wrote the row ({value.partition_key!r}, {value.row_key!r}) of table {value.table}, which reserves a "
         f"value, first, {_ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_SATISFIED,

@@ -48,6 +48,7 @@ __all__ = [
     "check_table_name",
     "entity_size",
     "key_fault",
+    "value_size",
 ]
 
 # 255 including PartitionKey, RowKey and Timestamp.
@@ -252,11 +253,13 @@ def _check_annotated(name: str, value: object, annotation: str, *, small: bool) 
             decode(value, annotation)
     except ValueError as error:
         raise Fault(Code.INVALID_INPUT, f"{name}: {error}.", property=name) from None
-    if not small and isinstance(value, str):
-        if annotation == Edm.BINARY:
-            _check_size(name, binary_size(value))
-        elif annotation == Edm.STRING:
-            _check_size(name, 2 * utf16_length(value))
+    if not small and isinstance(value, str) and annotation in (Edm.BINARY, Edm.STRING):
+        _check_size(name, value_size(value, annotation))
+
+
+def value_size(value: str, annotation: str | None = None) -> int:
+    """Return the bytes that the service counts of a String, or of the base64 of a Binary."""
+    return binary_size(value) if annotation == Edm.BINARY else 2 * utf16_length(value)
 
 
 def _check_size(name: str, size: int) -> None:

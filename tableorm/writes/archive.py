@@ -21,9 +21,9 @@ from msgspec import structs
 from ..connection.connection import Connection
 from ..errors import (
     AccessDenied,
-    Conflict,
     EntityExists,
     EntityNotFound,
+    LostRace,
     ModelError,
     NotSupported,
     OutcomeUnknown,
@@ -164,7 +164,7 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
                     with _as_failure(what):
                         await copy.remove(etag)
                 return await note_progress(db, table, found, _ended(found, number))
-    raise Conflict(f"{what}: others wrote the entity first, {ATTEMPTS} times in a row")
+    raise LostRace(f"{what}: others wrote the entity first, {ATTEMPTS} times in a row")
 
 
 def _plan_deletion(to: Archive[Any], row: Row) -> PlannedWrite:

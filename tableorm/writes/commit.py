@@ -19,6 +19,7 @@ from ..errors import (
     Conflict,
     EntityExists,
     EntityNotFound,
+    LostRace,
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
@@ -34,11 +35,11 @@ from ..stores import Operation, Row, Verb
 from .deferred import announce, check_places
 from .maintainer import Fill
 from .plan import PLAIN, Change, DecisionEffect, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
-from .races import ATTEMPTS, is_race, pause_of
+from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
-from .stages.derive import Derived, derive, derives, refused_before_sending
+from .stages.derive import Derived, derive, derives, refuse_before_sending
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_writes, refuse
 from .stages.lost_replies import InDoubt
@@ -114,7 +115,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
                 raise
             continue
         return
-    raise Conflict(
+    raise LostRace(
         f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
         "same time",
         None,
@@ -187,7 +188,7 @@ async def commit(
         TransactionFailed: An operation of a transaction failed; its cause is that operation's error.
         UniqueViolation: Another entity has the value of a unique index.
         OutcomeUnknown: The reply was lost, and nothing proves what happened.
-        Conflict: Other rows were changed by others again and again.
+        LostRace: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
     if db.boundary.narrows:  # asked once more where no verb gets past
@@ -212,7 +213,7 @@ async def commit(
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         check_effects(db.boundary, derived)  # before a row of others is read
         waiting = [effect for effect in derived.effects.values() if effect.reads]
-        found = await _read(db, derived, waiting, known) if waiting else {}
+        found = await _read(db, derived, waiting, known, options) if waiting else {}
         more = _companion_writes(derived, found) if waiting and found is not None else None
         known = found if more and found else {}  # nothing was sent yet for what was read
         if found is None or more:
@@ -243,7 +244,7 @@ async def commit(
                 await deferral.finish()
             return
     change = writes[0].origin
-    raise Conflict(
+    raise LostRace(
         f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
         "try it again, or let fewer tasks write at the same time what one row counts or lists",
         Code.CONDITION_NOT_SATISFIED,
@@ -290,12 +291,12 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
             if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
-            raise refused_before_sending(effect.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(effect.origin, error, transaction=derived.transaction)
     for each in derived.deferred if boundary.narrows else ():
         try:
             check_places(boundary, each)
         except TableOrmError as error:
-            raise refused_before_sending(each.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(each.origin, error, transaction=derived.transaction)
 
 
 def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
@@ -305,7 +306,7 @@ def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
         try:
             write = effect.full_write(found.get(effect.address), derived.token)
         except TableOrmError as error:
-            raise refused_before_sending(effect.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(effect.origin, error, transaction=derived.transaction)
         if write is not None:
             companions.append(write)
     return companions
@@ -355,7 +356,7 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
     try:
         row = decision.to_row()
     except TableOrmError as error:
-        raise refused_before_sending(origin, error, transaction=derived.transaction) from error
+        refuse_before_sending(origin, error, transaction=derived.transaction)
     return PlannedWrite(
         operation=Operation(Verb.INSERT, row),
         change=origin.change,
@@ -373,7 +374,7 @@ def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> Planne
     try:
         operation = effect.operation(stored, derived.token)
     except TableOrmError as error:
-        raise refused_before_sending(origin, error, transaction=derived.transaction) from error
+        refuse_before_sending(origin, error, transaction=derived.transaction)
     if operation is None:
         return None
     row = None if operation.verb is Verb.DELETE else operation.row
@@ -406,7 +407,7 @@ def _fill(
     try:
         return fill.apply_to(write, source)
     except TableOrmError as error:
-        raise refused_before_sending(write, error, transaction=derived.transaction) from error
+        refuse_before_sending(write, error, transaction=derived.transaction)
 
 
 async def _read_other(db: Connection, effect: Effect) -> Row | None:
@@ -421,7 +422,9 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     return {**row, COPY_OF: ""}
 
 
-async def _read(db: Connection, derived: Derived, waiting: list[Effect], known: Found) -> Found | None:
+async def _read(
+    db: Connection, derived: Derived, waiting: list[Effect], known: Found, options: SendOptions
+) -> Found | None:
     """
     Read the rows that effects must know, besides those that are known.
 
@@ -430,7 +433,11 @@ async def _read(db: Connection, derived: Derived, waiting: list[Effect], known: 
     found: Found = {}
 
     async def read(effect: Effect) -> Row | None:
-        return known[effect.address] if effect.address in known else await _read_other(db, effect)
+        if effect.address in known:
+            return known[effect.address]
+        if not options.patient:
+            return await _read_other(db, effect)
+        return await read_patiently(db, lambda: _read_other(db, effect), options.throttled)
 
     while waiting:
         rows = await map_together(read, waiting)

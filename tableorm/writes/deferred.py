@@ -24,13 +24,13 @@ from ..models.schema import Schema
 from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
 from ..outbox.doorbell import Begun, Claim, Doorbell
-from ..outbox.reservations import release, settle_reservations
+from ..outbox.reservations import release, settle_reservations, vacate
 from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..protocol.codes import Code, Fault
 from ..stores import Row
 from .maintainer import Maintainer, RowKeys, deferred_rules
 from .plan import Mode, PlannedWrite, WritePlan, in_transaction
-from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of, refused_before_sending
+from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of, refuse_before_sending
 
 __all__ = [
     "Deferral",
@@ -152,7 +152,7 @@ class Deferral:
     async def _carry_out(self, each: DeferredWork) -> None:
         first = each.origin.origin
         inserted = each.origin.after if first.mode is Mode.INSERT else None
-        await _carry_out_work(self.db, self.plan.table, self.decision, each.work, first.schema, inserted)
+        await _carry_out_work(self.db, self.plan.table, self.decision, each.work, first.schema, inserted, own=True)
 
     async def _show(self) -> None:
         """Let workers see the message now."""
@@ -218,7 +218,7 @@ async def _check_token(db: Connection, derived: Derived) -> None:
     try:
         await check_reach(db, f"{first.origin.origin}: {what}")
     except AccessDenied as error:
-        raise refused_before_sending(first.origin, error, transaction=derived.transaction) from error
+        refuse_before_sending(first.origin, error, transaction=derived.transaction)
 
 
 def coming_entries(
@@ -265,7 +265,7 @@ async def check_room(db: Connection, derived: Derived, leaving: Iterable[Manifes
         try:
             await maintainer.check_room(db, entry)
         except TableOrmError as error:
-            raise refused_before_sending(each.origin, error, transaction=derived.transaction) from error
+            refuse_before_sending(each.origin, error, transaction=derived.transaction)
 
     coming = coming_entries(derived, leaving)
     if coming:
@@ -352,7 +352,14 @@ async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], d
 
 
 async def _carry_out_work(
-    db: Connection, table: str, decision: Decision, work: Work, schema: Schema | None, inserted: Row | None = None
+    db: Connection,
+    table: str,
+    decision: Decision,
+    work: Work,
+    schema: Schema | None,
+    inserted: Row | None = None,
+    *,
+    own: bool = False,
 ) -> None:
     source = RowKeys(table, decision.partition_key, work.row_key)
 
@@ -361,13 +368,18 @@ async def _carry_out_work(
         if form is ReservedEntry:
             reserved = [entry for entry in work.entries[name] if isinstance(entry, ReservedEntry)]
             label = name if schema is None else f"{schema.name}.{name}"
-            await settle_reservations(db, Place(*source), work.kind, name, reserved, decision.token, label=label)
+            place, token = Place(*source), decision.token
+            await settle_reservations(db, place, work.kind, name, reserved, token, label=label, own=own)
             return
         found = [entry for entry in work.entries[name] if type(entry) is form]
         entries = list(dict.fromkeys(found)) if form.deferred else found
         each = None if schema is None else schema.derived.get(name)
         if isinstance(each, Maintainer) and each.deferred and each.entry_type is form:
             await each.reconcile(db, source, entries, inserted)
+        elif form is PlacedEntry and isinstance(each, Maintainer) and each.entry_type is ReservedEntry:
+            # The index was not unique then; what is there now may reserve a value.
+            places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
+            await map_together(lambda place: vacate(db, Place(*source), name, place), places)
         else:
             await deferred_rules(name, entries[0]).remove(db, source, name, entries)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rows import read_row
-from ..errors import Conflict, EncodeError, EntityExists, EntityNotFound, ModelError, PreconditionFailed, shown
+from ..errors import EncodeError, EntityExists, EntityNotFound, LostRace, ModelError, PreconditionFailed, shown
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag, note_written, stored_row_of
@@ -86,7 +86,7 @@ async def modify_target(
             adopt(instance, result)
         return result
     row = await read_row(db, *row_of(key), name=key.model.__name__)
-    raise Conflict(
+    raise LostRace(
         f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or let "
         "fewer tasks write it at the same time",
         Code.CONDITION_NOT_SATISFIED,
@@ -115,7 +115,7 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
                 raise
         else:
             return entity, True
-    raise Conflict(
+    raise LostRace(
         f"get_or_insert of {entity!r}: others inserted and deleted it, {ATTEMPTS} times in a row; try it again",
         None,
         entity,
@@ -193,6 +193,7 @@ def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None = None)
             type(made).__name__,
             "key",
             (change.partition_key, change.row_key),
+            misuse=True,
         )
     return change
 
@@ -232,6 +233,7 @@ def applied(function: Callable[[M], M | None], subject: M, instance: object = No
             type(subject).__name__,
             "key",
             key_of(result),
+            misuse=True,
         )
     if isinstance(result, PropertyBag):
         note_written(result, stored_row_of(subject) if isinstance(subject, PropertyBag) else None)
@@ -264,4 +266,5 @@ def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None =
             change.schema.name if change.schema is not None else "PropertyBag",
             names[0],
             change.values.get(names[0], names[0]),
+            misuse=True,
         )

@@ -27,6 +27,7 @@ from ..errors import (
     Conflict,
     EntityExists,
     EntityNotFound,
+    LostRace,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
@@ -127,7 +128,7 @@ class Relocation:
                 continue
             if committed:
                 return await self.finish(db, command.move, command.source, command.target, target)
-        raise Conflict(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
+        raise LostRace(f"{command}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
 
     async def remove_mark(self, db: Connection, command: MoveCommand, source: Schema) -> None:
         """Remove the mark from the source of a move: if it was not committed by then, it never will be."""
@@ -167,7 +168,7 @@ class Relocation:
                     raise
             else:
                 return
-        raise Conflict(f"{change}: others moved entities to that key, {ATTEMPTS} times in a row; try it again")
+        raise LostRace(f"{change}: others moved entities to that key, {ATTEMPTS} times in a row; try it again")
 
     async def _check_waiting(self, db: Connection, change: Change, token: str) -> None:
         """Refuse what would fail when the move is confirmed: an entity that counts in one which does not exist."""
@@ -228,7 +229,7 @@ class Relocation:
                 doubtful = isinstance(error, OutcomeUnknown)
                 continue
             return entity
-        raise Conflict(f"move {move} to {schema.name} {target}: others wrote its rows first, {ATTEMPTS} times in a row")
+        raise LostRace(f"move {move} to {schema.name} {target}: others wrote its rows first, {ATTEMPTS} times in a row")
 
     async def _give_up(
         self, db: Connection, command: MoveCommand, schema: Schema, doubt: OutcomeUnknown | None

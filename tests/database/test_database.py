@@ -161,7 +161,7 @@ async def test_an_abstract_base_is_queried_for_all_of_its_kinds(db: Database) ->
 async def test_a_get_names_what_is_wrong_with_its_fields(db: Database) -> None:
     """Missing, unknown, of the wrong type, or beside a key."""
     untyped: Any = db  # what the checkers refuse
-    with pytest.raises(TemplateError, match=r"Cat\.key: template '\{owner\}, \{name\}' needs 'name'; give name="):
+    with pytest.raises(TemplateError, match=r"Cat\.key needs 'name'; give name="):
         await db.get(Cat, owner="a")
     with pytest.raises(TemplateError, match=r"'nmae'.*not a field.*owner, name"):
         await db.get(Cat, owner="a", nmae="b")

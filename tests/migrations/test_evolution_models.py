@@ -23,6 +23,7 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.models.entity import schema_of
 from tests.faults import FaultyBackend
 
 from .turns import Case, Program, both_work
@@ -398,5 +399,6 @@ async def test_changes_of_models(case: Case) -> None:
     backend = FaultyBackend()
     async with Database(backend) as old, Database(backend) as new:
         await old.create_tables(case.old)
+        await old.insert(PropertyBag(schema_of(case.old).table_name(), "elsewhere", "row"))  # the table is not empty
         await new.create_tables(case.new)
         await case.check(Program(old, case.old, case.old_values), Program(new, case.new, case.new_values))

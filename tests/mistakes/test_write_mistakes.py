@@ -12,6 +12,7 @@ from tableorm import (
     EncodeError,
     Entity,
     Index,
+    LostRace,
     MalformedETag,
     Mapped,
     NotRead,
@@ -262,13 +263,13 @@ async def test_a_lost_race_says_that_it_may_be_repeated() -> None:
         await db.insert(Person(country="SE", id=1, email="a"))
         await db.insert(Team(country="SE", name="x"))
         rival.on = True
-        with pytest.raises(Conflict, match=r"modify of Note.*: others wrote it first, 50 times in a row; try it again"):
+        with pytest.raises(LostRace, match=r"modify of Note.*: others wrote it first, 50 times in a row; try it again"):
             await db.modify(Note, lambda note: note.evolve(text="b"), topic="a", number=1)
         with pytest.raises(
-            Conflict, match=r"delete of Person.*: others wrote it first, 50 times in a row; try it again"
+            LostRace, match=r"delete of Person.*: others wrote it first, 50 times in a row; try it again"
         ):
             await db.delete(Person, country="SE", id=1, if_match="*")
         rival.row_key = "team_x"
         others = "others wrote the rows that count or list it first, 50 times in a row; nothing was written; try it"
-        with pytest.raises(Conflict, match=f"insert of Person.*: {others}"):
+        with pytest.raises(LostRace, match=f"insert of Person.*: {others}"):
             await db.insert(Person(country="SE", id=2, team="x"))

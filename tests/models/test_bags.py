@@ -254,3 +254,4 @@ def test_a_value_that_is_none_of_its_type(value: object, annotation: object) -> 
         with pytest.raises(DecodeError):
             damaged.type_of("Bad")
     assert damaged.row["Bad"] == value
+    assert repr(damaged) == f"PropertyBag('Tab', 'p', 'r', {{'EntityType': 'Thing', 'Bad': {value!r}}})"

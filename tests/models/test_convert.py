@@ -300,12 +300,12 @@ def test_numbers_that_json_text_does_not_keep(value: object) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ([Weight(Decimal(1)), {"grams": 2}], r"\[1\], \{'grams': 2\}, would be read as Weight\("),
+        ([Weight(Decimal(1)), {"grams": 2}], r"has the dict \{'grams': 2\} at \[1\] .*; give a Weight"),
         ([[Weight(Decimal(1))], 5], None),
     ],
 )
 def test_where_json_text_does_not_keep_a_value(value: object, problem: str | None) -> None:
-    """The first place is named, with what would be read there."""
+    """The first place is named, with the class to give where a dict stands for one."""
     with pytest.raises(ValueError, match=problem):
         Parcel.__schema__.fields["weights"].type.encode(value)
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import tableorm
-from tableorm import errors
+from tableorm import errors, http_message, http_status
 from tableorm.errors import (
     AccessDenied,
+    Conflict,
     DecodeError,
     EncodeError,
     EntityExists,
@@ -20,6 +21,7 @@ from tableorm.errors import (
     InputFault,
     InvalidInput,
     LimitExceeded,
+    LostRace,
     ModelError,
     NotLoaded,
     OutcomeUnknown,
@@ -31,8 +33,6 @@ from tableorm.errors import (
     Unavailable,
     UniqueViolation,
     WrongKind,
-    http_message,
-    http_status,
     shown,
 )
 from tableorm.protocol.codes import Code, Fault
@@ -40,7 +40,7 @@ from tableorm.protocol.codes import Code, Fault
 EXAMPLES: list[TableOrmError] = [
     TableOrmError("failed", "InternalError"),
     ModelError("Odd: wrong"),
-    TemplateError("needs 'id' (got None)", "Order", "row_key", "order-{id}"),
+    TemplateError("needs 'id' (got None)", "Order", "row_key", "order-{id}", fields=["id"]),
     EncodeError("is a str, not an int", "Order", "count", "5"),
     DecodeError("has no property 'x'", "Order", ("p", "r"), "x"),
     InvalidInput("Order", [InputFault(("items", 2, "price"), "is a str", "5"), InputFault((), "is a list", [])]),
@@ -52,7 +52,8 @@ EXAMPLES: list[TableOrmError] = [
     PreconditionFailed("changed", "UpdateConditionNotSatisfied", {"a": 1}),
     TransactionFailed("operation 3 failed", "EntityAlreadyExists", 3, "insert", {"a": 1}),
     OutcomeUnknown("a reply was lost", "NoAnswer", "save", "abcdefghijkl", {"a": 1}),
-    LimitExceeded("too large", "EntityTooLarge"),
+    LimitExceeded("too large", "EntityTooLarge", model="Order", field="note", limit=65_536, size=70_000),
+    LostRace("others wrote it first"),
 ]
 
 
@@ -101,7 +102,7 @@ def test_one_tree(name: str) -> None:
         assert issubclass(found, TableOrmError) or found is InputFault
         assert getattr(tableorm, name) is found
     else:
-        assert found in (shown, errors.counted, errors.near, http_message, http_status, errors.MAX_FAULTS)
+        assert found in (shown, errors.counted, errors.near, errors.MAX_FAULTS)
 
 
 def test_messages_name_what_is_wrong() -> None:
@@ -198,6 +199,15 @@ def test_a_store_that_refuses_the_service_is_no_fault_of_the_client() -> None:
     assert http_message(AccessDenied("the key is wrong", Code.AUTHENTICATION_FAILED)) == "the service has failed"
 
 
+def test_a_mistake_of_the_program_is_no_fault_of_the_client() -> None:
+    """A value that does not fit is 422; a field that was not set, or that nobody may set, is 500 and in the log."""
+    assert http_status(TemplateError("needs digits", "Order", "row_key", "{id}", fields=["id"])) == 422
+    assert http_status(TemplateError("needs 'shop' (got None)", "Order", "partition_key", "{shop}")) == 500
+    assert http_status(EncodeError("is a str", "Order", "count", "5")) == 422
+    assert http_status(EncodeError("is refused", "Order", "orders", 5, misuse=True)) == 500
+    assert http_status(InvalidInput("Order", [InputFault(("count",), "is a str", "5")])) == 422
+
+
 SECRET = "acme-4711"
 
 MESSAGES: list[tuple[BaseException, str]] = [
@@ -210,9 +220,14 @@ MESSAGES: list[tuple[BaseException, str]] = [
     ),
     (UniqueViolation(SECRET), "another entity has the same value already"),
     (PreconditionFailed(SECRET), "it was changed meanwhile: read it again, and repeat the change"),
+    (LostRace(SECRET), "others wrote the same at the same time, and nothing was written: try again"),
+    (Conflict(SECRET), "what is stored does not allow this"),
     (LimitExceeded(SECRET), "this is too much for one entity or one request"),
+    (LimitExceeded(SECRET, field="note"), "note: this is too much for one entity or one request"),
     (EncodeError(SECRET, "Order", "if_match", SECRET), "if_match: a value does not fit"),
-    (TemplateError(SECRET, "Order", "row_key", SECRET), "a value does not fit the key"),
+    (EncodeError(SECRET, "Order", "count", SECRET, misuse=True), "the service has failed"),
+    (TemplateError(SECRET, "Order", "row_key", SECRET, fields=["id"]), "id: a value does not fit the key"),
+    (TemplateError(SECRET, "Order", "row_key", SECRET), "the service has failed"),
     (
         InvalidInput("Order", [InputFault(("boxes",), "is refused: too few", 0), InputFault(("x",), "is one", 1)]),
         "Order: the data has 2 faults\n  Order.boxes: 0 is refused: too few\n  Order.x: 1 is one",

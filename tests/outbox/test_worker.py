@@ -437,8 +437,8 @@ async def test_the_requests_for_many_messages(db: Database) -> None:
 
     assert worker.counts == {Outcome.DONE: 32}
     sent = Counter(each.operation for each in seen.requests)
-    assert sent.pop("take-messages") < 32  # it looks again and again while it works
-    assert sent == {"get": 32, "transaction": 1, "delete-message": 32, "peek-messages": 1, "queue-length": 1}
+    assert sent.pop("take-messages") + sent.pop("queue-length") < 32  # it looks again and again while it works
+    assert sent == {"get": 32, "transaction": 1, "delete-message": 32, "peek-messages": 1}
 
 
 async def test_decision_rows_that_are_deleted_twice(db: Database) -> None:

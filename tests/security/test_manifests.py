@@ -12,6 +12,7 @@ import pytest
 from tableorm import (
     Count,
     Database,
+    DecodeError,
     Embedded,
     Entity,
     Index,
@@ -22,6 +23,7 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.derived.embed import schema as embeds
 from tableorm.stores import Operation, Verb
 
 
@@ -51,8 +53,24 @@ class Badge(Entity, table="Manifests", partition_key="{country}", row_key="badge
     owner: Mapped[int | None] = field(default=None)
     text: Mapped[str | None] = field(default=None)
     name: Mapped[str | None] = field(default=None, maintained=True)
+    holes: Mapped[int] = field(default=0, maintained=True)
 
     member = Embedded(lambda: Member, {"name": "name"}, country="{country}", tenant="{tenant}", id="{owner}")
+
+
+class Medal(Entity, table="Manifests", partition_key="{country}", row_key="medal_{id}", version=2):
+    country: Mapped[str]
+    id: Mapped[int]
+    owner: Mapped[int | None] = field(default=None)
+    text: Mapped[str | None] = field(default=None)
+    name: Mapped[str | None] = field(default=None, maintained=True)
+
+    member = Embedded(lambda: Member, {"name": "name"}, country="{country}", tenant="acme", id="{owner}")
+
+
+@upgrade(Medal, from_version=1)
+def _keep_text(row: PropertyBag) -> PropertyBag:
+    return row
 
 
 @pytest.fixture
@@ -166,23 +184,84 @@ async def test_a_token_for_one_key_reaches_no_other_row(tmp_path: Any) -> None:
         assert await rows_of_others(db) == before
 
 
-async def test_copies_are_written_into_no_other_field(db: Database) -> None:
-    """The manifest of an entity that others copy cannot name a field that they write themselves, or a reserved one."""
+@pytest.mark.parametrize("copy", ["text", "holes", "unknown", "_ix", "EntityType"])
+@pytest.mark.parametrize("known", [True, False])
+async def test_copies_are_written_into_no_other_field(
+    db: Database, copy: str, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The manifest of an entity that others copy cannot name a field that is no copy of it: one that they write
+    themselves, a count, an unknown property, a reserved one. A program that does not know the model of the others
+    takes for copies what has the value that the entity had.
+    """
+    if not known:
+        monkeypatch.setattr(embeds, "_EMBEDS", set[object]())
     stored = await db.get(PropertyBag.key("Manifests", "SE", "member_other_1"))
-    for copy in ("text", "_ix", "EntityType"):
-        holder = {"Badge.member:badge_other_1": {"to": ["badge_other_1", {"name": copy}]}}
-        row = {
-            "PartitionKey": "SE",
-            "RowKey": "member_other_1",
-            "_ix": json.dumps({**json.loads(stored["_ix"]), **holder}),
-        }
-        await db.store.write("Manifests", Operation(Verb.MERGE, row, "*"))
-        before = await db.get(PropertyBag.key("Manifests", "SE", "badge_other_1"))
-        member = await db.get(Member, country="SE", tenant="other", id=1)
-        member.name = f"Ann, {copy}"
-        await db.save(member)
-        after = await db.get(PropertyBag.key("Manifests", "SE", "badge_other_1"))
-        assert dict(after) == dict(before)
+    holder = {"Badge.member:badge_other_1": {"to": ["badge_other_1", {"name": copy}]}}
+    row = {"PartitionKey": "SE", "RowKey": "member_other_1"}
+    row["_ix"] = json.dumps({**json.loads(stored["_ix"]), **holder})
+    await db.store.write("Manifests", Operation(Verb.MERGE, row, "*"))
+    before = await db.get(PropertyBag.key("Manifests", "SE", "badge_other_1"))
+    member = await db.get(Member, country="SE", tenant="other", id=1)
+    member.name = f"Ann, {copy}"
+    await db.save(member)
+    after = await db.get(PropertyBag.key("Manifests", "SE", "badge_other_1"))
+    copied = {"name": member.name} if known else {}  # by its declaration it is a copy, whatever the manifest says
+    assert {n: v for n, v in after.items() if n != "_w"} == {**{n: v for n, v in before.items() if n != "_w"}, **copied}
+
+
+async def test_a_program_without_the_model_of_a_holder_follows_its_copies(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies follow also if the program that changes the entity does not declare the model of who holds them."""
+    monkeypatch.setattr(embeds, "_EMBEDS", set[object]())
+    member = await db.get(Member, country="SE", tenant="other", id=1)
+    member.name = "Anna"
+    await db.save(member)
+    assert (await db.get(Badge, country="SE", tenant="other", id=1)).name == "Anna"
+
+
+@pytest.mark.parametrize("name", ["member", "gone"])
+@pytest.mark.parametrize("write", [delete_by_key, delete_entity, delete_found, save], ids=lambda each: each.__name__)
+async def test_a_manifest_that_names_a_row_without_one_leaves_it_alone(
+    db: Database, name: str, write: Callable[[Database], Awaitable[None]]
+) -> None:
+    """A row that holds no copies, and says that it does, changes no row that knows nothing of it, not even its ETag."""
+    await db.insert(Team(country="SE", tenant="plain"))
+    await plant(db, {name: {"from": ["team_plain", "x:member_acme_9"]}})
+    before = await db.store.get("Manifests", "SE", "team_plain")
+    await write(db)
+    assert await db.store.get("Manifests", "SE", "team_plain") == before
+
+
+async def test_who_holds_no_copies_is_not_upgraded(db: Database) -> None:
+    """A manifest that names a row of an older version, which holds no copies of its entity, leaves that row alone."""
+    old = {"PartitionKey": "SE", "RowKey": "medal_1", "EntityType": "Medal", "text": "old"}
+    await db.store.write("Manifests", Operation(Verb.INSERT, old))
+    await plant(db, {"Medal.member:medal_1": {"to": ["medal_1", {"name": "text"}]}})
+    before = await db.store.get("Manifests", "SE", "medal_1")
+    await save(db)
+    assert await db.store.get("Manifests", "SE", "medal_1") == before
+
+
+@pytest.mark.parametrize("value", [{"name@odata.type": "Edm.Int64", "name": "5"}, {"name": True}])
+@pytest.mark.parametrize("repairs", [True, False], ids=["by an audit", "by a save"])
+async def test_a_value_of_another_type_is_not_copied(db: Database, value: dict[str, Any], repairs: bool) -> None:
+    """What does not fit the field that would hold the copy is refused: else nobody could read its entity any more."""
+    badge = await db.get(Badge, country="SE", tenant="other", id=1)
+    if not repairs:
+        badge.owner = None
+        await db.save(badge)
+    row = {"PartitionKey": "SE", "RowKey": "member_other_1", **value}
+    await db.store.write("Manifests", Operation(Verb.MERGE, row, "*"))
+    if repairs:
+        report = await db.audit(Member, Badge, repair=True)
+        assert any("Badge.member would hold a copy" in str(each.refused) for each in report.findings)
+    else:
+        badge.owner = 1
+        with pytest.raises(DecodeError, match=r"'member_other_1'.*Badge.member would hold a copy of its name; correct"):
+            await db.save(badge)
+    assert (await db.get(Badge, country="SE", tenant="other", id=1)).text == "mine"
 
 
 async def test_honest_rows_cost_no_read_of_their_index_entries(db: Database) -> None:

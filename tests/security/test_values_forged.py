@@ -4,6 +4,7 @@ entities stay as they are.
 """
 
 import asyncio
+import datetime as dt
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -11,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, TableOrmError, connect, field
+from tableorm import Damage, Database, Entity, Index, Mapped, TableOrmError, connect, field
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.overview import find_pending, ring_again
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import CLOCK, Operation, Row, Verb
 
 
 class User(Entity, table="ForgedUsers", partition_key="{site}", row_key="user_{id}"):
@@ -105,3 +106,52 @@ async def test_a_message_gives_nothing_up(db: Database, place: str, owner: str) 
     async with db.worker(User, tries=1) as worker:
         await asyncio.wait_for(worker.drain(), 20)
     assert await values_of(db) == before
+
+
+@pytest.mark.usefixtures("stopped_clock")
+@pytest.mark.parametrize("way", ["worker", "audit"])
+@pytest.mark.parametrize("handed_over", [False, True])
+async def test_a_decision_row_frees_no_value_that_is_held(db: Database, handed_over: bool, way: str) -> None:
+    """A decision row that says that an entity gave up a value which it holds, or claimed it anew, frees nothing."""
+    stored = await db.store.get("ForgedValues", "mail_ann@x", "mail")
+    before = await values_of(db)
+    claims = [["mail_ann@x", "mail", "ForgedValues", token] for token in (stored["_v"], "token_of_mine")]
+    entries = [{"un": claim} for claim in claims[: 1 + handed_over]]
+    works = json.dumps({"format": 1, "works": [{"kind": "User", "row": "user_1", "entries": {"by_mail": entries}}]})
+    row: Row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
+    await db.store.write("ForgedUsers", Operation(Verb.INSERT, {**row, "Work": works}))
+    if way == "audit":
+        CLOCK.advance(dt.timedelta(hours=2))
+        report = await db.audit(User, repair=True)
+        assert [each.damage for each in report.findings] == [Damage.UNFINISHED]
+    else:
+        async for pending in find_pending(connection_of(db), "ForgedUsers"):
+            await ring_again(connection_of(db), pending)
+        async with db.worker(User, tries=1) as worker:
+            await asyncio.wait_for(worker.drain(), 20)
+    assert await values_of(db) == before
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [{"un": ["mail_bo@x", "mail", "ForgedValues", "token_of_bo_1"]}],
+        [{"un": ["mail_bo@x", "mail", "ForgedValues", each]} for each in ("token_of_bo_1", "token_of_mine")],
+        [{"at": ["mail_bo@x", "mail", "ForgedValues"]}],
+    ],
+    ids=["given up", "claimed anew", "an entry"],
+)
+async def test_a_claim_that_loses_its_reservation_never_commits(db: Database, entries: list[dict[str, Any]]) -> None:
+    """A decision row that takes away what a slow writer has reserved makes the claim of that writer void first."""
+    row: Row = {"PartitionKey": "mail_bo@x", "RowKey": "mail", "EntityType": "User#by_mail"}
+    row |= {"_of": '["ForgedUsers","se","user_2"]', "_v": "token_of_bo_1"}
+    await db.store.write("ForgedValues", Operation(Verb.INSERT, row))
+    works = json.dumps({"format": 1, "works": [{"kind": "User", "row": "user_2", "entries": {"by_mail": entries}}]})
+    row = {"PartitionKey": "se", "RowKey": "~o_token_of_mine", "EntityType": "#_decision", "State": "committed"}
+    await db.store.write("ForgedUsers", Operation(Verb.INSERT, {**row, "Work": works}))
+    async for pending in find_pending(connection_of(db), "ForgedUsers"):
+        await ring_again(connection_of(db), pending)
+    async with db.worker(User, tries=1) as worker:
+        await asyncio.wait_for(worker.drain(), 20)
+    assert "mail_bo@x" not in {each["PartitionKey"] for each in await values_of(db)}
+    assert (await db.store.get("ForgedUsers", "se", "~o_token_of_bo_1"))["State"] == "void"

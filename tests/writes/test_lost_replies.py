@@ -533,7 +533,7 @@ async def test_reads_and_tables_are_repeated(done: bool) -> None:
         assert await db.get_or_none(Plain, id="a") is None
         await db.drop_table("Rows")
 
-        assert db.stats.requests == 8
+        assert db.stats.requests == 9  # with that for the states of indexes
         with pytest.raises(Exception, match="no table"):
             await db.drop_table("Rows")
 

@@ -11,12 +11,12 @@ import pytest
 from attrs import validators
 
 from tableorm import (
-    Conflict,
     Database,
     EncodeError,
     Entity,
     EntityNotFound,
     Int32,
+    LostRace,
     Mapped,
     ModelError,
     PropertyBag,
@@ -183,7 +183,7 @@ async def test_a_function_that_raises_changes_nothing(counters: Database) -> Non
 
 
 async def test_bounded(counters: Database) -> None:
-    """A race that is lost every time ends as a Conflict that has the entity as it is."""
+    """A race that is lost every time ends as a LostRace that has the entity as it is."""
     calls = 0
     store = counters.store
     write = store.write
@@ -200,7 +200,7 @@ async def test_bounded(counters: Database) -> None:
         return await write(table, operation)
 
     cast(Any, store).write = late
-    with pytest.raises(Conflict, match=r"modify of Counter.*others wrote it first, 3 times") as caught:
+    with pytest.raises(LostRace, match=r"modify of Counter.*others wrote it first, 3 times") as caught:
         await counters.modify(Counter, slow, name="a", attempts=3)
     assert calls == 3 and cast(Counter, caught.value.entity).count == 3
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 import pytest
 
 from tableorm import (
-    Conflict,
     Count,
     Database,
     EncodeError,
     Entity,
     EntityNotFound,
     Index,
+    LostRace,
     Mapped,
     ModelError,
     PreconditionFailed,
@@ -176,7 +176,7 @@ async def test_a_row_that_is_deleted_meanwhile_is_made_again(counters: Database)
 
 
 async def test_a_race_that_is_lost_each_time_ends(counters: Database) -> None:
-    """With a Conflict that has the entity as it is."""
+    """With a LostRace that has the entity as it is."""
     number = 0
 
     async def other() -> None:
@@ -185,7 +185,7 @@ async def test_a_race_that_is_lost_each_time_ends(counters: Database) -> None:
         await counters.upsert(Counter(name="a", count=number))
 
     await between(counters, other, times=3)
-    with pytest.raises(Conflict, match="others wrote it first, 3 times") as caught:
+    with pytest.raises(LostRace, match="others wrote it first, 3 times") as caught:
         await counters.modify(KEY, one_more, create=new, attempts=3)
     assert cast(Counter, caught.value.entity).count == 3
 
@@ -508,7 +508,7 @@ async def test_what_get_or_insert_refuses(counters: Database) -> None:
 async def test_a_race_that_is_lost_against_inserts_and_deletes(counters: Database) -> None:
     """Who loses every race is told so, also if there is no row in the end."""
     races = Faults(counters).fail_next("insert", with_="EntityAlreadyExists", times=2)
-    with races, pytest.raises(Conflict, match="others wrote it first, 2 times in a row") as caught:
+    with races, pytest.raises(LostRace, match="others wrote it first, 2 times in a row") as caught:
         await counters.modify(KEY, one_more, create=new, attempts=2)
 
-    assert (type(caught.value), caught.value.entity) == (Conflict, None)
+    assert (type(caught.value), caught.value.entity) == (LostRace, None)

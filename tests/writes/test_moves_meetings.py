@@ -20,6 +20,7 @@ from tableorm import (
     EntityExists,
     EntityNotFound,
     Index,
+    LostRace,
     Mapped,
     NotSupported,
     PreconditionFailed,
@@ -406,7 +407,7 @@ async def test_attempts_to_complete_a_move_pause(
     monkeypatch.setattr(races, "pause_after", pause_after)
     monkeypatch.setattr(RELOCATION, "_commit", lose)
     monkeypatch.setattr(asyncio, "sleep", record)
-    with pytest.raises(Conflict, match="others wrote its rows first"):
+    with pytest.raises(LostRace, match="others wrote its rows first"):
         await db.modify(Person, lambda person: setattr(person, "text", "new"), dep="b", id=1)
     assert [each for each in pauses if each] == pytest.approx([number / 500 for number in range(1, ATTEMPTS)])
 

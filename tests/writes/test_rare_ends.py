@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    Conflict,
     Database,
     EncodeError,
     Entity,
     EntityNotFound,
     Index,
+    LostRace,
     Mapped,
     ModelError,
     NotSupported,
@@ -47,7 +47,7 @@ class Listed(Entity, table="Things", partition_key="{group}", row_key="listed_{n
     number: Mapped[int] = field(default=0)
     text: Mapped[str] = field(default="")
 
-    by_number = Index(row_key="number_{number:06d}_{name}", building=False)
+    by_number = Index(row_key="number_{number:06d}_{name}")
     by_text = Index(row_key="text_{number:06d}_{name}")
 
 
@@ -80,7 +80,7 @@ def rename(bag: PropertyBag) -> PropertyBag:
 @pytest.fixture
 async def db() -> AsyncIterator[Database]:
     async with Database(FaultyBackend(MemoryStore()), retry=QUICK) as database:
-        await database.create_tables(Thing)
+        await database.create_tables(Thing, Listed)
         yield database
 
 
@@ -122,7 +122,7 @@ async def test_a_row_that_comes_and_goes(monkeypatch: pytest.MonkeyPatch) -> Non
     thing = Thing(name="a")
     async with Database(Deleting()) as database:
         await database.create_tables(Thing)
-        with pytest.raises(Conflict, match="inserted and deleted it, 3 times in a row") as caught:
+        with pytest.raises(LostRace, match="inserted and deleted it, 3 times in a row") as caught:
             await database.get_or_insert(thing)
 
     assert caught.value.entity is thing

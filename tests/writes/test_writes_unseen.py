@@ -26,12 +26,12 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
 
 
 class Indexed(Thing, row_key="thing_{name}"):
-    by_number = Index(row_key="number_{number:04d}_{name}", building=False)
+    by_number = Index(row_key="number_{number:04d}_{name}")
 
 
 @pytest.fixture
 async def things(db: Database) -> Database:
-    await db.create_tables(Thing)
+    await db.create_tables(Thing, Indexed)
     return db
 
 

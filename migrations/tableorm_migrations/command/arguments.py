@@ -4,6 +4,7 @@ Arguments that several actions of `tableorm migrate` take.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from tableorm import Entity
 from tableorm.cli.arguments import find_targets, parse_count
@@ -70,7 +71,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print progress and outcome as lines of JSON")
 
 
-def run_options(args: argparse.Namespace) -> "dict[str, int | float | None]":
+def run_options(args: argparse.Namespace) -> dict[str, Any]:
     """Return what `add_run` declares as the arguments of a function."""
     return {"parallel": args.parallel, "rate": args.rate, "lease": float(args.lease)}
 

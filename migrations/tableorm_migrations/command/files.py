@@ -66,7 +66,7 @@ class CheckAction:
             return 1
         if line and differences:
             raise ModelError(
-                f"{path} was not written, since {args.directory} has revisions: run tableorm migrate revision"
+                f"{path} was not written, since there are revisions in {args.directory}; run tableorm migrate revision"
             )
         write_snapshot(path, carry_removed(before, now))
         return 0

@@ -9,22 +9,28 @@ import attrs
 from tableorm.cli import Command
 
 from .files import CheckAction, RevisionAction
+from .stored import BuildIndexAction, RewriteAction, StatusAction, UpgradeAction
 
 __all__ = ["MIGRATE", "MigrateCommand"]
 
 _ACTIONS: dict[str, Command] = {
     "check": CheckAction(),
     "revision": RevisionAction(),
+    "upgrade": UpgradeAction(),
+    "status": StatusAction(),
+    "rewrite": RewriteAction(),
+    "build-index": BuildIndexAction(),
 }
 
 
 @attrs.frozen
 class MigrateCommand:
     """
-    `tableorm migrate check|revision` compares models with their snapshot.
+    `tableorm migrate check|revision` compares models with their snapshot, and `tableorm migrate
+    upgrade|status|rewrite|build-index` does to a database what changes of models need.
     """
 
-    help: str = "compare models with the snapshot of them, and say what each change needs"
+    help: str = "check changes of models, and do to stored rows what they need"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""

@@ -13,7 +13,7 @@ from tableorm import ModelError
 
 from ..snapshot import ModelLayout
 
-__all__ = ["BuildIndex", "Repair", "Revision", "Rewrite", "Step"]
+__all__ = ["BuildIndex", "Repair", "Revision", "Rewrite", "Step", "digest_of"]
 
 _DIGEST_BYTES = 16
 
@@ -105,8 +105,8 @@ class Revision:
             if isinstance(step, BuildIndex) and step.name not in layout.derived:
                 raise ModelError(f"the step {step!r} is of a declaration that {step.model} has not in after={{...}}")
 
-    @property
-    def digest(self) -> str:
-        """What tells whether the revision that a store has recorded is this one."""
-        content = (self.follows, [str(step) for step in self.steps], self.before, self.after)
-        return blake2b(msgspec.json.encode(content, order="sorted"), digest_size=_DIGEST_BYTES).hexdigest()
+
+def digest_of(revision: Revision) -> str:
+    """Return what tells whether the revision that a store has recorded is this one."""
+    content = (revision.follows, [str(step) for step in revision.steps], revision.before, revision.after)
+    return blake2b(msgspec.json.encode(content, order="sorted"), digest_size=_DIGEST_BYTES).hexdigest()

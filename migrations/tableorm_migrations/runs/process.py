@@ -31,7 +31,8 @@ from .rows import Run, RunCounts, RunRange, read_run
 __all__ = ["Job", "RunOptions", "RunSteps", "carry_out"]
 
 _LONGEST_NAME = 200
-_LONGEST_POLL = 2.0  # seconds until a process that finds nothing to do looks again
+# Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 
 RunSteps = AsyncGenerator[tuple[AuditRange, RunCounts], None]
 """Work on a range: how far it is, and what was counted since, again and again."""
@@ -128,7 +129,7 @@ class _Process:
         self._fresh = False
         self._ended = asyncio.Event()
         self._turn = asyncio.Lock()
-        self._poll = min(_LONGEST_POLL, options.lease / BEATS)
+        self._pause = _SHORTEST_PAUSE
 
     async def work_to_end(self) -> RunReport:
         """Begin the run or join it, work on it until it has ended, and return its report."""
@@ -229,14 +230,16 @@ class _Process:
                 if row is not None:
                     lease = await self._take(row)
                     if lease is not None:
+                        self._pause = _SHORTEST_PAUSE
                         return lease
                 elif self._is_whole and all(each.part.done for each in self._ranges.values()):
                     await self._end(self._run)
                 elif self._fresh:
                     self._ended.clear()
                     with suppress(TimeoutError):
-                        async with asyncio.timeout(self._poll):
+                        async with asyncio.timeout(self._pause):
                             await self._ended.wait()
+                    self._pause = min(self._pause * 1.5, _LONGEST_PAUSE, self._options.lease / BEATS)
                 await self._look()
         return None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ...errors import ModelError, shown
+from ...errors import ModelError, near, shown
 from ...expressions import Field
 from ...models.key import Storable
 from ...models.manifest import AggregateEntry, ManifestEntry
@@ -57,7 +57,11 @@ class AggregateSchema(Relation[FieldInfo]):
         self._field, self._of, self._where, self.create = field, of, where, create
         if of is not None:
             info = schema.fields.get(of)
-            if info is None or info.maintained or info.type.edm not in (Edm.INT32, Edm.INT64):
+            if info is None:
+                raise ModelError(
+                    f"{self.label}: {schema.name} has no field {of!r} to sum; {near(str(of), schema.fields)}"
+                )
+            if info.maintained or info.type.edm not in (Edm.INT32, Edm.INT64):
                 raise ModelError(f"{self.label}: {of!r} is not a field of whole numbers, which alone add up exactly")
             schema.refuse_maintained([of], self.label, "it sums")
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakSet
 
-from ...errors import Conflict, ModelError, NotSupported, ReferenceNotFound, shown
+from ...errors import Conflict, DecodeError, ModelError, NotSupported, ReferenceNotFound, shown
 from ...models.key import Storable
 from ...models.manifest import HolderEntry, ManifestEntry, SourceEntry
-from ...models.reserved import is_reserved_property
-from ...models.schema import Schema, concrete
+from ...models.reserved import ENTITY_TYPE, is_reserved_property
+from ...models.schema import MISFITS, Schema, concrete
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
@@ -166,13 +166,31 @@ class _FillCopies(Fill, frozen=True, eq=False, gc=False):
     label: str
 
     def apply_to(self, write: PlannedWrite, source: Row | None) -> PlannedWrite:
-        """Return the write with the copies; without any if the entity refers to none."""
+        """
+        Return the write with the copies; without any if the entity refers to none.
+
+        Raises:
+            ReferenceNotFound: There is no other entity.
+            DecodeError: It has a value of a type that the copy cannot have: nobody could read the entity any more.
+        """
         if source is None and self.source is not None:
             raise ReferenceNotFound(
                 f"{write.origin}: {self.label} refers to {shown(self.source)} of this partition, which does not exist",
                 Code.RESOURCE_NOT_FOUND,
                 (write.change.partition_key, self.source),
             )
+        schema = write.change.schema
+        assert schema is not None
+        for mine, theirs in self.properties.items():
+            value = None if source is None else source.get(theirs)
+            if source is None or value is None:
+                continue
+            try:
+                schema.by_property[mine].type.decode(value, source.get(theirs + ANNOTATION))
+            except MISFITS as error:
+                problem = f"{error}, and {self.label} would hold a copy of its {theirs}; correct that first"
+                keys = write.change.partition_key, str(self.source)
+                raise DecodeError(problem, str(source.get(ENTITY_TYPE)), keys) from None
         members = copies_of({theirs: mine for mine, theirs in self.properties.items()}, source or {})
         return EntityPatch(address=self.row_key, origin=write, members=members).apply_to(write)
 
@@ -206,37 +224,37 @@ class _HolderRules(EntryRules[HolderEntry]):
         return []
 
     def follow(self, name: str, entry: HolderEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
-        """Change the copies of properties that change, if the manifest of the holder says that it has them."""
+        """
+        Change the copies of properties that change, if the manifest of the holder says that it has them.
+
+        Which properties those are the declaration says: whoever may write the entity can give its manifest any.
+        """
         schema = source.write.change.schema
         assert schema is not None
-        held = SourceEntry(source.row_key, name)
-        holder, properties = entry.row_key, entry.properties
-        if source.upgraded and not all(mine in schema.by_property for mine in properties):
-            embed = _find_embed(schema, name)
-            if embed is None:
-                raise NotSupported(
-                    f"{source.write.change}: the entity {shown(holder)} of this partition holds copies of it "
-                    f"({name.partition(':')[0][:80]}), and what they are called after the upgrade to version "
-                    f"{schema.version} only that one's model says; import it, with Embedded as it is now"
-                )
-            # The holder may be of an older version as well, and is upgraded then.
-            entry = embed.holder_entry(holder)
-            copies = {held: copies_of(entry.properties, source.row)}
-            return entry, [EntityPatch(address=holder, origin=source.write, copies=copies, target=embed.schema)]
+        held, holder, properties = SourceEntry(source.row_key, name), entry.row_key, entry.properties
+        renamed = source.upgraded and not all(mine in schema.by_property for mine in properties)
         changed = {mine: copy for mine, copy in properties.items() if mine in source.changed}
-        if not changed:
+        if not (renamed or changed):
             return entry, []
         embed = _find_embed(schema, name)
-        known = {} if embed is None else embed.schema.by_property
-        members = copies_of(
-            {
-                mine: copy
-                for mine, copy in changed.items()
-                if not is_reserved_property(copy) and (copy not in known or known[copy].maintained)
-            },
-            source.row,
-        )
-        return entry, [EntityPatch(address=holder, origin=source.write, copies={held: members})] if members else []
+        if embed is not None:
+            due = embed.holder_entry(holder)
+            if due == entry:
+                copies = {held: copies_of(changed, source.row)}
+                return entry, [EntityPatch(address=holder, origin=source.write, copies=copies)]
+            # The holder may be of an older version, and is upgraded then.
+            copies = {held: copies_of(due.properties, source.row)}
+            return due, [EntityPatch(address=holder, origin=source.write, copies=copies, target=embed.schema)]
+        stored = source.write.origin.stored
+        if renamed or stored is None:
+            raise NotSupported(
+                f"{source.write.change}: the entity {shown(holder)} of this partition holds copies of it "
+                f"({name.partition(':')[0][:80]}), and what they are called after the upgrade to version "
+                f"{schema.version} only that one's model says; import it, with Embedded as it is now"
+            )
+        unreserved = {mine: copy for mine, copy in changed.items() if not is_reserved_property(copy)}
+        copies, replaced = ({held: copies_of(unreserved, row)} for row in (source.row, stored.row))
+        return entry, [EntityPatch(address=holder, origin=source.write, copies=copies, replaced=replaced)]
 
     def refuse_delete(self, name: str, entry: HolderEntry, change: Change) -> None:
         """Refuse to delete an entity that others hold copies of."""

@@ -18,7 +18,7 @@ from ...audit.context import AuditContext
 from ...connection.connection import Connection
 from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import map_together
-from ...errors import Conflict, EntityExists, NotSupported, shown
+from ...errors import EntityExists, LostRace, NotSupported, shown
 from ...keys.template import Template
 from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
@@ -213,7 +213,7 @@ async def _reconcile(
         correct: Says what makes an entry right.
 
     Raises:
-        Conflict: Others have written them again and again.
+        LostRace: Others have written them again and again.
         TableOrmError: What `correct` raises, or the store.
     """
 
@@ -240,7 +240,7 @@ async def _reconcile(
         again = await read_row(db, *source, name=label)
         if (again or {}).get("odata.etag") == (primary or {}).get("odata.etag"):
             return
-    raise Conflict(
+    raise LostRace(
         f"{label}: others wrote the entity {source} or its entries first, {ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_SATISFIED,
     )

@@ -48,6 +48,7 @@ class BlobListMaintainer(EventualListMaintainer):
                 self.label,
                 "row_key",
                 self.row.text,
+                fields=sorted(self.key_names),
             )
         return place
 

@@ -16,7 +16,7 @@ import attrs
 from ...connection.blobs import ask_blobs
 from ...connection.connection import Connection
 from ...connection.translate import translate
-from ...errors import AccessDenied, Conflict, DecodeError, LimitExceeded, NotSupported
+from ...errors import AccessDenied, DecodeError, LimitExceeded, LostRace, NotSupported
 from ...models.manifest import BlobListEntry
 from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
@@ -95,7 +95,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
                 return _Blob(None, _HEAD)
             if fault.code != Code.CONDITION_NOT_MET:  # it was replaced while it was being read
                 raise translate(fault, f"read of {_title(place)}", "") from fault
-    raise Conflict(
+    raise LostRace(
         f"{_title(place)} was replaced while it was read, {ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_MET,
     )

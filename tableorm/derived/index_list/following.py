@@ -18,7 +18,7 @@ import attrs
 from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...connection.tasks import Batcher, map_together
-from ...errors import Conflict, EntityExists, TableOrmError
+from ...errors import EntityExists, LostRace, TableOrmError
 from ...models.manifest import PlacedListEntry
 from ...models.marker_rows import is_marker
 from ...models.write_tokens import newest_token
@@ -98,7 +98,7 @@ class FollowingList(Generic[P]):
                 that does not name it is written: the place may be one that somebody has made up.
 
         Raises:
-            Conflict: Others have written the entity or the list again and again.
+            LostRace: Others have written the entity or the list again and again.
             TableOrmError: The list is damaged, or the store did not answer, or `is_due` has raised it.
         """
         if self.place.kind.partition("#")[2] == name:
@@ -116,7 +116,7 @@ async def _correct_together(which: FollowingList[Any], corrections: Sequence[_Co
         if not left:
             break
     for each in left:
-        errors[each] = Conflict(
+        errors[each] = LostRace(
             f"{which.place.kind}: others wrote the entity {each.source} or its list {which.place.list_key!r} first, "
             f"{ATTEMPTS} times in a row; try it again",
             Code.CONDITION_NOT_SATISFIED,

@@ -132,6 +132,7 @@ class ListSchema(Maintainer):
                 self.label,
                 "row_key",
                 self.row.text,
+                fields=self.row.fields,
             )
         return key
 

@@ -6,7 +6,7 @@ or deleted, nothing else. The patterns themselves say how, see `tableorm.writes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 from msgspec import structs
@@ -31,7 +31,7 @@ __all__ = [
     "derive",
     "derives",
     "maintainer_of",
-    "refused_before_sending",
+    "refuse_before_sending",
     "stored_number",
 ]
 
@@ -112,7 +112,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
                 earlier = result.effects.get(effect.address)
                 result.effects[effect.address] = effect if earlier is None else _merge(earlier, effect)
         except TableOrmError as error:
-            raise refused_before_sending(write, error, transaction=transaction) from error
+            refuse_before_sending(write, error, transaction=transaction)
         result.writes.append(one)
         if write.starts:
             result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
@@ -128,7 +128,7 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
             if write.after is None:
                 _refuse_needed(write, own)
         except TableOrmError as error:
-            raise refused_before_sending(refused, error, transaction=transaction) from error
+            refuse_before_sending(refused, error, transaction=transaction)
     return result
 
 
@@ -145,9 +145,11 @@ def _merge(earlier: Effect, effect: Effect) -> Effect:
     return earlier.merge_with(effect)
 
 
-def refused_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> TableOrmError:
-    """Return the error of a write as the user gets it: as that of the transaction that the user asked for."""
-    return in_transaction(write.origin, write.index, error, "; nothing was sent") if transaction else error
+def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:
+    """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
+    if not transaction:
+        raise error
+    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
 
 
 Entries = dict[str, tuple[ManifestEntry, ...]]
@@ -271,7 +273,7 @@ def _hand_over(result: Derived) -> None:
         for name, claim in claims_of(each.work, result.claim):
             if claim.place in claims:
                 error = maintainer_of(each.origin, name).refuse_claim(claim, each.origin, None)
-                raise refused_before_sending(each.origin, error, transaction=result.transaction)
+                refuse_before_sending(each.origin, error, transaction=result.transaction)
             claims[claim.place] = number, name
     if not claims:
         return
@@ -441,7 +443,7 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
         changed = change.values.get(info.name) != fresh if stored is None else name in row and row[name] != stored
         chosen = change.mode is Mode.MERGE and change.only is not None and info.name in change.only
         if changed if seen is None else chosen or (changed and name in row and not read):
-            raise _maintained_error(schema, info.name, change.values.get(info.name))
+            raise _maintained_error(schema, info.name, change.values.get(info.name), read=seen is not None)
         if seen is None:
             continue
         whole = write.operation.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE)
@@ -456,12 +458,14 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
     return structs.replace(write, operation=operation, after=after)
 
 
-def _maintained_error(schema: Schema, field: str, value: object) -> EncodeError:
+def _maintained_error(schema: Schema, field: str, value: object, *, read: bool) -> EncodeError:
+    remedy = "leave it as it was read" if read else "leave it out, so that it begins with its default"
     return EncodeError(
-        "is refused: other entities keep this field right, and nothing else writes it; leave it as it was read",
+        f"is refused: other entities keep this field right, and nothing else writes it; {remedy}",
         schema.name,
         field,
         value,
+        misuse=True,
     )
 
 

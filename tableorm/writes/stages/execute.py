@@ -21,8 +21,16 @@ from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
 from ...outbox.decision import Decision
 from ...protocol.codes import Code, Fault
-from ...protocol.edm import SYSTEM_MEMBERS, timestamp_of_etag
-from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, MAX_VALUE_BYTES, check_row
+from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, timestamp_of_etag
+from ...protocol.limits import (
+    MAX_ENTITY_BYTES,
+    MAX_TRANSACTION_BYTES,
+    MAX_TRANSACTION_OPERATIONS,
+    MAX_VALUE_BYTES,
+    check_row,
+    entity_size,
+    value_size,
+)
 from ...stores import Row
 from ..plan import Change, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from ..rows import rebased
@@ -103,9 +111,25 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
         check_row(write.operation.row if write.partial else write.after)
     except Fault as fault:
         error = translate(_named(fault, write), str(write.origin), plan.table, write.origin.subject)
+        if isinstance(error, LimitExceeded):
+            _measure(error, fault, write)
         if not transaction:
             raise error from None
         raise in_transaction(write.origin, write.index, error) from error
+
+
+def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite) -> None:
+    """Note in an error which field of an entity is too large, and by how much."""
+    schema, row, name = write.change.schema, write.operation.row, fault.property or ""
+    info = None if schema is None else schema.by_property.get(name)
+    error.model, error.field = write.change.model, name if info is None else info.name
+    if fault.code == Code.PROPERTY_VALUE_TOO_LARGE:
+        error.limit, error.size = MAX_VALUE_BYTES, value_size(row[name], row.get(name + ANNOTATION))
+    elif fault.code == Code.ENTITY_TOO_LARGE:
+        error.limit, error.size = (
+            MAX_ENTITY_BYTES,
+            entity_size(row if write.after is None or write.partial else write.after),
+        )
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
@@ -133,6 +157,7 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
             writes[MAX_TRANSACTION_OPERATIONS],
             f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed",
             Code.INVALID_INPUT,
+            (MAX_TRANSACTION_OPERATIONS, len(writes)),
             transaction=transaction,
         )
     if sum(map(most_bytes, writes)) <= MAX_TRANSACTION_BYTES:
@@ -148,14 +173,19 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
                 f"up to here the transaction has {total} bytes with the headers of its operations, "
                 f"{MAX_TRANSACTION_BYTES} are allowed",
                 Code.REQUEST_BODY_TOO_LARGE,
+                (MAX_TRANSACTION_BYTES, total),
                 transaction=transaction,
             )
 
 
-def _refuse_size(write: PlannedWrite, problem: str, code: Code, *, transaction: bool) -> NoReturn:
-    error = LimitExceeded(problem, code)
+def _refuse_size(
+    write: PlannedWrite, problem: str, code: Code, sizes: tuple[int, int], *, transaction: bool
+) -> NoReturn:
+    """Refuse a transaction that is too large. Of the sizes the first is the limit, the second how much there is."""
+    message = problem if transaction else f"{write.origin}, with its copies: {problem}; nothing was sent"
+    error = LimitExceeded(message, code, limit=sizes[0], size=sizes[1])
     if not transaction:
-        raise LimitExceeded(f"{write.origin}, with its copies: {problem}; nothing was sent", code)
+        raise error
     raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
 
 

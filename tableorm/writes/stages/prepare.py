@@ -215,4 +215,4 @@ def refuse_removal(change: Change, removed: Sequence[str]) -> None:
 def no_removal(model: str, name: str) -> EncodeError:
     """Return the error of a merge that would have to remove a property."""
     problem = "is to be removed, and a merge cannot remove a property; save() or replace() it"
-    return EncodeError(problem, model, name, None)
+    return EncodeError(problem, model, name, None, misuse=True)

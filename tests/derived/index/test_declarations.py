@@ -399,16 +399,19 @@ async def test_an_index_that_is_being_built_is_written_and_not_read(db: Database
 
 
 async def test_a_condition_that_fails_names_the_index(db: Database) -> None:
-    """The program's own error, with a note of what it was asked; nothing is written."""
+    """The error says what was asked of which entity, and has the program's own as its cause; nothing is written."""
 
     def fails(entity: Any) -> bool:
         raise ValueError(entity.id)
 
     failing = model({"by_email": Index(row_key="email_{email}", unique=True, where=fails)}, name="Failing")
     await db.create_tables(failing)
-    with pytest.raises(ValueError, match="7") as caught:
+    asked = (
+        r"where= of the index Failing\.by_email raised ValueError\(7\) when it was asked about Failing\(group='g', id=7"
+    )
+    with pytest.raises(ModelError, match=asked) as caught:
         await db.insert(failing(group="g", id=7, email="a"))
-    assert "where= of the index Failing.by_email" in caught.value.__notes__[0]
+    assert isinstance(caught.value.__cause__, ValueError)
     assert await read_table(db, "People") == {}
 
 

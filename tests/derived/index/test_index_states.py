@@ -31,6 +31,7 @@ from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.stores import RetryPolicy
 from tableorm.testing import Faults, assert_requests, temporary_database
 from tests.azurite import Azurite
+from tests.database.between import Awkward
 
 
 class Older(Entity, table="StatesStaff", kind="Staff", partition_key="{team}", row_key="s_{id:03d}"):
@@ -120,6 +121,12 @@ def wait_a_minute(db: Database) -> None:
     known.asked -= 60
 
 
+async def make_filled(db: Database) -> None:
+    """Make the table, with a row of another team."""
+    await db.create_tables(Older)
+    await db.insert(Older(team="b", id=1))
+
+
 async def states_of(db: Database) -> dict[str, str]:
     return {state.declaration: state.state for state in await db.index_states()}
 
@@ -189,7 +196,7 @@ async def test_tasks_that_read_at_once_ask_once(open_program: Open) -> None:
 
 async def fill(db: Database, count: int = 3) -> None:
     """Entities of the older program, and one of the newer."""
-    await db.create_tables(Older)
+    await make_filled(db)
     for number in range(count):
         await db.insert(Older(team="a", id=number, age=30))
     await db.insert(Staff(team="a", id=900, age=30))
@@ -407,7 +414,7 @@ async def test_a_changed_declaration_begins_anew(open_program: Open) -> None:
 async def test_states_are_listed(open_program: Open) -> None:
     """With their model, name and tables; those of tables that were there are not complete."""
     db = await open_program()
-    await db.create_tables(Older)
+    await make_filled(db)
     before = dt.datetime.now(dt.UTC)
     await db.create_tables(StaffByTable)
     await db.create_tables(Staff)
@@ -425,7 +432,7 @@ async def test_states_are_listed(open_program: Open) -> None:
 async def test_an_index_needs_both_of_its_tables_new(open_program: Open) -> None:
     """Entities, or entries, may have been there before."""
     db = await open_program()
-    await db.create_tables("StatesAges")
+    await (await open_program()).create_tables("StatesAges")
     await db.create_tables(StaffByTable)
     assert await states_of(db) == {"of_age": "write-only"}
     for table in ("StatesStaff", "StatesAges"):
@@ -453,24 +460,60 @@ async def test_a_table_takes_its_states_with_it(open_program: Open, table: str) 
 
 
 async def test_programs_that_begin_together(open_program: Open) -> None:
-    """One finds the table that the other one has just made, and whose states it has not noted yet: it asks again."""
+    """One finds rows in the table that the other one has just made, and not yet noted the states of: it asks again."""
     one, two = await open_program(), await open_program()
-    await one.create_tables(Older)  # as far as the first program got
+    await make_filled(one)  # as far as the first program got
     await two.create_tables(Staff)
-    assert await states_of(two) == {"by_age": "write-only"}
-    await one.drop_table(UPKEEP_TABLE)
-    await two.create_tables(Staff)
-
     await one.build_index(Staff.by_age, no_older_writers=True)  # the state comes a moment later
 
     await two.insert(Staff(team="a", id=1, age=30))
     assert (await two.get(Staff.by_age, team="a", age=30, id=1)).id == 1
 
 
+async def test_a_table_stays_new_for_who_made_it(open_program: Open) -> None:
+    """By name, or for another model; not if the model has entities in it, nor when it was dropped by then."""
+    db = await open_program()
+    await db.create_tables("StatesStaff")
+    await db.insert(PropertyBag("StatesStaff", "a", "x"))
+
+    with assert_requests(db, 4):  # the table, a row of the model, the table of states, the state
+        await db.create_tables(Staff)
+    assert await states_of(db) == {"by_age": "readable"}
+
+    await db.insert(Older(team="a", id=1))
+    await db.create_tables(StaffByTable)
+    assert await states_of(db) == {"by_age": "readable", "of_age": "write-only"}
+    await db.drop_table("statesstaff")
+    await (await open_program()).create_tables(Older)
+    await db.create_tables(Staff)
+    assert await states_of(db) == {"by_age": "write-only"}
+
+
+async def test_an_empty_table_of_others_is_not_new(open_program: Open) -> None:
+    """An older program may be about to write to it."""
+    db = await open_program()
+    await (await open_program()).create_tables(Older)
+
+    await db.create_tables(Staff)
+
+    assert await states_of(db) == {"by_age": "write-only"}
+
+
+async def test_a_page_without_rows_is_not_the_end() -> None:
+    """The service may give an empty page before the first row, of the table and of the states."""
+    async with Database(Awkward(1, most=1, empty=0.9)) as db:
+        await fill(db)
+        await db.create_tables(Staff)
+        await db.create_tables(Changed)
+
+        assert len(await db.index_states()) == 2
+        assert {state.state for state in await db.index_states()} == {"write-only"}
+
+
 async def test_a_state_never_goes_back(open_program: Open) -> None:
     """A program that finds the table, and no state yet, leaves the state that another one wrote meanwhile."""
     one, two = await open_program(), await open_program()
-    await one.create_tables(Older)
+    await make_filled(one)
     faults = Faults(two)
     with faults.fail_next("query", with_="TableNotFound", table=UPKEEP_TABLE):
         await one.build_index(Staff.by_age, no_older_writers=True)
@@ -501,13 +544,31 @@ async def test_a_refusal_is_told() -> None:
                 pytest.raises(Throttled, match=r"TableormUpkeep|states of indexes"),
             ):
                 await db.create_tables(Staff)
+            await db.create_tables(Staff)  # which goes on where the former call has ended
+            assert await states_of(db) == {"by_age": "readable"}
             await db.drop_table(Staff)
+            await db.drop_table(UPKEEP_TABLE)
+
+
+async def test_states_go_before_their_table() -> None:
+    """A table whose states could not be deleted, or which then was not deleted itself, has no state that is wrong."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Staff)
+        with Faults(db).fail_next("delete", table=UPKEEP_TABLE, with_=403), pytest.raises(AccessDenied):
+            await db.drop_table(Staff)
+        assert (await db.tables(), await states_of(db)) == (["StatesStaff", UPKEEP_TABLE], {"by_age": "readable"})
+        with Faults(db).fail_next("delete-table", with_=403), pytest.raises(AccessDenied):
+            await db.drop_table(Staff)
+
+        assert await states_of(db) == {}
+        with pytest.raises(NotSupported, match="is not read"):
+            await db.get(Staff.by_age, team="a", age=30, id=1)
 
 
 async def test_who_may_not_note_states_still_begins() -> None:
     """A program without the right to write states can use tables that are there."""
     async with connect("local::memory:") as db:
-        await db.create_tables(Older)
+        await make_filled(db)
         with Faults(db).fail_next("query", table=UPKEEP_TABLE, with_=403):
             await db.create_tables(Staff)
         assert await states_of(db) == {}

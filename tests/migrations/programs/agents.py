@@ -4,7 +4,7 @@ Agents, whom an index and lists find by their desks, in other partitions than th
 
 from tableorm import Damage, Database, Entity, Index, IndexList, Mapped
 
-__all__ = ["Agent", "ListedAgent", "engage", "find_problems"]
+__all__ = ["Agent", "ListedAgent", "engage", "find_missing", "find_problems"]
 
 TABLE = "RunAgents"
 DESKS = 5
@@ -41,8 +41,8 @@ async def engage(db: Database, count: int) -> None:
     assert bulk.report.failures == 0
 
 
-async def find_problems(db: Database, count: int, model: type[Agent | ListedAgent]) -> list[str]:
-    """Return what is wrong when nobody has written but those who built, and no worker has worked."""
+async def find_missing(db: Database, count: int, model: type[Agent | ListedAgent]) -> list[str]:
+    """Return what is wrong with what is found by the index, or by the lists."""
     problems: list[str] = []
     for desk in range(DESKS):
         if model is Agent:
@@ -51,6 +51,11 @@ async def find_problems(db: Database, count: int, model: type[Agent | ListedAgen
             agents = [*await db.lookup(ListedAgent.at_desk, desk=desk)]
         found, wanted = sorted(agent.id for agent in agents), [*range(desk, count, DESKS)]
         problems += [] if found == wanted else [f"at desk {desk} are {found}, and {wanted} should be"]
-    audit = await db.audit(model)
+    return problems
+
+
+async def find_problems(db: Database, count: int, model: type[Agent | ListedAgent]) -> list[str]:
+    """Return what is wrong when nobody has written but those who built, and no worker has worked."""
+    problems, audit = await find_missing(db, count, model), await db.audit(model)
     # What a decision row has left to do is done, and a worker takes the row out.
     return problems + [str(each) for each in audit.findings if each.damage is not Damage.UNFINISHED]

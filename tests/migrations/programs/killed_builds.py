@@ -24,7 +24,7 @@ from tableorm_migrations import run_build_index
 from tests.migrations.programs.clerks import Clerk, find_problems, hire, read_desks, write_desks
 from tests.migrations.programs.processes import NEVER, Deadly, fork
 
-LEASE = 0.2
+LEASE = 0.4
 CLERKS = 120
 PAGE = 10
 NAME = "desks"

@@ -1,0 +1,180 @@
+"""
+The actions on a database: `tableorm migrate upgrade`, `status`, `rewrite` and `build-index`.
+"""
+
+import argparse
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tableorm import Entity, NotSupported
+from tableorm.cli.arguments import add_database, add_models, open_existing
+from tableorm.models.derivation import DerivationOf
+
+from ..revisions import StepReport, apply_revisions, migration_status
+from ..revisions.apply import Outcome
+from ..runs.build import run_build_index
+from ..runs.report import RunReport
+from ..runs.rewrite import run_rewrite
+from .arguments import add_directory, add_no_older_writers, add_run, run_options
+from .output import Output
+
+__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction"]
+
+_LEFT = 3  # the exit status if something is left that only waits for older programs to end
+
+
+@attrs.frozen
+class UpgradeAction:
+    """
+    `tableorm migrate upgrade URL MODULE[:MODEL] ...` applies the revisions that the database has not applied. The exit
+    status is 0 if none is left, 1 if a step has failed, and 3 if one waits for `--no-older-writers`.
+    """
+
+    help: str = "apply the revisions that the database has not applied yet"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_models(parser)
+        add_directory(parser)
+        add_no_older_writers(parser)
+        add_run(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Apply them."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        models: list[type[Entity]] = args.models
+        with Output(as_json=args.json) as output:
+
+            def show(report: StepReport) -> None:
+                print_it = output.progress if report.outcome is Outcome.RUNNING else output.print
+                print_it(str(report), report.to_dict())
+
+            async with open_existing(args) as db:
+                report = await apply_revisions(
+                    db,
+                    models,
+                    args.directory,
+                    no_older_writers=args.no_older_writers,
+                    on_progress=show,
+                    **run_options(args),
+                )
+            output.print(str(report), report.to_dict())
+        return 0 if report.complete else 1 if report.failed else _LEFT
+
+
+@attrs.frozen
+class StatusAction:
+    """
+    `tableorm migrate status URL` prints which revisions are applied, what is under way, and which indexes are complete.
+    """
+
+    help: str = "show revisions, shared runs with their progress, and the states of indexes"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_directory(parser)
+        parser.add_argument("--json", action="store_true", help="print it as a line of JSON")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print it."""
+        directory: Path = args.directory
+        return asyncio.run(self._run(args, directory if directory.exists() else None))
+
+    async def _run(self, args: argparse.Namespace, directory: Path | None) -> int:
+        async with open_existing(args) as db:
+            status = await migration_status(db, directory)
+        with Output(as_json=args.json) as output:
+            output.print(str(status), status.to_dict())
+        return 0
+
+
+@attrs.frozen
+class RewriteAction:
+    """
+    `tableorm migrate rewrite URL MODULE[:MODEL] ...` writes the rows of older versions as rows of the current one. The
+    exit status is 1 if a row could not be rewritten.
+    """
+
+    help: str = "write rows of older versions as rows of the current one"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_models(parser)
+        parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
+        add_run(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Rewrite."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        models: list[type[Entity]] = args.models
+        with Output(as_json=args.json) as output:
+            async with open_existing(args) as db:
+                report = await run_rewrite(
+                    db, *models, name=args.name, on_progress=_progress_to(output), **run_options(args)
+                )
+            _print_run(output, report)
+        return 0 if report.complete else 1
+
+
+@attrs.frozen
+class BuildIndexAction:
+    """
+    `tableorm migrate build-index URL MODULE:MODEL.INDEX ...` builds indexes, lists, counts and sums for entities that
+    are older than the declaration. The exit status is 1 if one is not complete afterwards.
+    """
+
+    help: str = "build indexes, lists, counts and sums for entities that were stored before"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_models(parser, instances=(DerivationOf,))
+        parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
+        add_no_older_writers(parser)
+        add_run(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Build."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        indexes: list[DerivationOf[Any]] = args.models
+        if args.name is not None and len(indexes) > 1:
+            raise NotSupported("--name is the name of one run; give one index, or leave the name out")
+        complete = True
+        with Output(as_json=args.json) as output:
+            async with open_existing(args) as db:
+                for index in indexes:
+                    report = await run_build_index(
+                        db,
+                        index,
+                        name=args.name,
+                        no_older_writers=args.no_older_writers,
+                        on_progress=_progress_to(output),
+                        **run_options(args),
+                    )
+                    _print_run(output, report)
+                    complete = complete and report.complete
+        return 0 if complete else 1
+
+
+def _progress_to(output: Output) -> Callable[[RunReport], object]:
+    def show(report: RunReport) -> None:
+        output.progress(str(report), report.to_dict())
+
+    return show
+
+
+def _print_run(output: Output, report: RunReport) -> None:
+    output.print("\n".join([str(report), *report.failures]), report.to_dict())

@@ -1,0 +1,294 @@
+"""
+Applying revisions: their steps are carried out with the models of the program, and the store records what is done.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tableorm import Database, Entity, ModelError
+from tableorm.audit.report import AuditReport
+from tableorm.connection.connection import connection_of
+from tableorm.connection.index_states import find_unreadable
+from tableorm.models.derivation import DerivationOf
+from tableorm.models.entity import schema_of
+
+from ..evolution import compare_snapshots
+from ..runs.build import run_build_index
+from ..runs.report import RunReport
+from ..runs.rewrite import run_rewrite
+from ..snapshot import Identity, ModelLayout, Snapshot, describe_each
+from .line import last_layouts, load_revisions
+from .record import check_records, load_records, record_applied, record_begun
+from .revision import BuildIndex, Revision, Rewrite, Step
+
+__all__ = ["Outcome", "StepReport", "UpgradeReport", "apply_revisions"]
+
+
+_SHOWN = 3  # failures of a step that are shown
+_LATER = "when no older program runs any more"
+
+
+class Outcome(enum.StrEnum):
+    """How far a step of a revision is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    PASSED_OVER = "passed over"
+    WAITING = "waiting"
+    FAILED = "failed"
+
+
+@attrs.frozen(kw_only=True)
+class StepReport:
+    """
+    How far a step of a revision is.
+
+    Args:
+        revision: Name of the revision.
+        step: What the step does.
+        outcome: How far it is: running; done; passed over, since a later revision has taken back what it is about;
+            waiting for the end of older programs; or failed.
+        detail: What was done, or why not.
+    """
+
+    revision: str
+    step: str
+    outcome: Outcome
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.revision}: {self.step}: {self.outcome}: {self.detail}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {
+            "revision": self.revision,
+            "step": self.step,
+            "outcome": self.outcome.value,
+            "detail": self.detail,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class UpgradeReport:
+    """
+    What `apply_revisions` has done.
+
+    Args:
+        applied: Names of the revisions that were applied.
+        pending: Names of those that are not applied yet.
+        steps: What became of their steps.
+    """
+
+    applied: tuple[str, ...]
+    pending: tuple[str, ...]
+    steps: tuple[StepReport, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether no revision is left to apply."""
+        return not self.pending
+
+    @property
+    def failed(self) -> bool:
+        """Whether a step has failed."""
+        return any(step.outcome is Outcome.FAILED for step in self.steps)
+
+    def __str__(self) -> str:
+        applied = f"applied: {', '.join(self.applied) or 'nothing'}"
+        if self.complete:
+            return applied
+        remedy = "" if self.failed else f"; run it again with --no-older-writers {_LATER}"
+        return f"{applied}; not applied yet: {', '.join(self.pending)}{remedy}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {
+            "applied": [*self.applied],
+            "pending": [*self.pending],
+            "steps": [step.to_dict() for step in self.steps],
+        }
+
+
+async def apply_revisions(
+    db: Database,
+    models: Iterable[type[Entity]],
+    directory: Path,
+    *,
+    no_older_writers: bool = False,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: Callable[[StepReport], object] | None = None,
+) -> UpgradeReport:
+    """
+    Apply the revisions that a database has not applied yet, one after the other, while programs read and write.
+
+    Tables that are missing are made first. Several processes may do this at the same time: they share the steps, and
+    after a crash the same call goes on. Programs with older models would undo what steps do, so that a revision with
+    steps is applied only if the caller says that none of them runs. Until then indexes are built, and the rest waits.
+
+    Args:
+        db: The open database.
+        models: All models of the program; an abstract base stands for all of its classes.
+        directory: The folder of the revisions.
+        no_older_writers: Whether every program that writes has these models.
+        parallel: How many ranges of keys this process works on at the same time.
+        lease: After how many seconds others take over what this process was at, if it dies.
+        rate: How many rows this process works on in a second, at most; None for as many as it can. Audits have none.
+        on_progress: Called with the step that is under way, again and again, and once with its outcome.
+
+    Returns:
+        What was done. After a step that has failed nothing more is done.
+
+    Raises:
+        ModelError: The revisions are not one line, not those that the database has recorded, or do not lead to the
+            models.
+        AccessDenied: In a scope, since whole tables are written.
+    """
+    connection = connection_of(db)
+    connection.require_open()
+    connection.boundary.check_whole_table("apply_revisions()")
+    line = load_revisions(directory)
+    if not line:
+        raise ModelError(f"{directory} has no revisions; write the first one: tableorm migrate revision")
+    final = last_layouts(line)
+    live = {layout.identity: model for model, layout in _check_models(models, line[-1], final).items()}
+    records = await load_records(db)
+    check_records(records, line, directory)
+    pending = [each for each in line if (record := records.get(each.name)) is None or record.applied is None]
+    if pending:
+        await db.create_tables(*live.values())
+    tell = on_progress or _ignore
+    run = _Upgrade(
+        db=db,
+        last=line[-1].name,
+        final=final,
+        live=live,
+        no_older_writers=no_older_writers,
+        options={"parallel": parallel, "lease": lease, "rate": rate},
+        tell=tell,
+    )
+    applied: list[str] = []
+    steps: list[StepReport] = []
+    for revision in pending:
+        await record_begun(db, revision, directory)
+        for step in revision.steps:
+            steps.append(await run.carry_out(revision, step))
+            tell(steps[-1])
+            if steps[-1].outcome is Outcome.FAILED:
+                return _make_report(pending, applied, steps)
+        # What waits holds up the revisions after it, though not what can be done for them early.
+        if not any(step.outcome is Outcome.WAITING for step in steps):
+            await record_applied(db, revision)
+            applied.append(revision.name)
+    return _make_report(pending, applied, steps)
+
+
+def _make_report(pending: Sequence[Revision], applied: Sequence[str], steps: Sequence[StepReport]) -> UpgradeReport:
+    left = tuple(revision.name for revision in pending if revision.name not in applied)
+    return UpgradeReport(applied=tuple(applied), pending=left, steps=tuple(steps))
+
+
+def _ignore(_: StepReport) -> None:
+    """Tell nobody."""
+
+
+def _check_models(
+    models: Iterable[type[Entity]], last: Revision, final: dict[Identity, ModelLayout]
+) -> dict[type[Entity], ModelLayout]:
+    """
+    Return the layouts of the models of a program.
+
+    Raises:
+        ModelError: They are not what the last revision leads to.
+    """
+    described = describe_each(models)
+    differences = compare_snapshots(Snapshot(models=tuple(final.values())), Snapshot(models=tuple(described.values())))
+    if differences:
+        each = differences[0]
+        raise ModelError(
+            f"the models are not what revision {last.name} leads to: {each.subject}: {each.detail}; name all modules "
+            "of models, or write what has changed as a revision: tableorm migrate check, then tableorm migrate revision"
+        )
+    return described
+
+
+@attrs.frozen(kw_only=True)
+class _Upgrade:
+    """
+    One call of `apply_revisions`.
+
+    Args:
+        db: The database.
+        last: Name of the last revision.
+        final: The layouts that the revisions lead to.
+        live: The models of the program.
+        no_older_writers: Whether every program that writes has these models.
+        options: Arguments of shared runs.
+        tell: Is called with the step that is under way.
+    """
+
+    db: Database
+    last: str
+    final: dict[Identity, ModelLayout]
+    live: dict[Identity, type[Entity]]
+    no_older_writers: bool
+    options: dict[str, Any]
+    tell: Callable[[StepReport], object]
+
+    async def carry_out(self, revision: Revision, step: Step) -> StepReport:
+        """Carry out a step, and return what became of it."""
+
+        def report(outcome: Outcome, detail: object) -> StepReport:
+            return StepReport(revision=revision.name, step=str(step), outcome=outcome, detail=str(detail))
+
+        def progress(state: RunReport | AuditReport) -> None:
+            self.tell(report(Outcome.RUNNING, _describe(state)))
+
+        layout = revision.after[step.model]
+        model, now = self.live.get(layout.identity), self.final.get(layout.identity)
+        if model is None or now is None:
+            return report(Outcome.PASSED_OVER, "a later revision removes the model")
+        if isinstance(step, BuildIndex) and now.derived.get(step.name) != layout.derived[step.name]:
+            return report(Outcome.PASSED_OVER, "a later revision removes or changes the declaration")
+        if not self.no_older_writers and not isinstance(step, BuildIndex):
+            return report(Outcome.WAITING, f"again with --no-older-writers {_LATER}")
+        if isinstance(step, BuildIndex) and await self._is_readable(model, step.name):
+            return report(Outcome.DONE, "the database says that it is complete")
+        # Programs with other models do not share a run, so the name says up to which revision these models are.
+        name = f"{revision.name} {step}" + ("" if revision.name == self.last else f" at {self.last}")
+        done: RunReport | AuditReport
+        if isinstance(step, BuildIndex):
+            index: DerivationOf[Any] = getattr(model, step.name)
+            done = await run_build_index(
+                self.db, index, name=name, no_older_writers=self.no_older_writers, on_progress=progress, **self.options
+            )
+        elif isinstance(step, Rewrite):
+            done = await run_rewrite(self.db, model, name=name, on_progress=progress, **self.options)
+        else:
+            parallel: int = self.options["parallel"]
+            done = await self.db.audit(model, parallel=parallel, repair=True, on_progress=progress)
+        complete = done.clean if isinstance(done, AuditReport) else done.complete
+        if not complete:
+            left = done.failures if isinstance(done, RunReport) else [x for x in done.findings if not x.repaired]
+            return report(Outcome.FAILED, "; ".join([_describe(done), *map(str, left[:_SHOWN])]))
+        if not self.no_older_writers:
+            return report(Outcome.WAITING, f"{_describe(done)}; again with --no-older-writers {_LATER}")
+        return report(Outcome.DONE, _describe(done))
+
+    async def _is_readable(self, model: type[Entity], name: str) -> bool:
+        """Return whether the store says that an index is complete, as it does where that is new as its table."""
+        bound = schema_of(model).derived[name]
+        if bound.building is not None or bound.declaration is None:
+            return False
+        return not await find_unreadable(connection_of(self.db), [bound.declaration])
+
+
+def _describe(report: RunReport | AuditReport) -> str:
+    """Return a report without the name of the run, which the step has."""
+    return str(report).removeprefix(f"{report.name}: ") if isinstance(report, RunReport) else str(report)

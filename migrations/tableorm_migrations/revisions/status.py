@@ -1,0 +1,105 @@
+"""
+The status of migrations: which revisions a database has applied, what is under way, and which indexes are complete.
+"""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tableorm import Database
+from tableorm.connection.connection import connection_of
+from tableorm.connection.index_states import IndexState, load_states
+
+from ..runs.report import RunReport, list_runs
+from .line import load_revisions
+from .record import check_records, load_records
+
+__all__ = ["MigrationStatus", "RevisionStatus", "migration_status"]
+
+
+@attrs.frozen(kw_only=True)
+class RevisionStatus:
+    """
+    How far a database is with a revision.
+
+    Args:
+        name: Name of the revision.
+        begun: When it was begun; None if it was not.
+        applied: When it was applied; None if it is not.
+    """
+
+    name: str
+    begun: dt.datetime | None = None
+    applied: dt.datetime | None = None
+
+    def __str__(self) -> str:
+        if self.applied is not None:
+            return f"{self.name}: applied {_format_time(self.applied)}"
+        return f"{self.name}: pending" + (f", begun {_format_time(self.begun)}" if self.begun is not None else "")
+
+
+@attrs.frozen(kw_only=True)
+class MigrationStatus:
+    """
+    What a database says of its migrations.
+
+    Args:
+        revisions: The revisions that are recorded, and those of a folder that are not.
+        runs: The shared runs.
+        indexes: The states of indexes.
+    """
+
+    revisions: tuple[RevisionStatus, ...]
+    runs: tuple[RunReport, ...]
+    indexes: tuple[IndexState, ...]
+
+    def __str__(self) -> str:
+        parts = {"revisions": self.revisions, "runs": self.runs, "indexes": self.indexes}
+        lines: list[str] = []
+        for title, some in parts.items():
+            lines.append(f"{title}:" if some else f"{title}: none")
+            lines += [f"  {each}" for each in some]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return {
+            "revisions": [attrs.asdict(each) for each in self.revisions],
+            "runs": [each.to_dict() for each in self.runs],
+            "indexes": [attrs.asdict(each) for each in self.indexes],
+        }
+
+
+async def migration_status(db: Database, directory: Path | None = None) -> MigrationStatus:
+    """
+    Return what a database says of its revisions, its shared runs, and its indexes.
+
+    Args:
+        db: The open database.
+        directory: The folder of the revisions, to list those too that the database has not begun; None to leave that.
+
+    Raises:
+        ModelError: The folder's revisions are not one line, or not those that the database has recorded.
+    """
+    line = load_revisions(directory) if directory is not None else []
+    records = await load_records(db)
+    if directory is not None and line:
+        check_records(records, line, directory)
+    names = dict.fromkeys([*(each.name for each in line), *sorted(records, key=lambda name: records[name].begun)])
+    revisions = [
+        RevisionStatus(name=name, begun=record.begun, applied=record.applied)
+        if (record := records.get(name)) is not None
+        else RevisionStatus(name=name)
+        for name in names
+    ]
+    return MigrationStatus(
+        revisions=tuple(revisions),
+        runs=tuple(await list_runs(db)),
+        indexes=tuple(await load_states(connection_of(db))),
+    )
+
+
+def _format_time(moment: dt.datetime) -> str:
+    return f"{moment.astimezone(dt.UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,86 @@
+"""
+What a web service tells its clients of an error: an HTTP status and a text.
+"""
+
+from ..errors import (
+    AccessDenied,
+    Conflict,
+    CursorError,
+    EncodeError,
+    EntityExists,
+    EntityNotFound,
+    InvalidInput,
+    LimitExceeded,
+    LostRace,
+    MalformedETag,
+    PreconditionFailed,
+    ReferenceNotFound,
+    TemplateError,
+    TransactionFailed,
+    Unavailable,
+    UniqueViolation,
+    WrongKind,
+)
+
+__all__ = ["http_message", "http_status"]
+
+_ANSWERS: dict[type[BaseException], tuple[int, str]] = {
+    BaseException: (500, "the service has failed"),
+    AccessDenied: (403, "this is not permitted"),
+    EntityNotFound: (404, "there is no such entity"),
+    WrongKind: (404, "there is no such entity"),
+    ReferenceNotFound: (409, "an entity that this one refers to does not exist"),
+    Conflict: (409, "what is stored does not allow this"),
+    LostRace: (503, "others wrote the same at the same time, and nothing was written: try again"),
+    EntityExists: (409, "there is such an entity already"),
+    PreconditionFailed: (412, "it was changed meanwhile: read it again, and repeat the change"),
+    LimitExceeded: (413, "this is too much for one entity or one request"),
+    CursorError: (422, "the cursor is not one of this list"),
+    EncodeError: (422, "a value does not fit"),
+    MalformedETag: (400, "If-Match must be '*' or one ETag, as the header ETag of an answer has it"),
+    Unavailable: (503, "the service is busy: try again later"),
+}
+
+
+def http_status(error: BaseException) -> int:
+    """
+    Return the HTTP status with which a web service answers for an error: 500 unless the client can do something about
+    it, as 422 for a value that does not fit. For a `TransactionFailed` that is the status of its cause.
+    """
+    return _answer_to(_cause_of(error))[0]
+
+
+def http_message(error: BaseException) -> str:
+    """
+    Return what a web service may tell its clients of an error: no key, no table, and no value but those of the data
+    that `InvalidInput` is about. For a `TransactionFailed` that is the text of its cause.
+    """
+    error = _cause_of(error)
+    text = _answer_to(error)[1]
+    if isinstance(error, InvalidInput):
+        return error.message
+    if isinstance(error, TemplateError) and error.fields:
+        return f"{', '.join(error.fields)}: {text}"
+    if (isinstance(error, EncodeError) and not error.misuse and not isinstance(error, MalformedETag)) or (
+        isinstance(error, LimitExceeded) and error.field
+    ):
+        return f"{error.field}: {text}"
+    if isinstance(error, UniqueViolation):
+        return f"another entity has the same {', '.join(error.values) or 'value'} already"
+    return text
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    while isinstance(error, TransactionFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _answer_to(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, AccessDenied) and error.code is not None:
+        return _ANSWERS[BaseException]  # the store refuses the service itself
+    if isinstance(error, EncodeError) and error.misuse:
+        return _ANSWERS[BaseException]
+    if isinstance(error, TemplateError) and error.fields:
+        return 422, "a value does not fit the key"
+    return next((_ANSWERS[each] for each in type(error).__mro__ if each in _ANSWERS), _ANSWERS[BaseException])

@@ -1,0 +1,335 @@
+"""
+`tableorm migrate`: a program changes its models, and its database follows; in processes of its own where that matters.
+"""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from asyncio import run
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from tableorm import Entity, Mapped, connect, field
+from tableorm_migrations.command.output import Output
+from tests.azurite import Azurite
+from tests.commandline import run_command
+
+FIELDS = """
+import os
+import signal
+
+from tableorm import Entity, Index, Mapped, PropertyBag, field, upgrade
+
+
+class Item(Entity, table="CommandItems", kind="Item"{version}, partition_key="{{group}}", row_key="item_{{id:04d}}"):
+    group: Mapped[str]
+    id: Mapped[int]
+"""
+
+FIRST = FIELDS.format(version="") + '    note: Mapped[str] = field(default="")\n'
+SECOND = (
+    FIELDS.format(version=", version=2")
+    + """    title: Mapped[str]
+    by_title = Index(row_key="title_{title}_{id:04d}")
+
+
+seen = 0
+
+
+@upgrade(Item, from_version=1)
+def name_title(bag: PropertyBag) -> PropertyBag:
+    global seen
+    seen += 1
+    if seen == int(os.environ.get("DIE_AT", "0")):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if bag["note"] == "bad":
+        raise ValueError("a note is bad")
+    bag["title"] = bag.pop("note")
+    return bag
+"""
+)
+
+URL = "local:./items.tables"
+
+
+class Item(Entity, table="CommandItems", partition_key="{group}", row_key="item_{id:04d}"):
+    """The model of the first program."""
+
+    group: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+
+
+@attrs.frozen
+class Project:
+    """A folder with the models of a program, its revisions and its database."""
+
+    folder: Path
+
+    def declare(self, text: str) -> None:
+        (self.folder / "items.py").write_text(text, encoding="utf-8")
+
+    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        """Run a command in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "tableorm.cli", "migrate", *arguments],
+            cwd=self.folder,
+            env={**os.environ, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command in this process, with the models as they are declared now: status, output, and errors."""
+        sys.modules.pop("items", None)
+        done = run_command("migrate", *arguments)
+        return done.returncode, done.stdout, done.stderr
+
+    async def fill(self, count: int, **notes: str) -> None:
+        """Insert rows as the first program would, and make its tables."""
+        async with connect(f"local:{self.folder}/items.tables") as db:
+            await db.create_tables(Item)
+            async with db.bulk() as bulk:
+                for number in range(count):
+                    note = notes.get(f"note{number}", f"note {number}")
+                    await bulk.insert(Item(group=f"g{number % 7}", id=number, note=note))
+
+    async def rows(self) -> list[Any]:
+        async with connect(f"local:{self.folder}/items.tables") as db:
+            return await db.select_raw("CommandItems").allow_scan().all()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    """Its first revision is written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    project = Project(tmp_path)
+    project.declare(FIRST)
+    assert project.run("revision", "items", "--message", "items") == (
+        0,
+        "revisions/0001_items.py was written; steps: none\n",
+        "",
+    )
+    yield project
+    sys.modules.pop("items", None)
+
+
+def test_a_change_from_its_check_to_its_end(project: Project) -> None:
+    """The check fails until the revision is written; the upgrade waits until older programs have ended."""
+    run(project.fill(10))
+    assert project.run("upgrade", URL, "items") == (0, "applied: 0001_items\n", "")
+    project.declare(SECOND)
+    status, said, _ = project.run("check", "items")
+    assert status == 1
+    assert "Item: version 1 becomes 2 (version-raised): needs rewrite" in said
+    status, _, error = project.run("upgrade", URL, "items")
+    assert status == 1
+    assert error.startswith("tableorm: the models are not what revision 0001_items leads to: Item: version 1 becomes 2")
+
+    status, said, _ = project.run("revision", "items", "--message", "Titles, and an index")
+    assert status == 0
+    assert said.endswith("0002_titles_and_an_index.py was written; steps: rewrite Item, build Item.by_title\n")
+    assert project.run("check", "items") == (0, "", "")
+    assert project.run("revision", "items", "--message", "x") == (
+        0,
+        "nothing has changed since the last revision\n",
+        "",
+    )
+
+    status, said, _ = project.run("upgrade", URL, "items")
+    assert status == 3
+    assert "0002_titles_and_an_index: rewrite Item: waiting: " in said
+    assert said.endswith("run it again with --no-older-writers when no older program runs any more\n")
+    status, said, _ = project.run("upgrade", URL, "items", "--no-older-writers", "--json")
+    assert status == 0
+    assert json.loads(said.splitlines()[-1])["applied"] == ["0002_titles_and_an_index"]
+    assert {row["EntityType"] for row in run(project.rows())} == {"Item:2", "Item#by_title:2"}
+
+    status, said, _ = project.run("status", URL)
+    assert status == 0
+    lines = said.splitlines()
+    assert lines[0] == "revisions:"
+    assert lines[1].startswith("  0001_items: applied 20") and lines[2].startswith(
+        "  0002_titles_and_an_index: applied"
+    )
+    assert "  Item.by_title of table CommandItems: readable since" in said
+
+
+def test_a_process_that_is_killed(project: Project) -> None:
+    """The same command goes on where it was, and each row is rewritten."""
+    run(project.fill(300))
+    project.declare(SECOND)
+    project.run("revision", "items", "--message", "titles")
+    upgrade = ("upgrade", URL, "items", "--no-older-writers", "--lease", "1")
+    killed = project.start(*upgrade, DIE_AT="150")
+    killed.communicate()
+    assert killed.returncode == -9
+    status, said, _ = project.run("status", URL, "--json")
+    assert status == 0
+    assert [each["applied"] is None for each in json.loads(said)["revisions"]] == [False, True]
+
+    status, said, _ = project.run(*upgrade)
+    assert (status, said.splitlines()[-1]) == (0, "applied: 0002_titles")
+    rows = [row for row in run(project.rows()) if "#" not in row["EntityType"]]
+    assert {row["EntityType"] for row in rows} == {"Item:2"}
+    assert len(rows) == 300
+
+
+def test_two_processes_at_once(project: Project) -> None:
+    """Both end well, and each row was written once."""
+    run(project.fill(300))
+    project.declare(SECOND)
+    project.run("revision", "items", "--message", "titles")
+    both = [project.start("upgrade", URL, "items", "--no-older-writers", "--lease", "5") for _ in range(2)]
+    said = [process.communicate() for process in both]
+
+    assert [process.returncode for process in both] == [0, 0], said
+    runs = json.loads(project.run("status", URL, "--json")[1])["runs"]
+    assert {each["name"]: each["written"] for each in runs}["0002_titles rewrite Item"] == 300
+
+
+def test_a_row_that_cannot_be_upgraded(project: Project) -> None:
+    """It is named, and the exit status is 1."""
+    run(project.fill(3, note1="bad"))
+    project.declare(SECOND)
+    project.run("revision", "items", "--message", "titles")
+    status, said, _ = project.run("upgrade", URL, "items", "--no-older-writers")
+    assert status == 1
+    assert "a note is bad" in said
+    assert said.splitlines()[-1] == "applied: 0001_items; not applied yet: 0002_titles"
+
+    status, said, _ = project.run("rewrite", URL, "items")
+    assert status == 1
+    assert "a note is bad" in said.splitlines()[-1]
+
+
+def test_a_snapshot_is_not_written_past_revisions(project: Project) -> None:
+    """Where there are revisions, `check --write` would lose what they need done."""
+    project.declare(SECOND)
+    kept = (project.folder / "models.snapshot.json").read_bytes()
+    status, _, error = project.run("check", "items", "--write")
+
+    assert status == 1
+    assert "since there are revisions in revisions; run tableorm migrate revision" in error
+    assert (project.folder / "models.snapshot.json").read_bytes() == kept
+
+
+def test_branches_that_meet_are_noticed_by_the_check(project: Project) -> None:
+    """Two revisions that follow the same one are refused by name."""
+    text = (project.folder / "revisions" / "0001_items.py").read_text(encoding="utf-8")
+    for name in ("0002_mine", "0002_theirs"):
+        branch = text.replace('"0001_items"', f'"{name}"').replace("follows=None", 'follows="0001_items"')
+        (project.folder / "revisions" / f"{name}.py").write_text(branch, encoding="utf-8")
+    status, _, error = project.run("check", "items")
+
+    assert status == 1
+    assert "revisions 0002_mine and 0002_theirs both follow 0001_items" in error
+
+
+def test_a_change_that_is_refused(project: Project) -> None:
+    """No revision is written, and the exit status is 1."""
+    project.declare(FIRST.replace('note: Mapped[str] = field(default="")', "note: Mapped[int | None]"))
+    status, said, error = project.run("revision", "items", "--message", "numbers")
+
+    assert status == 1
+    assert "(type-changed): is refused" in said
+    assert error == "tableorm: no revision was written, since a change is refused or needs a re-key\n"
+
+
+def test_rewrite_and_build_index(project: Project) -> None:
+    """By themselves, without revisions; a run that has a name is done once."""
+    run(project.fill(5))
+    project.declare(SECOND)
+    status, said, _ = project.run("rewrite", URL, "items:Item", "--name", "once")
+    assert status == 0
+    assert said.startswith("once: 5 of 5 entities written; done in ")
+    _, said, _ = project.run("rewrite", URL, "items:Item", "--name", "once", "--json")
+    assert json.loads(said)["written"] == 5
+
+    index = ("build-index", URL, "items:Item.by_title")
+    assert project.run(*index, "--rate", "1000", "--parallel", "2")[0] == 0
+    assert "readable" not in project.run("status", URL)[1]
+    assert project.run(*index, "--no-older-writers")[0] == 0
+    assert "Item.by_title of table CommandItems: readable" in project.run("status", URL)[1]
+    status, _, error = project.run(*index, "items:Item", "--name", "x")
+    assert (status, error) == (1, "tableorm: --name is the name of one run; give one index, or leave the name out\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "problem"),
+    [
+        (["revision", "items"], 2, "required: --message"),
+        (["revision", "nowhere", "--message", "x"], 1, "'nowhere' cannot be imported: ModuleNotFoundError"),
+        (["upgrade", "local:./other.tables", "items"], 1, "other.tables"),
+        (["upgrade", URL, "items", "--directory", "nowhere"], 1, "nowhere has no revisions; write the first one"),
+        (["rewrite", URL, "items:Item", "--rate", "0"], 2, "'0' is not a whole number from 1 up"),
+        (["build-index", URL, "items:Item"], 1, "give an index of a class"),
+        (["build-index", URL, "items:Item.by_note"], 2, "cannot be loaded"),
+        (["status", "local:./other.tables"], 1, "other.tables"),
+    ],
+)
+def test_wrong_usage(project: Project, arguments: list[str], status: int, problem: str) -> None:
+    """What is wrong is said on one line, with the exit statuses of all commands."""
+    run(project.fill(1))
+    found, _, error = project.run(*arguments)
+
+    assert found == status
+    assert problem in error
+
+
+class Terminal(io.StringIO):
+    """A terminal on which everything is written."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is one line that is written again, at most once a second, and is gone before the outcome is printed."""
+    now = 100.0
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setenv("COLUMNS", "12")
+    with Output(as_json=False) as output:
+        output.progress("too early", {})
+        for text in ("a long line\x1b[0m", "short"):
+            now += 1
+            output.progress(text, {})
+        output.print("the outcome", {})
+
+    assert terminal.getvalue() == "\ra long line\rshort      \r     \r"
+    assert capsys.readouterr().out == "the outcome\n"
+
+
+def test_progress_elsewhere(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Into a file it is lines of their own, beside the outcome; with --json all are lines of JSON."""
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    for as_json in (False, True):
+        with Output(as_json=as_json) as output:
+            now += 1
+            output.progress("half", {"done": 1})
+            output.print("all", {"done": 2})
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err) == (('{"done":1}\n{"done":2}\n', "") if as_json else ("all\n", "half\n"))
+
+
+def test_on_azure(project: Project, azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The URL may be in the environment, as for all commands."""
+    monkeypatch.setenv("TABLEORM_URL", azurite.connection_string)
+    project.declare(SECOND)
+    assert project.run("revision", "items", "--message", "titles")[0] == 0
+    status, said, _ = project.run("upgrade", "items", "--no-older-writers", "--prefix", "upgraded")
+    assert (status, said.splitlines()[-1]) == (0, "applied: 0001_items, 0002_titles")
+    _, said, _ = project.run("status", "--prefix", "upgraded", "--json")
+    assert [each["name"] for each in json.loads(said)["revisions"]] == ["0001_items", "0002_titles"]
