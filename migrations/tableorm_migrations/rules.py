@@ -325,7 +325,8 @@ RULES = {
             _TWO,
             "an index, list, count, sum or embedding is removed",
             "new programs take away what older ones still read",
-            "remove what reads it first; remove the declaration when all programs have that",
+            "remove what reads it first; remove the declaration when all programs have that; then audit --repair "
+            "deletes what is left of it",
         ),
     )
 }

@@ -214,7 +214,8 @@ def _upgrades_from(schema: Schema, version: int) -> bool:
 def _values(kind: PropertyType) -> tuple[Any, ...]:
     annotation = kind.annotation
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
-        return tuple(member.value for member in annotation)
+        values = ((member, cast("object", member.value)) for member in annotation)
+        return tuple(value if isinstance(value, str | int | float) else kind.encode(member) for member, value in values)
     return ()
 
 

@@ -37,12 +37,14 @@ class KnownStates:
 
     Attributes:
         readable: The digests of the declarations that the store says are complete.
+        created: The tables that were made by the connection, in lower case.
         asked: When the store was asked for them last, by the loop's clock; None if it has to be asked.
         denied: Whether it refused to tell.
         lock: Held by who asks, so that the others wait for the answer.
     """
 
     readable: set[str] = attrs.field(factory=set[str])
+    created: set[str] = attrs.field(factory=set[str])
     asked: float | None = None
     denied: bool = False
     lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)

@@ -9,7 +9,7 @@ declaration has another row.
 
 import asyncio
 import datetime as dt
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -20,6 +20,7 @@ from ..models.index_declaration import IndexDeclaration
 from ..models.reserved import UPKEEP_TABLE
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import datetime_from_text
+from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_OPERATIONS
 from ..stores import Bounds, Operation, RetryBudget, Row, RowQuery, Verb
 from .connection import Connection
@@ -186,45 +187,46 @@ async def make_readable(db: Connection, declarations: Collection[IndexDeclaratio
     db.known_states.readable.update(each.digest for each in declarations)
 
 
-async def note_declarations(db: Connection, declarations: Sequence[IndexDeclaration], created: Collection[str]) -> None:
+async def note_declarations(
+    db: Connection, declarations: Mapping[IndexDeclaration, Filter | None], created: Collection[str]
+) -> None:
     """
-    Note the states of indexes after their tables were made. Those that had no state, and whose tables are empty, are
-    readable; others are write-only until they are built.
+    Note the states of indexes after their tables were made. Those of tables that this connection has made, and that
+    have no entities of the model, are readable; others are write-only until they are built.
 
     Args:
         db: The database.
-        declarations: The indexes that leave their state to the store.
-        created: The tables that were not there before.
+        declarations: The indexes that leave their state to the store, with the condition that rows of entities satisfy.
+        created: The tables that were made just now.
 
     Raises:
         AccessDenied: Not permitted.
     """
-    new = [each for each in declarations if each.table in created and each.entry_table in created]
+    known, new = db.known_states, list[IndexDeclaration]()
+    for each, where in declarations.items():
+        ours = {each.table.lower(), each.entry_table.lower()} <= known.created and each.digest not in known.readable
+        if ours and (each.table in created or not await _has_rows(db, each.table, where)):
+            new.append(each)
     if new:
         await _create_table(db)
         await make_readable(db, new)
-    if all(each.digest in db.known_states.readable for each in declarations):
+    if all(each.digest in known.readable for each in declarations):
         return
     with suppress(AccessDenied):  # what is noted here is for people to see
-        known = {state.digest for state in await load_states(db)}
-        missing = [each for each in declarations if each.digest not in known]
-        tables = {table for each in missing for table in (each.table, each.entry_table)}
-        filled = {table for table in tables if table not in created and await _has_rows(db, table)}
-        if empty := [each for each in missing if filled.isdisjoint((each.table, each.entry_table))]:
-            await make_readable(db, empty)
+        listed = {state.digest for state in await load_states(db)}
+        missing = [each for each in declarations if each.digest not in listed]
         for each in missing:
-            if each not in empty:
-                await _write(db, [Operation(Verb.INSERT, _make_row(each, "write-only"))], {Code.ENTITY_EXISTS})
-                # Who has made the tables a moment ago may be about to say that they are readable.
-                db.known_states.asked = None
+            await _write(db, [Operation(Verb.INSERT, _make_row(each, "write-only"))], {Code.ENTITY_EXISTS})
+        if missing:  # who has made the tables a moment ago may be about to say that they are readable
+            known.asked = None
 
 
-async def _has_rows(db: Connection, table: str) -> bool:
-    """Return whether a table has any row."""
+async def _has_rows(db: Connection, table: str, where: Filter | None) -> bool:
+    """Return whether a table has any row that satisfies a condition."""
     continuation: str | None = None
     while True:
         store, _ = db.sending("query", "")
-        page = await db.call(_WHAT, table, store.query(table, RowQuery(), 1, continuation))
+        page = await db.call(_WHAT, table, store.query(table, RowQuery(where=where), 1, continuation))
         continuation = page.continuation
         if page.rows or continuation is None:
             return bool(page.rows)
@@ -237,6 +239,7 @@ async def forget_table(db: Connection, table: str) -> None:
     Raises:
         AccessDenied: Not permitted.
     """
+    db.known_states.created.discard(table.lower())
     for state in await load_states(db, f"deletion of table {table!r} and of the states of its indexes"):
         if table.lower() in (state.table.lower(), state.entry_table.lower()):
             row = {"PartitionKey": _PARTITION, "RowKey": state.digest}

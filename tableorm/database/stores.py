@@ -13,7 +13,7 @@ from ..connection.queues import ObservedQueues
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
-from ..models.kinds import refuse_same_kinds
+from ..models.kinds import KindSet, refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import Code
 from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
@@ -146,8 +146,9 @@ class Stores(Connected):
         """
         Create the tables of these models, or with these names, where they do not exist yet.
 
-        The indexes of a model whose tables are empty are complete, and the store is told so. A new index of a table
-        that has rows is not read until `build_index` has completed it.
+        The indexes of a model whose tables are new are complete, and the store is told so. An index of a table that was
+        there before is not read until `build_index` has completed it. Tables that this database has made since it was
+        opened stay new for models that have no entities in them.
 
         Args:
             targets: Models, and names of tables.
@@ -178,13 +179,18 @@ class Stores(Connected):
             try:
                 await connection.call(f"creation of table {name}", name, store.create_table(name))
                 created.add(name)
+                connection.known_states.created.add(name.lower())
             except Conflict as error:
                 if error.code != Code.TABLE_EXISTS:
                     raise
-        derived = [each for schema in found if not schema.abstract for each in schema.derived.values()]
-        await note_declarations(
-            connection, [d.declaration for d in derived if d.declaration and d.building is None], created
-        )
+        undecided = {
+            each.declaration: KindSet((schema,), schema.table_name(), bags=False).filter
+            for schema in found
+            if not schema.abstract
+            for each in schema.derived.values()
+            if each.declaration is not None and each.building is None
+        }
+        await note_declarations(connection, undecided, created)
 
     async def tables(self) -> list[str]:
         """Names of all tables, in order."""

@@ -419,10 +419,10 @@ def _describe_difference(value: Any, back: Any, place: str = "") -> str:
     for key, one, other in _pairs_of(value, back):
         if type(one) is not type(other) or not _are_equal(one, other):
             return _describe_difference(one, other, f"{place}[{key!r}]")
-    kind = type(back)
-    if isinstance(value, dict) and (attrs.has(kind) or is_dataclass(kind)):
-        given: object = cast("object", value)
-        return f"has the dict {shown(given)} at {place or 'the top'} where the type is a class; give a {kind.__name__}"
+    given, kind = cast("object", value), type(cast("object", back))
+    if isinstance(given, dict) and (attrs.has(kind) or is_dataclass(kind)):
+        what = f"the dict {shown(cast('object', given))} at {place or 'the top'}"
+        return f"has {what} where the type is a class; give a {kind.__name__}"
     return (
         "has something in it that JSON text does not keep, such as NaN, a tuple, or a key that is not a str: "
         f"{place or 'it'}, {shown(value)}, would be read as {shown(back)}; give a value that it keeps"

@@ -35,7 +35,7 @@ from ..stores import Operation, Row, Verb
 from .deferred import announce, check_places
 from .maintainer import Fill
 from .plan import PLAIN, Change, DecisionEffect, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
-from .races import ATTEMPTS, is_race, pause_of
+from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
@@ -213,7 +213,7 @@ async def commit(
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         check_effects(db.boundary, derived)  # before a row of others is read
         waiting = [effect for effect in derived.effects.values() if effect.reads]
-        found = await _read(db, derived, waiting, known) if waiting else {}
+        found = await _read(db, derived, waiting, known, options) if waiting else {}
         more = _companion_writes(derived, found) if waiting and found is not None else None
         known = found if more and found else {}  # nothing was sent yet for what was read
         if found is None or more:
@@ -422,7 +422,9 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     return {**row, COPY_OF: ""}
 
 
-async def _read(db: Connection, derived: Derived, waiting: list[Effect], known: Found) -> Found | None:
+async def _read(
+    db: Connection, derived: Derived, waiting: list[Effect], known: Found, options: SendOptions
+) -> Found | None:
     """
     Read the rows that effects must know, besides those that are known.
 
@@ -431,7 +433,11 @@ async def _read(db: Connection, derived: Derived, waiting: list[Effect], known: 
     found: Found = {}
 
     async def read(effect: Effect) -> Row | None:
-        return known[effect.address] if effect.address in known else await _read_other(db, effect)
+        if effect.address in known:
+            return known[effect.address]
+        if not options.patient:
+            return await _read_other(db, effect)
+        return await read_patiently(db, lambda: _read_other(db, effect), options.throttled)
 
     while waiting:
         rows = await map_together(read, waiting)

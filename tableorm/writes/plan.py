@@ -145,6 +145,7 @@ class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
         missing_ok: Whether a row that is gone counts as deleted.
         sending: Called when the plan is sent, and not when the request is repeated.
         throttled: Called whenever the store refuses because it is asked for too much.
+        patient: Whether a row that has to be known is read again if the store refuses that for now.
         bell: Rings for workers; None for a bell of its own.
     """
 
@@ -153,6 +154,7 @@ class SendOptions(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True)
     missing_ok: bool = False
     sending: Callable[[], None] | None = None
     throttled: Callable[[], None] | None = None
+    patient: bool = False
     bell: SharedBell | None = None
 
 

@@ -1,12 +1,24 @@
 """
-Lost races: which failures a new attempt may cure, and how long to wait before it.
+Lost races, and refusals that pass: which failures a new attempt may cure, and how long to wait before it.
 """
 
-from ..connection.connection import Connection
-from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, ReferenceNotFound, shown
-from ..stores import pause_after
+from collections.abc import Awaitable, Callable
 
-__all__ = ["ATTEMPTS", "check_attempts", "is_race", "pause_of"]
+from ..connection.connection import Connection
+from ..errors import (
+    EntityExists,
+    EntityNotFound,
+    ModelError,
+    PreconditionFailed,
+    ReferenceNotFound,
+    TableOrmError,
+    Unavailable,
+    shown,
+)
+from ..protocol.codes import THROTTLING, Fault
+from ..stores import RetryBudget, Row, pause_after
+
+__all__ = ["ATTEMPTS", "check_attempts", "is_race", "passing_fault", "pause_of", "read_patiently"]
 
 ATTEMPTS = 50
 """How often something begins anew after a lost race, if it is not told otherwise."""
@@ -31,3 +43,37 @@ def is_race(error: BaseException | None) -> bool:
     if isinstance(error, EntityExists):
         return not error.index
     return isinstance(error, (PreconditionFailed, EntityNotFound)) and not isinstance(error, ReferenceNotFound)
+
+
+def passing_fault(error: TableOrmError) -> Fault | None:
+    """Return why the store refuses for now; None if it is not that."""
+    fault = error.__cause__
+    return fault if isinstance(error, Unavailable) and isinstance(fault, Fault) and fault.transient else None
+
+
+async def read_patiently(
+    db: Connection, read: Callable[[], Awaitable[Row | None]], throttled: Callable[[], None] | None
+) -> Row | None:
+    """
+    Read a row; again if the store refuses for now and has given up repeating that, as long as one call may take.
+
+    Args:
+        db: Where the row is.
+        read: Reads it.
+        throttled: Called whenever the store refuses because it is asked for too much.
+
+    Raises:
+        TableOrmError: What `read` raises.
+    """
+    budget = RetryBudget(db.retry)
+    while True:
+        try:
+            return await read()
+        except Unavailable as error:
+            fault = passing_fault(error)
+            if fault is None:
+                raise
+            if throttled is not None and fault.code in THROTTLING:
+                throttled()
+            if not await budget.another(fault):
+                raise

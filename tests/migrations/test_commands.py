@@ -5,6 +5,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -177,6 +178,9 @@ def test_a_process_that_is_killed(project: Project) -> None:
     status, said, _ = project.run("status", URL, "--json")
     assert status == 0
     assert [each["applied"] is None for each in json.loads(said)["revisions"]] == [False, True]
+    assert re.search(
+        r"\n  0002_titles rewrite Item: .* done, by \S+:\d+, \d+ entities a second\n", project.run("status", URL)[1]
+    )
 
     status, said, _ = project.run(*upgrade)
     assert (status, said.splitlines()[-1]) == (0, "applied: 0002_titles")

@@ -97,12 +97,12 @@ def test_a_line_of_revisions(tmp_path: Path) -> None:
 def test_a_file_is_for_people_and_imports_no_model(tmp_path: Path) -> None:
     """It says what has changed and why, and names no module but that of revisions."""
     revise(tmp_path, First)
-    path = revise(tmp_path, Second, message='with """ and \\').path
+    path = revise(tmp_path, Second, message='with """ and \\ and \0').path
 
     assert path is not None
     text = path.read_text(encoding="utf-8")
     assert text.startswith(
-        '"""\nwith \\"\\"\\" and \\\\\n\n- Second: First becomes Second (class-renamed): needs nothing'
+        '"""\nwith \\"\\"\\" and \\\\ and \\\\u0000\n\n- Second: First becomes Second (class-renamed): needs nothing'
     )
     assert "- Second: version 1 becomes 2 (version-raised): needs rewrite:" in text
     assert [line for line in text.splitlines() if "import" in line and not line.startswith(("-", " "))] == [
@@ -343,6 +343,17 @@ class HolderWithCopy(Entity, table="RevisionSources", kind="Holder", partition_k
     id: Mapped[int]
     name: Mapped[str | None] = field(default=None, maintained=True)
     source = Embedded(lambda: Source, {"name": "name"}, group="{group}")
+
+
+def test_what_is_left_of_a_removed_index_is_deleted(tmp_path: Path) -> None:
+    """By an audit: entities that nobody writes keep their entries."""
+    revise(tmp_path, Elsewhere, Beside)
+
+    class Without(Entity, table=TABLE, kind="Beside", partition_key="{group}", row_key="beside_{id:03d}"):
+        group: Mapped[str]
+        id: Mapped[int]
+
+    assert revise(tmp_path, Elsewhere, Without).steps == (Repair("Without"),)
 
 
 def test_copies_are_repaired(tmp_path: Path) -> None:

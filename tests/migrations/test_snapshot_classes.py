@@ -4,15 +4,19 @@ Snapshots see into the classes that are stored as JSON text, also where their an
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
 import typing
 from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
 
 import attrs
 import msgspec
 import pytest
 
 from tableorm import Entity, Mapped, ModelError
-from tableorm_migrations import compare_snapshots, describe_models
+from tableorm_migrations import compare_snapshots, describe_models, read_snapshot, write_snapshot
 
 if typing.TYPE_CHECKING:
     from decimal import Decimal
@@ -86,6 +90,36 @@ class Stored(Entity, table="JsonClasses", partition_key="{group}", row_key="x"):
 def test_members_of_classes_are_described(field: str, classes: dict[str, dict[str, str]]) -> None:
     """Dataclasses, attrs classes, structs, typed dictionaries and named tuples, by their names in JSON."""
     assert describe_models([Stored]).models[0].fields[field].classes == classes
+
+
+class Sort(enum.Enum):
+    ONE = UUID(int=1)
+    TWO = UUID(int=2)
+
+
+class Since(enum.Enum):
+    BEGIN = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+class Code(enum.Enum):
+    RED = b"red"
+
+
+class Sorted(Entity, table="JsonSorts", partition_key="{group}", row_key="x"):
+    group: Mapped[str]
+    sort: Mapped[Sort]
+    since: Mapped[Since]
+    code: Mapped[Code]
+
+
+def test_enums_of_any_stored_type_are_described(tmp_path: Path) -> None:
+    """Their values are as rows have them, so that a snapshot that was written and read has no differences."""
+    snapshot = describe_models([Sorted])
+    write_snapshot(tmp_path / "kept.json", snapshot)
+
+    assert snapshot.models[0].fields["code"].values == ("cmVk",)
+    assert read_snapshot(tmp_path / "kept.json") == snapshot
+    assert compare_snapshots(read_snapshot(tmp_path / "kept.json"), describe_models([Sorted])) == []
 
 
 class First(Entity, table="JsonParts", kind="Part", partition_key="{group}", row_key="x"):

@@ -234,11 +234,12 @@ A, B = Worker("A"), Worker("B")
     run("two that crash", A, B._replace(take_overs=1), crash=2, large=True),
     run("one whose replies are lost", A, lost=2),
     run("one whose requests are late", A, late=1),
-    run("two with any fault", A, B._replace(take_overs=1), lost=1, late=1, crash=1, large=True),
+    run("two that miss a reply, or crash", A, B, lost=1, crash=1, large=True),
+    run("two whose requests are late", A, B, late=1, large=True),
     run("two that take over from each other", A._replace(take_overs=1), B._replace(take_overs=1), large=True),
     run("one that begins anew", A, anew=True, crash=1),
     run("one that begins anew beside others", A, B._replace(take_overs=1), anew=True, large=True),
-    run("one that begins anew while another is slow", A, B._replace(anew=True, take_overs=1), crash=1, large=True),
+    run("one that begins anew while another is slow", A, B._replace(anew=True), crash=1, large=True),
 )
 def test_a_run_ends_once_with_all_ranges_done(run: Run) -> None:
     """Whoever crashes, is slow or misses replies: all is done and counted once, and the run ends once."""

@@ -53,12 +53,14 @@ class StepReport:
         outcome: How far it is: running; done; passed over, since a later revision has taken back what it is about;
             waiting for the end of older programs; or failed.
         detail: What was done, or why not.
+        run: The report of the shared run; None if the step has none.
     """
 
     revision: str
     step: str
     outcome: Outcome
     detail: str
+    run: RunReport | None = None
 
     def __str__(self) -> str:
         return f"{self.revision}: {self.step}: {self.outcome}: {self.detail}"
@@ -70,6 +72,7 @@ class StepReport:
             "step": self.step,
             "outcome": self.outcome.value,
             "detail": self.detail,
+            "run": None if self.run is None else self.run.to_dict(),
         }
 
 
@@ -244,11 +247,17 @@ class _Upgrade:
     async def carry_out(self, revision: Revision, step: Step) -> StepReport:
         """Carry out a step, and return what became of it."""
 
-        def report(outcome: Outcome, detail: object) -> StepReport:
-            return StepReport(revision=revision.name, step=str(step), outcome=outcome, detail=str(detail))
+        def report(outcome: Outcome, detail: str, run: object = None) -> StepReport:
+            return StepReport(
+                revision=revision.name,
+                step=str(step),
+                outcome=outcome,
+                detail=detail,
+                run=run if isinstance(run, RunReport) else None,
+            )
 
         def progress(state: RunReport | AuditReport) -> None:
-            self.tell(report(Outcome.RUNNING, _describe(state)))
+            self.tell(report(Outcome.RUNNING, _describe(state), state))
 
         layout = revision.after[step.model]
         model, now = self.live.get(layout.identity), self.final.get(layout.identity)
@@ -276,10 +285,10 @@ class _Upgrade:
         complete = done.clean if isinstance(done, AuditReport) else done.complete
         if not complete:
             left = done.failures if isinstance(done, RunReport) else [x for x in done.findings if not x.repaired]
-            return report(Outcome.FAILED, "; ".join([_describe(done), *map(str, left[:_SHOWN])]))
+            return report(Outcome.FAILED, "; ".join([_describe(done), *map(str, left[:_SHOWN])]), done)
         if not self.no_older_writers:
-            return report(Outcome.WAITING, f"{_describe(done)}; again with --no-older-writers {_LATER}")
-        return report(Outcome.DONE, _describe(done))
+            return report(Outcome.WAITING, f"{_describe(done)}; again with --no-older-writers {_LATER}", done)
+        return report(Outcome.DONE, _describe(done), done)
 
     async def _is_readable(self, model: type[Entity], name: str) -> bool:
         """Return whether the store says that an index is complete, as it does where that is new as its table."""

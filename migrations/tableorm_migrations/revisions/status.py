@@ -56,7 +56,8 @@ class MigrationStatus:
     indexes: tuple[IndexState, ...]
 
     def __str__(self) -> str:
-        parts = {"revisions": self.revisions, "runs": self.runs, "indexes": self.indexes}
+        runs = [f"{run}, {run.rate:.0f} entities a second" if run.state == "open" else run for run in self.runs]
+        parts = {"revisions": self.revisions, "runs": runs, "indexes": self.indexes}
         lines: list[str] = []
         for title, some in parts.items():
             lines.append(f"{title}:" if some else f"{title}: none")

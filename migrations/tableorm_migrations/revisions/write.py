@@ -15,6 +15,7 @@ import msgspec
 from msgspec import structs
 
 from tableorm import Entity, ModelError
+from tableorm.protocol.redaction import escape_unprintable
 
 from ..evolution import Difference, carry_removed, compare_snapshots
 from ..rules import Verdict
@@ -25,6 +26,7 @@ from .revision import BuildIndex, Repair, Rewrite, Step
 __all__ = ["RevisionDraft", "write_revision"]
 
 _WIDTH = 100
+_REPAIRED = ("maintained-changed", "derived-removed")  # in two roll-outs, after which an audit puts rows right
 
 
 @attrs.frozen(kw_only=True)
@@ -62,7 +64,7 @@ def write_revision(models: Iterable[type[Entity]], directory: Path, message: str
         ModelError: The message has no letter or digit, the revisions are not one line, or do not lead to the snapshot.
         OSError: A file cannot be read or written.
     """
-    message = " ".join(message.split())
+    message = escape_unprintable(" ".join(message.split()))
     slug = re.sub(r"[^a-z0-9]+", "_", message.lower()).strip("_")[:60]
     if not slug:
         raise ModelError(f"the message {message!r} has no letter from a to z and no digit, which name the file")
@@ -90,7 +92,7 @@ def write_revision(models: Iterable[type[Entity]], directory: Path, message: str
     )
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.py"
-    with path.open("x", encoding="utf-8") as file:
+    with path.open("x", encoding="utf-8", newline="\n") as file:
         file.write(text)
     write_snapshot(snapshot, carry_removed(before, now))
     return attrs.evolve(draft, path=path, steps=steps)
@@ -127,7 +129,7 @@ def _find_steps(
             steps[BuildIndex(name, each.member)] = None
         elif verdict is Verdict.REWRITE and each.rule.code != "upgrade-removed":
             steps[Rewrite(name)] = None
-        elif verdict is Verdict.REPAIR or each.rule.code == "maintained-changed":
+        elif verdict is Verdict.REPAIR or each.rule.code in _REPAIRED:
             steps[Repair(name)] = None
         elif each.rule.code == "model-added" and each.model.table in tables:
             # It has no rows, and the table is old, so that nothing else says that its indexes are complete.

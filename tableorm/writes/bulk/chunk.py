@@ -11,14 +11,13 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.tasks import map_together
-from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, Unavailable, shown
+from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
 from ...models.schema import Schema
 from ...outbox.shared_bell import SharedBell
-from ...protocol.codes import THROTTLING, Fault
 from ...stores import Operation, RetryBudget, Row, Verb
 from ..commit import RELOCATION, commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
-from ..races import ATTEMPTS, is_race, pause_of
+from ..races import ATTEMPTS, is_race, passing_fault, pause_of, read_patiently
 from ..stages.change import as_given
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
@@ -89,7 +88,7 @@ async def commit_chunk(
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
 
-    If the store refuses for now to read or to write, the whole chunk is repeated within the time of one call.
+    What the store refuses for now, to read a row or to write the chunk, is repeated within the time of one call.
 
     Args:
         db: Where the rows are.
@@ -102,10 +101,7 @@ async def commit_chunk(
     budget, races = RetryBudget(db.retry), 0
     earlier = {*read}  # rows that an earlier part of the chunk may have changed since
     while True:
-        ready, failed = await _complete(db, writes, read)
-        unread = next((fault for _, error in failed if (fault := _passing_fault(error)) is not None), None)
-        if unread is not None and await _may_read_again(budget, unread, throttled):
-            continue
+        ready, failed = await _complete(db, writes, read, throttled)
         idle = len(writes) - len(ready) - len(failed)
         given = [write for write, _ in ready]
         try:
@@ -113,15 +109,16 @@ async def commit_chunk(
                 await commit(
                     db,
                     [structs.replace(w, index=n) for n, (_, w) in enumerate(ready)],
-                    SendOptions(transaction=True, sending=sending, throttled=throttled, bell=bell),
+                    SendOptions(transaction=True, sending=sending, throttled=throttled, patient=True, bell=bell),
                 )
         except TransactionFailed as error:
             cause = error.__cause__ if isinstance(error.__cause__, TableOrmError) else error
-            fault, at = _passing_fault(cause), error.index
+            fault, at = passing_fault(cause), error.index
             if fault is not None:
                 if await budget.another(fault):
                     continue
-                return ChunkOutcome(idle, [*failed, *((write, cause) for write in given)])
+                if at is None:
+                    return ChunkOutcome(idle, [*failed, *((write, cause) for write in given)])
             too_much = isinstance(cause, LimitExceeded) and len(given) > 1
             if (at is None and len(given) > 1) or too_much:
                 return ChunkOutcome(idle, failed, _halves(given))
@@ -137,10 +134,7 @@ async def commit_chunk(
             failed += [(write, cause), *((given[n], other) for n, other in error.others.items())]
             rest = [each for n, each in enumerate(given) if each is not write and n not in error.others]
             return ChunkOutcome(idle, failed, [rest] if rest else ())
-        except TableOrmError as error:  # of a row that is derived, or counts: it was not read
-            fault = _passing_fault(error)
-            if fault is not None and await _may_read_again(budget, fault, throttled):
-                continue
+        except TableOrmError as error:
             return ChunkOutcome(idle, [*failed, *((write, error) for write in given)])
         except Exception as error:  # noqa: BLE001  # nothing was sent: a row, or a function of a model, raised it
             if len(given) == 1:
@@ -155,21 +149,11 @@ def _halves(writes: list[PlannedWrite]) -> list[list[PlannedWrite]]:
     return [writes[half:], writes[:half]]
 
 
-def _passing_fault(error: TableOrmError) -> Fault | None:
-    """Return why the store refuses for now; None if it is not that."""
-    fault = error.__cause__
-    return fault if isinstance(error, Unavailable) and isinstance(fault, Fault) and fault.transient else None
-
-
-async def _may_read_again(budget: RetryBudget, fault: Fault, throttled: Callable[[], None] | None) -> bool:
-    """Wait until rows may be read again that the store has refused for now; False if the time for that is over."""
-    if throttled is not None and fault.code in THROTTLING:
-        throttled()
-    return await budget.another(fault)
-
-
 async def _complete(
-    db: Connection, writes: Sequence[PlannedWrite], read: dict[str, PlannedWrite]
+    db: Connection,
+    writes: Sequence[PlannedWrite],
+    read: dict[str, PlannedWrite],
+    throttled: Callable[[], None] | None,
 ) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[tuple[PlannedWrite, TableOrmError]]]:
     """
     Return each write with the one that is sent for it, and each that fails; those without effect are in neither.
@@ -178,6 +162,7 @@ async def _complete(
         db: Where the rows are.
         writes: The writes.
         read: Those whose stored rows were read already; gets the others.
+        throttled: Called whenever the store refuses a request because it is asked for too much.
     """
 
     async def complete_write(write: PlannedWrite) -> PlannedWrite | TableOrmError | None:
@@ -187,7 +172,7 @@ async def _complete(
         if change.row_key in read:
             return read[change.row_key]
         try:
-            row = await RELOCATION.read_current(db, change)
+            row = await read_patiently(db, lambda: RELOCATION.read_current(db, change), throttled)
             found = encode(complete(change, row), 0)
         except TableOrmError as error:
             return error

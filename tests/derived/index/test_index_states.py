@@ -430,10 +430,9 @@ async def test_states_are_listed(open_program: Open) -> None:
 
 
 async def test_an_index_needs_both_of_its_tables_new(open_program: Open) -> None:
-    """Entities, or entries, may have been there before, and rows say so."""
+    """Entities, or entries, may have been there before."""
     db = await open_program()
-    await db.create_tables("StatesAges")
-    await db.insert(PropertyBag("StatesAges", "a", "x"))
+    await (await open_program()).create_tables("StatesAges")
     await db.create_tables(StaffByTable)
     assert await states_of(db) == {"of_age": "write-only"}
     for table in ("StatesStaff", "StatesAges"):
@@ -471,24 +470,39 @@ async def test_programs_that_begin_together(open_program: Open) -> None:
     assert (await two.get(Staff.by_age, team="a", age=30, id=1)).id == 1
 
 
-async def test_an_empty_table_is_a_new_one(open_program: Open) -> None:
-    """Whoever made it: another program, this one by name, or for another model. It is asked once for a row."""
-    db, other = await open_program(), await open_program()
+async def test_a_table_stays_new_for_who_made_it(open_program: Open) -> None:
+    """By name, or for another model; not if the model has entities in it, nor when it was dropped by then."""
+    db = await open_program()
     await db.create_tables("StatesStaff")
+    await db.insert(PropertyBag("StatesStaff", "a", "x"))
 
-    with assert_requests(other, 7):  # both tables; the states, a row, the state, its table, the state again
-        await other.create_tables(StaffByTable)
+    with assert_requests(db, 4):  # the table, a row of the model, the table of states, the state
+        await db.create_tables(Staff)
+    assert await states_of(db) == {"by_age": "readable"}
+
+    await db.insert(Older(team="a", id=1))
+    await db.create_tables(StaffByTable)
+    assert await states_of(db) == {"by_age": "readable", "of_age": "write-only"}
+    await db.drop_table("statesstaff")
+    await (await open_program()).create_tables(Older)
+    await db.create_tables(Staff)
+    assert await states_of(db) == {"by_age": "write-only"}
+
+
+async def test_an_empty_table_of_others_is_not_new(open_program: Open) -> None:
+    """An older program may be about to write to it."""
+    db = await open_program()
+    await (await open_program()).create_tables(Older)
+
     await db.create_tables(Staff)
 
-    assert await states_of(db) == {"by_age": "readable", "of_age": "readable"}
-    with assert_requests(other, 2):
-        await other.create_tables(Staff)
+    assert await states_of(db) == {"by_age": "write-only"}
 
 
 async def test_a_page_without_rows_is_not_the_end() -> None:
     """The service may give an empty page before the first row, of the table and of the states."""
     async with Database(Awkward(1, most=1, empty=0.9)) as db:
-        await make_filled(db)
+        await fill(db)
         await db.create_tables(Staff)
         await db.create_tables(Changed)
 
@@ -530,13 +544,31 @@ async def test_a_refusal_is_told() -> None:
                 pytest.raises(Throttled, match=r"TableormUpkeep|states of indexes"),
             ):
                 await db.create_tables(Staff)
+            await db.create_tables(Staff)  # which goes on where the former call has ended
+            assert await states_of(db) == {"by_age": "readable"}
             await db.drop_table(Staff)
+            await db.drop_table(UPKEEP_TABLE)
+
+
+async def test_states_go_before_their_table() -> None:
+    """A table whose states could not be deleted, or which then was not deleted itself, has no state that is wrong."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Staff)
+        with Faults(db).fail_next("delete", table=UPKEEP_TABLE, with_=403), pytest.raises(AccessDenied):
+            await db.drop_table(Staff)
+        assert (await db.tables(), await states_of(db)) == (["StatesStaff", UPKEEP_TABLE], {"by_age": "readable"})
+        with Faults(db).fail_next("delete-table", with_=403), pytest.raises(AccessDenied):
+            await db.drop_table(Staff)
+
+        assert await states_of(db) == {}
+        with pytest.raises(NotSupported, match="is not read"):
+            await db.get(Staff.by_age, team="a", age=30, id=1)
 
 
 async def test_who_may_not_note_states_still_begins() -> None:
     """A program without the right to write states can use tables that are there."""
     async with connect("local::memory:") as db:
-        await db.create_tables(Older)
+        await make_filled(db)
         with Faults(db).fail_next("query", table=UPKEEP_TABLE, with_=403):
             await db.create_tables(Staff)
         assert await states_of(db) == {}

@@ -32,7 +32,7 @@ def parcels(count: int, state: str) -> list[Parcel]:
 
 
 async def fill(db: Database, count: int) -> None:
-    await db.create_tables(Parcel)
+    await db.create_tables(Parcel, Box)
     await db.insert(Box(store="a"))
     async with db.bulk() as bulk:
         for parcel in parcels(count, "open"):
