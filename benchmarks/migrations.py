@@ -108,18 +108,21 @@ async def _take_part(url: str, what: str, parallel: int, rate: float) -> None:
 
 
 async def compare_crews(
-    folder: Path, what: str, crew: int, count: int, target: str, *, server: bool, parallel: int = _PARALLEL
+    folder: Path, what: str, crew: int, count: int, target: str, *, server: int, parallel: int = _PARALLEL
 ) -> None:
-    """Let one process do it, and a crew of several; each has a table of its own."""
+    """
+    Let one process do it, and a crew of several; each has a table of its own, in a file that they open, or one that a
+    server of so many processes serves.
+    """
     efforts = list[Effort]()
     for size in (1, crew):
         path = folder / f"{what}{size}{server}{parallel}.tables"
         await _fill(path, count)
-        async with serving(path) if server else nullcontext(f"local:{path}") as url:
+        async with serving(path, server) if server else nullcontext(f"local:{path}") as url:
             efforts.append(await asyncio.to_thread(work, _MODULE, url, what, parallel, 0, size=size))
     one, many = efforts
     detail = f"{one.seconds:.1f} s / {many.seconds:.1f} s; on processors {one.busy:.1f} s / {many.busy:.1f} s"
-    where = f"{'a server' if server else 'one file'}, {parallel} at once"
+    where = f"{f'a server of {server}' if server else 'one file'}, {parallel} at once"
     name = f"{what} of {count:,} by one process / {crew}, {where}"
     report(name, one.seconds / many.seconds, target, f"{detail}; requests a row {many.requests / count:.3f}")
 
@@ -175,9 +178,9 @@ async def bench_migrations(folder: Path) -> None:
     """Runs by one process and by several; others who read beside them; memory of many rows and of few."""
     count = sizes["migrations"]
     # Workers that do one thing at a time: one process that does several uses both processors, together with the server.
-    await compare_crews(folder, "build", _CREW, count // 5, "at least 1.50", server=True, parallel=1)
-    await compare_crews(folder, "build", _CREW, count // 5, "", server=True)
-    for server in (False, True):
+    await compare_crews(folder, "build", _CREW, count // 5, "at least 1.50", server=2, parallel=1)
+    await compare_crews(folder, "build", _CREW, count // 5, "", server=1)
+    for server in (0, 1):
         await compare_crews(folder, "rewrite", 2, count // 5, "", server=server)
     await _compare_reads(folder, count // 30)
     await _compare_memory(folder, count)

@@ -88,9 +88,10 @@ async def run_member(url: str, act: Callable[[Database], Awaitable[object]]) -> 
 
 
 @contextlib.asynccontextmanager
-async def serving(path: Path) -> AsyncGenerator[str]:
-    """Serve a file by a process of its own, and yield what opens it."""
+async def serving(path: Path, workers: int = 1) -> AsyncGenerator[str]:
+    """Serve a file by one or more processes of their own, and yield what opens it."""
     command = [sys.executable, "-m", "tableorm.cli", "serve", "--data", str(path), "--port", str(_PORT)]
+    command += ["--workers", str(workers)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
     url = f"http://127.0.0.1:{_PORT}/{DEVELOPMENT_ACCOUNT}"
     try:
