@@ -84,24 +84,22 @@ async def _fill(path: Path, count: int) -> None:
 # Each process
 
 
-async def _build(db: Database, rate: float | None) -> bool:
-    found = await run_build_index(
-        db, Trip.by_tail, name="by_tail", no_older_writers=True, parallel=_PARALLEL, rate=rate
-    )
+async def _build(db: Database, parallel: int, rate: float | None) -> bool:
+    found = await run_build_index(db, Trip.by_tail, name="by_tail", no_older_writers=True, parallel=parallel, rate=rate)
     return found.complete
 
 
-async def _rewrite(db: Database, rate: float | None) -> bool:
-    found = await run_rewrite(db, LongTrip, name="kilometres", parallel=_PARALLEL, rate=rate)
+async def _rewrite(db: Database, parallel: int, rate: float | None) -> bool:
+    found = await run_rewrite(db, LongTrip, name="kilometres", parallel=parallel, rate=rate)
     return found.complete
 
 
-_RUNS: dict[str, Callable[[Database, float | None], Awaitable[bool]]] = {"build": _build, "rewrite": _rewrite}
+_RUNS: dict[str, Callable[[Database, int, float | None], Awaitable[bool]]] = {"build": _build, "rewrite": _rewrite}
 
 
-async def _take_part(url: str, what: str, rate: float) -> None:
+async def _take_part(url: str, what: str, parallel: int, rate: float) -> None:
     async def act(db: Database) -> None:
-        assert await _RUNS[what](db, rate or None)
+        assert await _RUNS[what](db, parallel, rate or None)
 
     await run_member(url, act)
 
@@ -109,17 +107,20 @@ async def _take_part(url: str, what: str, rate: float) -> None:
 # What is compared
 
 
-async def compare_crews(folder: Path, what: str, crew: int, count: int, target: str, *, server: bool) -> None:
+async def compare_crews(
+    folder: Path, what: str, crew: int, count: int, target: str, *, server: bool, parallel: int = _PARALLEL
+) -> None:
     """Let one process do it, and a crew of several; each has a table of its own."""
     efforts = list[Effort]()
     for size in (1, crew):
-        path = folder / f"{what}{size}{server}.tables"
+        path = folder / f"{what}{size}{server}{parallel}.tables"
         await _fill(path, count)
         async with serving(path) if server else nullcontext(f"local:{path}") as url:
-            efforts.append(await asyncio.to_thread(work, _MODULE, url, what, 0, size=size))
+            efforts.append(await asyncio.to_thread(work, _MODULE, url, what, parallel, 0, size=size))
     one, many = efforts
     detail = f"{one.seconds:.1f} s / {many.seconds:.1f} s; on processors {one.busy:.1f} s / {many.busy:.1f} s"
-    name = f"{what} of {count:,} by one process / {crew}, {'a server' if server else 'one file'}"
+    where = f"{'a server' if server else 'one file'}, {parallel} at once"
+    name = f"{what} of {count:,} by one process / {crew}, {where}"
     report(name, one.seconds / many.seconds, target, f"{detail}; requests a row {many.requests / count:.3f}")
 
 
@@ -139,7 +140,7 @@ async def _compare_reads(folder: Path, count: int) -> None:
     path = folder / "beside.tables"
     await _fill(path, count)
     async with serving(path) as url, connect(url) as db:
-        crew = await asyncio.to_thread(Crew, _MODULE, url, "build", _RATE, size=_CREW)
+        crew = await asyncio.to_thread(Crew, _MODULE, url, "build", _PARALLEL, _RATE, size=_CREW)
         await _read(db, count, _READS)
         alone = await _read(db, count, _READS)
         crew.begin()
@@ -163,7 +164,7 @@ async def _compare_memory(folder: Path, count: int) -> None:
         path = folder / f"memory{size}.tables"
         await _fill(path, size)
         async with serving(path) as url:
-            effort = await asyncio.to_thread(work, _MODULE, url, "rewrite", 0, size=2)
+            effort = await asyncio.to_thread(work, _MODULE, url, "rewrite", _PARALLEL, 0, size=2)
         peaks.append(effort.peak)
     few, many = peaks
     name = f"peak memory of rewrite, {count:,} / {count // 6:,}"
@@ -173,7 +174,9 @@ async def _compare_memory(folder: Path, count: int) -> None:
 async def bench_migrations(folder: Path) -> None:
     """Runs by one process and by several; others who read beside them; memory of many rows and of few."""
     count = sizes["migrations"]
-    await compare_crews(folder, "build", _CREW, count // 5, "at least 1.50", server=True)
+    # Workers that do one thing at a time: one process that does several uses both processors, together with the server.
+    await compare_crews(folder, "build", _CREW, count // 5, "at least 1.50", server=True, parallel=1)
+    await compare_crews(folder, "build", _CREW, count // 5, "", server=True)
     for server in (False, True):
         await compare_crews(folder, "rewrite", 2, count // 5, "", server=server)
     await _compare_reads(folder, count // 30)
@@ -181,4 +184,4 @@ async def bench_migrations(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_take_part(sys.argv[1], sys.argv[2], float(sys.argv[3])))
+    asyncio.run(_take_part(sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))

@@ -13,4 +13,4 @@ async def test_the_benchmark_compares_processes(tmp_path: Path, capsys: pytest.C
     """One process rewrites a table, and two rewrite another one."""
     await compare_crews(tmp_path, "rewrite", 2, 200, "", server=False)
 
-    assert "rewrite of 200 by one process / 2, one file" in capsys.readouterr().out
+    assert "rewrite of 200 by one process / 2, one file, 4 at once" in capsys.readouterr().out
