@@ -3,8 +3,9 @@ Shared runs when processes die, are slow, are cancelled, or miss replies; each p
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -14,6 +15,8 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
 from tableorm_local import LocalBackend
 from tableorm_migrations import RunReport, list_runs, run_rewrite
+from tableorm_migrations.runs import process as process_module
+from tableorm_migrations.runs.rows import RunRange, RunRow
 from tests.database.between import Between, Shuffled
 from tests.torture import seeds
 
@@ -192,38 +195,71 @@ async def test_a_slow_process_is_taken_over_and_notices(engine: LocalBackend) ->
     await check(engine, report)
 
 
-async def test_a_process_that_is_at_work_is_not_taken_over(engine: LocalBackend) -> None:
-    """However long it takes: its rows are written again and again."""
+async def test_a_process_that_is_at_work_writes_its_rows_again(engine: LocalBackend) -> None:
+    """However long it reads a page: others see it."""
     slow = Process(engine)
     slow.reading.clear()
-    async with Database(slow) as first, Database(Process(engine)) as second:
-        task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, parallel=1))
+    async with Database(slow) as db, asyncio.timeout(20):
+        task = asyncio.create_task(run_rewrite(db, Boat, lease=0.1, parallel=1))
         await slow.waiting.wait()
-        other = asyncio.create_task(run_rewrite(second, Boat, lease=0.1))
-        await asyncio.sleep(0.4)
-        (found,) = await list_runs(second)
+        await until(lambda: slow.stored >= 5)
         slow.reading.set()
 
-        reports = await asyncio.gather(task, other)
+        await check(engine, await task)
 
-    assert (found.ranges - found.ranges_done, len(found.owners)) == (1, 1)
-    assert reports[0] == reports[1]
-    await check(engine, reports[0])
+
+async def test_a_range_is_taken_over_when_its_row_stands_still(
+    engine: LocalBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as long as it is written again, however long that goes on: six of its ten seconds pass each time."""
+    with pytest.raises(InterruptedError):
+        await interrupted(engine)
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(process_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    other = Process(engine)
+    async with Database(Process(engine)) as first, Database(other) as second, asyncio.timeout(20):
+        rows = await first.select(RunRow).where(RunRow.name == "run").all()
+        row = next(row for row in rows if isinstance(row, RunRange) and not row.part.done)
+        row.owner, row.taken, row.lease = "other:1", "its own", 10.0
+        await first.save(row)
+        task = asyncio.create_task(run_rewrite(second, Boat, name="run", lease=0.4))
+        for _ in range(5):
+            count = other.requests
+            await until(lambda least=count + 2: other.requests >= least)  # type: ignore[misc]
+            row.beat += 1
+            await first.save(row)  # it would be refused if the range had been taken over
+            clock.now += 6
+        count = other.requests
+        await until(lambda: other.requests >= count + 2)
+        (found,) = await list_runs(first)
+        clock.now += 60
+
+        await check(engine, await task)
+    assert found.ranges_done == found.ranges - 1
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Let others run until something holds."""
+    while not holds():  # noqa: ASYNC110 - it is about what stores count
+        await asyncio.sleep(0.005)
 
 
 async def test_a_range_that_was_taken_over_is_left_alone(engine: LocalBackend) -> None:
     """Who had it before writes nothing into its row, while the other works on it."""
     slow, other = Process(engine), Process(engine)
-    async with Database(slow) as first, Database(other) as second:
+    async with Database(slow) as first, Database(other) as second, asyncio.timeout(20):
         task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, on_progress=lambda _: slow.gate.clear()))
         await slow.waiting.wait()
         other.reading.clear()
-        taker = asyncio.create_task(run_rewrite(second, Boat, lease=0.4))
-        await other.waiting.wait()
-        await asyncio.sleep(0.3)
-        before = slow.stored
+        taker = asyncio.create_task(run_rewrite(second, Boat, lease=3600))
+        left = 1
+        while left:
+            rows = await second.select(RunRow).allow_scan().all()
+            left = sum(isinstance(row, RunRange) and not row.part.done and row.lease != 3600 for row in rows)
+            await asyncio.sleep(0.01)
+        before, requests = slow.stored, slow.requests
         slow.gate.set()
-        await asyncio.sleep(0.3)
+        await until(lambda: slow.requests >= requests + 20)
         after = slow.stored
         other.reading.set()
 
@@ -232,6 +268,16 @@ async def test_a_range_that_was_taken_over_is_left_alone(engine: LocalBackend) -
     assert before == after
     assert reports[0] == reports[1]
     await check(engine, reports[0])
+
+
+async def interrupted(engine: LocalBackend) -> None:
+    """Begin a run, and end in its midst."""
+
+    def stop(report: RunReport) -> None:
+        raise InterruptedError
+
+    async with Database(Process(engine)) as db:
+        await run_rewrite(db, Boat, name="run", parallel=1, on_progress=stop)
 
 
 @pytest.mark.parametrize("applied", [False, True], ids=["request", "reply"])
