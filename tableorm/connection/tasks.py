@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-__all__ = ["Batcher", "map_together", "stop_tasks", "work_together"]
+__all__ = ["Batcher", "finish", "map_together", "stop_tasks", "work_together"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -24,6 +24,19 @@ async def stop_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
         task.cancel()
     if running:
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def finish(work: Coroutine[Any, Any, None]) -> None:
+    """
+    Do something to its end, also if the caller is cancelled meanwhile: it is cancelled afterwards. A second
+    cancellation ends it at once.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await task
+        raise
 
 
 async def work_together(work: Callable[[], Coroutine[Any, Any, None]], count: int) -> None:

@@ -5,6 +5,7 @@ Shared runs when processes die, are slow, are cancelled, or miss replies; each p
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import count
 from types import SimpleNamespace
 
 import attrs
@@ -16,6 +17,7 @@ from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
 from tableorm_local import LocalBackend
 from tableorm_migrations import RunReport, list_runs, run_rewrite
 from tableorm_migrations.runs import process as process_module
+from tableorm_migrations.runs.lease import Lease
 from tableorm_migrations.runs.rows import RunRange, RunRow
 from tests.database.between import Between, Shuffled
 from tests.torture import seeds
@@ -268,6 +270,34 @@ async def test_a_range_that_was_taken_over_is_left_alone(engine: LocalBackend) -
     assert before == after
     assert reports[0] == reports[1]
     await check(engine, reports[0])
+
+
+async def test_what_a_failed_process_had_is_free_at_once(engine: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where two of its tasks fail, and one is cancelled by that while it gives its range back."""
+    release, both, calls = Lease.release, asyncio.Event(), count(1)
+
+    async def release_late(self: Lease) -> None:
+        if next(calls) == 1:
+            await both.wait()
+        else:
+            both.set()
+            await asyncio.sleep(0.05)  # the other one has failed by then
+        await release(self)
+
+    def stop(report: RunReport) -> None:
+        raise InterruptedError
+
+    async with Database(Process(engine)) as first, Database(Process(engine)) as second, asyncio.timeout(20):
+        with monkeypatch.context() as patched:
+            patched.setattr(Lease, "release", release_late)
+            with pytest.raises(InterruptedError):
+                await run_rewrite(first, Boat, lease=3600, parallel=2, on_progress=stop)
+        (left,) = await list_runs(second)
+
+        report = await run_rewrite(second, Boat, lease=3600)
+
+    assert left.owners == ()
+    await check(engine, report)
 
 
 async def interrupted(engine: LocalBackend) -> None:

@@ -18,7 +18,7 @@ import attrs
 from tableorm import Database, ModelError, TableNotFound
 from tableorm.audit.audit import check_arguments
 from tableorm.audit.ranges import AuditRange
-from tableorm.connection.tasks import stop_tasks, work_together
+from tableorm.connection.tasks import finish, stop_tasks, work_together
 from tableorm.errors import shown
 from tableorm.models.write_tokens import new_token
 from tableorm.stores import utc_now
@@ -267,8 +267,8 @@ class _Process:
             for task in done:
                 task.result()
         finally:
-            await stop_tasks(tasks)
-            await lease.release()
+            # Also if another worker has failed just now, and this one is cancelled.
+            await finish(_give_back(lease, tasks))
 
     async def _work_on(self, lease: Lease) -> None:
         async with aclosing(self._job.work(lease.part, self._pace)) as steps:
@@ -295,3 +295,8 @@ class _Process:
                 tx.save(run)
                 for each in self._ranges.values():
                     tx.delete(each)
+
+
+async def _give_back(lease: Lease, tasks: "list[asyncio.Task[None]]") -> None:
+    await stop_tasks(tasks)
+    await lease.release()
