@@ -34,7 +34,7 @@ _logger = logging.getLogger("tableorm.server")
 
 # Connections that the system keeps until they are accepted, and those that are accepted in one turn of the event loop:
 # each of these has a file open before any of them can be refused.
-_BACKLOG, _ACCEPTED_AT_ONCE = 1024, 32
+_BACKLOG, _ACCEPTED_AT_ONCE = 1024, 8
 _GAUGE_SECONDS = 1.0
 
 
