@@ -127,7 +127,7 @@ def _shares_credential(url: str, place: str) -> bool:
 def _parse_url(text: str) -> str:
     """Return the URL that a command-line argument or the environment gives; refuse the empty one of neither."""
     if not text:
-        raise argparse.ArgumentTypeError(f"no database is named; give its URL first, or set {_URL}")
+        raise argparse.ArgumentTypeError(f"an argument is missing: give the URL first, or set {_URL}, then the others")
     return text
 
 

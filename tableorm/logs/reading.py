@@ -24,6 +24,7 @@ from .segments import (
     hour_prefix,
     list_segments,
     read_records,
+    refuse_scopes,
     stored_segment,
 )
 
@@ -60,7 +61,7 @@ async def read_log(
             raise ModelError(f"read_log({name!r}, {argument}={shown(at)}) is refused: give a datetime with a time zone")
     connection = connection_of(db)
     connection.require_open()
-    connection.boundary.check_whole_table(f"read_log({name!r})")
+    refuse_scopes(connection, f"read_log({name!r})")
     start, end = start.astimezone(dt.UTC), end.astimezone(dt.UTC)
     log = _Log(connection, name, container)
     async for hour in log.segments(start, end):

@@ -18,7 +18,7 @@ import msgspec
 
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connection
-from ..errors import DecodeError, EncodeError, ModelError, shown
+from ..errors import AccessDenied, DecodeError, EncodeError, ModelError, shown
 from ..protocol.codes import Fault
 from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobInfo, BlobPage, BlobStore
@@ -36,6 +36,7 @@ __all__ = [
     "make_segments",
     "number_of",
     "read_records",
+    "refuse_scopes",
     "segment_name",
     "stored_segment",
 ]
@@ -123,6 +124,19 @@ def check_log_name(name: object, container: object) -> None:
         check_container_name(container if isinstance(container, str) else "")
     except Fault as fault:
         raise ModelError(f"{what}: {fault.message}") from None
+
+
+def refuse_scopes(db: Connection, action: str) -> None:
+    """
+    Refuse to read or write a log in a scope.
+
+    Raises:
+        AccessDenied: The connection is that of a scope.
+    """
+    try:
+        db.boundary.check_whole_table(action)
+    except AccessDenied as error:
+        raise AccessDenied(f"{action} is refused in a scope: blobs are of the whole database; use that") from error
 
 
 def hour_of(at: dt.datetime) -> dt.datetime:

@@ -26,6 +26,7 @@ from .segments import (
     list_segments,
     make_segments,
     number_of,
+    refuse_scopes,
     segment_name,
 )
 
@@ -82,7 +83,7 @@ class LogStream:
                 f"LogStream({name!r}, flush_seconds={shown(flush_seconds)}) is refused: give more than 0, up to 3600"
             )
         self._db: Connection = connection_of(db)
-        self._db.boundary.check_whole_table(f"LogStream({name!r})")
+        refuse_scopes(self._db, f"LogStream({name!r})")
         self.name, self.container, self.durable = name, container, durable
         self._seconds, self._most_bytes = flush_seconds, segment_bytes
         # What was given and is not stored: records, then the segments that they make, which stay as they are.
@@ -96,7 +97,14 @@ class LogStream:
         self._open = False
 
     async def __aenter__(self) -> Self:
+        """
+        Open the stream.
+
+        Raises:
+            NotSupported: The database has no blobs, or is not open; or the stream is open already.
+        """
         self._db.require_open()
+        _ = self._db.blobs
         if self._open:
             raise NotSupported(f"the log {self.name!r} is being written by this stream already; make another one")
         self._open = True

@@ -120,7 +120,9 @@ def page_schema(page: type[Any], item: Any, handler: Any) -> Any:
 
     items = core.list_schema(handler.generate_schema(item))
     members = {"items": items, "cursor": core.nullable_schema(core.str_schema())}
-    fields = core.typed_dict_schema({name: core.typed_dict_field(each) for name, each in members.items()}, cls=page)
+    # What clients are shown has no words for programmers.
+    shown_as = type(page.__name__, (), {"__doc__": "One page of results.", "__module__": page.__module__})
+    fields = core.typed_dict_schema({name: core.typed_dict_field(each) for name, each in members.items()}, cls=shown_as)
 
     def read(data: Any, read_fields: Callable[[Any], dict[str, Any]]) -> Any:
         return data if isinstance(data, page) else page(**read_fields(data))

@@ -92,7 +92,10 @@ def test_without_any_url() -> None:
         done = tableorm(*arguments_)
 
         assert done.returncode == 2
-        assert "argument URL: no database is named; give its URL first, or set TABLEORM_URL" in done.stderr
+        assert (
+            "argument URL: an argument is missing: give the URL first, or set TABLEORM_URL, then the others"
+            in done.stderr
+        )
 
 
 def test_a_url_in_place_of_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,16 @@ from tests.torture import seeds
 
 NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
+
+
+class TablesAlone(FaultyBackend):
+    """A store without blobs."""
+
+    @property
+    def blobs(self) -> None:  # type: ignore[override]
+        return None
+
+
 FAR = 3600  # seconds, which no test lasts
 
 
@@ -321,8 +331,16 @@ async def test_refused_arguments(db: Database) -> None:
             ModelError, match=rf"read_log\('q', {problem}.* is refused: give a datetime with a time zone"
         ):
             await anext(read_log(db, "q", start, end))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(AccessDenied):
+    with pytest.raises(AccessDenied, match="refused in a scope: blobs are of the whole database"):
         LogStream(db.scope(tenant="a"), "q")
+
+
+async def test_a_database_without_blobs() -> None:
+    """A stream is refused when it is opened, and not when it first has much to store."""
+    async with Database(TablesAlone(), retry=QUICK) as db:
+        with pytest.raises(NotSupported, match="has no blobs"):
+            async with LogStream(db, "q"):
+                pass
 
 
 async def test_refused_records(db: Database) -> None:

@@ -26,6 +26,15 @@ class Clerk(Entity, table="Office", partition_key="{office}", row_key="id_{id:03
     by_id = Index(row_key="number_{id}", unique=True)
 
 
+class Desk(Entity, table="Office", partition_key="{office}", row_key="desk_{name}"):
+    office: Mapped[str]
+    name: Mapped[str]
+    number: Mapped[int]
+    floor: Mapped[str]
+
+    by_number = Index(row_key="desknumber_{number:03d}", unique=True, include="keys")
+
+
 @upgrade(Clerk, from_version=1)
 def years_to_age(bag: PropertyBag) -> PropertyBag:
     bag["age"] = bag.pop("years", None)
@@ -70,8 +79,26 @@ def loaded(entity: Entity) -> dict[str, Any]:
 
 
 def of_name(db: Database, name: str) -> list[Select[Clerk]]:
-    """Queries of a name, which the planner and the caller answer by the index."""
-    return [db.select(each).where(Clerk.office == "Oslo", Clerk.name == name) for each in (Clerk, Clerk.by_name)]
+    """Queries of a name by the index: all of the conditions, and one after the other."""
+    found = db.select(Clerk.by_name)
+    return [
+        found.where(Clerk.office == "Oslo", Clerk.name == name),
+        found.where(Clerk.office == "Oslo").where(Clerk.name == name),
+    ]
+
+
+async def test_keys_alone_are_not_chosen(backend: Selected, office: Database) -> None:
+    """An index without other fields costs a request for each entity: it is used if it is named, or for one value."""
+    query = office.select(Clerk).where(Clerk.office == "Oslo", Clerk.name == "Li", Clerk.note == "long")
+    backend.selected.clear()
+
+    assert query.explain().path == "primary key"
+    assert len(await query.all()) == 2
+    assert backend.selected == []
+    desk = office.select(Desk).where(Desk.office == "Oslo")
+    assert desk.where(Desk.number == 1, Desk.floor == "first").explain().path == "index Desk.by_number"
+    assert desk.where(Desk.number > 1).explain().path == "primary key"
+    assert desk.where(Desk.floor == "first").explain().path == "primary key"
 
 
 async def test_primaries_are_fetched_in_part(backend: Selected, office: Database) -> None:

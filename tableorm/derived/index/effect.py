@@ -257,7 +257,10 @@ class IndexMaintainer(AuditedSchema):
         index = self.rows
         if index.building or index.where is not None:
             return False
-        if index.include != "keys" and (index.include != "all" or self.schema.maintained):
+        if index.include == "keys":
+            # One request for each entity: what that comes to is told by a unique value alone.
+            return index.unique and given >= frozenset(self._template.fields)
+        if index.include != "all" or self.schema.maintained:
             return False
         return given >= frozenset(self.rows.needed)
 

@@ -69,6 +69,6 @@ def _name_index_that_serves(schema: Schema, given: AbstractSet[str]) -> str:
         if derived.deferred:
             if given >= frozenset(partition.fields):
                 return f", ask the index instead, db.select({derived.label})"
-        elif row.fields and row.fields[0] in given:
+        elif row.fields and row.fields[0] in given and derived.holds_all({*given, *partition.fields}):
             return f", which {derived.label} would serve then"
     return ""

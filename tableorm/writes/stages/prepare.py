@@ -162,7 +162,7 @@ def validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
 
 
 def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, partial: bool) -> None:
-    """Refuse a changed key field. Raises EncodeError, which names `db.move` where that helps."""
+    """Refuse a changed key field. Raises EncodeError, which names `db.move`."""
     if partial and not all(name in own for name in schema.key_fields):
         return  # what was not loaded was not changed
     current = schema.make_keys(own)
@@ -175,13 +175,10 @@ def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, 
             return
     changed = [name for name in schema.key_fields if before.get(name) != own.get(name)]
     name = changed[0] if changed else schema.key_fields[0]
-    remedy = "insert a copy with evolve() and delete the old one"
-    if current[0] == row["PartitionKey"]:
-        given = ", ".join(f"{each}={own[each]!r}" for each in changed or [name] if each in own)
-        remedy = f"`await db.move(entity, {given})`"
+    given = ", ".join(f"{each}={own[each]!r}" for each in changed or [name] if each in own)
     raise EncodeError(
         f"is a new value of a key field (read as {before.get(name)!r}), and {'an' if verb == 'upsert' else 'a'} {verb} "
-        f"cannot move a row; to move it, {remedy}",
+        f"cannot move a row; to move it, `await db.move(entity, {given})`",
         schema.name,
         name,
         own.get(name),

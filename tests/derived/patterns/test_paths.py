@@ -19,7 +19,8 @@ class Person(Entity, table="Paths", partition_key="{city}", row_key="id_{id:04d}
     age: Mapped[int] = field(default=0)
 
     by_email = Index(row_key="email_{email}", unique=True)
-    by_name = Index(row_key="name_{name}_{id:04d}", include="keys")
+    by_name = Index(row_key="name_{name}_{id:04d}")
+    by_name_alone = Index(row_key="keys_{name}_{id:04d}", include="keys")
     by_age = Index(row_key="age_{age:03d}_{id:04d}", where=lambda person: person.age > 10)
     by_both = Index(row_key="both_{age:03d}_{name}_{id:04d}", include=["age"], building=True)
 
