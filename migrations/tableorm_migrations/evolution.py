@@ -86,7 +86,8 @@ def carry_removed(old: Snapshot, new: Snapshot) -> Snapshot:
     """Return a new snapshot with the names that are in the old one and not in the new one, as removed."""
     before = {model.identity: model for model in (*old.removed, *old.models)}
     models = tuple(_carry(before.pop(model.identity, None), model) for model in new.models)
-    return Snapshot(models=models, removed=tuple(before[identity] for identity in sorted(before)))
+    removed = tuple(before[identity] for identity in sorted(before))
+    return Snapshot(models=models, removed=removed, revision=old.revision)
 
 
 def _carry(old: ModelLayout | None, new: ModelLayout) -> ModelLayout:

@@ -110,11 +110,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         format: The form of the snapshot.
         models: The models.
         removed: The models that there are no more.
+        revision: The revision that it was last written with; None if there is none.
     """
 
     format: int = _FORMAT
     models: tuple[ModelLayout, ...]
     removed: tuple[ModelLayout, ...] = ()
+    revision: str | None = None
 
 
 def describe_models(models: Iterable[type[Entity]]) -> Snapshot:

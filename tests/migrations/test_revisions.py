@@ -228,6 +228,21 @@ def test_a_snapshot_that_revisions_do_not_lead_to(tmp_path: Path) -> None:
     assert revise(tmp_path, Second).path is not None
 
 
+def test_revisions_that_are_missing(tmp_path: Path) -> None:
+    """The snapshot names the last one: a folder without it is refused, also if it is empty or not there."""
+    revise(tmp_path, First)
+    revise(tmp_path, Second, message="titles")
+    path = tmp_path / "kept.json"
+    snapshot = read_snapshot(path)
+    assert snapshot.revision == "0002_titles"
+    (tmp_path / "revisions" / "0002_titles.py").unlink()
+
+    for folder in ("revisions", "nowhere"):
+        with pytest.raises(ModelError, match=f"with revision 0002_titles, which is not in .*{folder}; restore it"):
+            write_revision([Typed], tmp_path / folder, "more", snapshot=path)
+    assert read_snapshot(path) == snapshot
+
+
 def write(folder: Path, name: str, follows: str | None, text: str = "") -> None:
     (folder / f"{name}.py").write_text(
         text

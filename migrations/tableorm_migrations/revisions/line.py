@@ -45,7 +45,7 @@ def check_snapshot(revisions: Sequence[Revision], snapshot: Snapshot | None, dir
     Refuse a snapshot that is not what some revisions lead to.
 
     Args:
-        revisions: The revisions, in order; if there is none, any snapshot is good.
+        revisions: The revisions, in order; if there is none, any snapshot is good that was written without one.
         snapshot: The snapshot; None if there is none.
         directory: The folder of the revisions.
         path: The file of the snapshot.
@@ -53,6 +53,12 @@ def check_snapshot(revisions: Sequence[Revision], snapshot: Snapshot | None, dir
     Raises:
         ModelError: It says something else.
     """
+    written = None if snapshot is None else snapshot.revision
+    if written is not None and all(each.name != written for each in revisions):
+        raise ModelError(
+            f"{path} was written with revision {written}, which is not in {directory}; restore it from the repository, "
+            "or say where the revisions are"
+        )
     if not revisions:
         return
     if snapshot is None:

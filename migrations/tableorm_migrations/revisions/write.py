@@ -94,7 +94,7 @@ def write_revision(models: Iterable[type[Entity]], directory: Path, message: str
     path = directory / f"{name}.py"
     with path.open("x", encoding="utf-8", newline="\n") as file:
         file.write(text)
-    write_snapshot(snapshot, carry_removed(before, now))
+    write_snapshot(snapshot, structs.replace(carry_removed(before, now), revision=name))
     return attrs.evolve(draft, path=path, steps=steps)
 
 
