@@ -3,11 +3,12 @@ The command `tableorm lint`: what is found, as text and as JSON, and the exit st
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.commandline import run_command
 
 MODELS = """
 from tableorm import Entity, Mapped
@@ -27,19 +28,20 @@ class Item(Entity, table="LintShop", partition_key="{shop}", row_key="item_{numb
 @pytest.fixture(autouse=True)
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "lint_models", raising=False)
     monkeypatch.setenv("TABLEORM_URL", "local::memory:")
-    (tmp_path / "shop_models.py").write_text(MODELS, encoding="utf-8")
+    (tmp_path / "lint_models.py").write_text(MODELS, encoding="utf-8")
 
 
 def lint(*arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "tableorm.cli", "lint", *arguments]
-    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    done = run_command("lint", *arguments)
     return done.returncode, done.stdout, done.stderr
 
 
 def test_what_is_found() -> None:
     """A module means all of its models; each finding is a line, and the exit status 1."""
-    status, said, problems = lint("shop_models")
+    status, said, problems = lint("lint_models")
 
     assert (status, problems) == (1, "")
     assert said.startswith("Order.row_key: number has no width (unpadded-number): ")
@@ -48,7 +50,7 @@ def test_what_is_found() -> None:
 
 def test_json() -> None:
     """Each finding is an object with the declaration, what was found, and the rule."""
-    status, said, _ = lint("--json", "shop_models:Order")
+    status, said, _ = lint("--json", "lint_models:Order")
 
     found = json.loads(said)
     assert status == 1
@@ -58,14 +60,14 @@ def test_json() -> None:
 
 def test_nothing_is_found() -> None:
     """The exit status is 0, also where all that was found is ignored."""
-    assert lint("shop_models:Item") == (0, "", "")
-    assert lint("--ignore", "unpadded-number", "shop_models") == (0, "", "")
-    assert lint("--ignore=one-partition", "--ignore=unpadded-number:Order.row_key", "shop_models") == (0, "", "")
+    assert lint("lint_models:Item") == (0, "", "")
+    assert lint("--ignore", "unpadded-number", "lint_models") == (0, "", "")
+    assert lint("--ignore=one-partition", "--ignore=unpadded-number:Order.row_key", "lint_models") == (0, "", "")
 
 
 def test_an_unknown_rule() -> None:
     """It is named, with the nearest one."""
-    status, said, problems = lint("--ignore", "unpadded", "shop_models")
+    status, said, problems = lint("--ignore", "unpadded", "lint_models")
 
     assert (status, said) == (1, "")
     assert problems.startswith("tableorm: lint(ignore='unpadded') is refused")

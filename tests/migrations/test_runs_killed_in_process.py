@@ -110,7 +110,7 @@ async def test_each_write_that_meets_a_fault(
         assert (at, await find_problems(store, journal, run)) == (at, [])
 
 
-@seeds(4, 300)
+@seeds(2, 300)
 async def test_a_network_that_fails_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """
     Three processes share two builds and a rewrite; what they send is lost, late, doubled or overtaken, and some die.
