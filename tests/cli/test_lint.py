@@ -28,7 +28,7 @@ class Item(Entity, table="LintShop", partition_key="{shop}", row_key="item_{numb
 @pytest.fixture(autouse=True)
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "lint_models", raising=False)
     monkeypatch.setenv("TABLEORM_URL", "local::memory:")
     (tmp_path / "lint_models.py").write_text(MODELS, encoding="utf-8")
