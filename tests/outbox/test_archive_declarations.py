@@ -22,9 +22,11 @@ from tableorm import (
     DatabaseArchive,
     DecodeError,
     Entity,
+    Index,
     LimitExceeded,
     Mapped,
     ModelError,
+    NotRead,
     NotSupported,
     Outcome,
     connect,
@@ -127,6 +129,21 @@ async def test_entities_that_are_refused(db: Database) -> None:
     with pytest.raises(ModelError, match="a bag has no model"):
         await db.archive(cast("Any", "x"), to=PLAIN)
     assert [each async for each in find_pending(connection_of(db), "ArchiveUses")] == []
+
+
+async def test_what_an_index_has_given_is_not_archived(db: Database) -> None:
+    """It has no ETag, so nobody knows whether it is the present entity."""
+
+    class Tagged(Entity, table="ArchiveTags", partition_key="{shop}", row_key="tagged_{id}", write_token=True):
+        shop: Mapped[str]
+        id: Mapped[str]
+        by_id = Index(row_key="by_{id}", unique=True)
+
+    await db.create_tables(Tagged)
+    await db.insert(Tagged(shop="a", id="1"))
+    found = await db.get(Tagged.by_id, shop="a", id="1")
+    with pytest.raises(NotRead, match="archive of Tagged"):
+        await db.archive(found, to=BlobArchive("tagged", Tagged))
 
 
 async def test_workers_that_are_refused(db: Database) -> None:
