@@ -88,7 +88,7 @@ RULES = {
         ),
         LintRule(
             code="hot-aggregate",
-            finds="a count or sum in the same row for all entities, or in one row of a model in one partition",
+            finds="a count or sum that is in one row for all entities of a model",
             reason="each write of an entity changes that row, so that writers wait for each other",
             remedy="count by a field, as in name='{department}'",
             section="Materialised views and summary entities",

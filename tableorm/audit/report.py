@@ -198,7 +198,7 @@ class BuildReport(RangeReport):
 
     @property
     def complete(self) -> bool:
-        """Whether each entity that was read has what is built: all were read, and nothing is missing."""
+        """Whether every entity was read, and none lacks what was to be built."""
         return self.audit is not None and self.audit.clean and self.cursor is None
 
     def to_dict(self) -> dict[str, Any]:

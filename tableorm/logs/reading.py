@@ -109,7 +109,7 @@ class _Log:
                 return
 
     async def merge(self, segments: list[StoredSegment]) -> AsyncIterator[LogRecord]:
-        """Yield the records of some segments, which are in the order of their first times, by their times."""
+        """Yield the records of some segments in the order of time. The segments are sorted by their first times."""
         waiting, number = deque(segments), count()
         heap: list[tuple[dt.datetime, int, LogRecord, Iterator[LogRecord]]] = []
         while waiting or heap:

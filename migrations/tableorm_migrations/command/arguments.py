@@ -43,7 +43,7 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 
 
 def add_no_older_writers(parser: argparse.ArgumentParser) -> None:
-    """Declare what only the operator knows."""
+    """Declare the option by which the operator says that no older program writes any more."""
     parser.add_argument(
         "--no-older-writers",
         action="store_true",

@@ -39,7 +39,7 @@ class RunCounts:
 
     @classmethod
     def of(cls, *, entities: int, written: int, failed: int, failures: Iterable[object]) -> Self:
-        """Return counts with failures that are short enough to be stored."""
+        """Return counts; of failures only the first ones are kept, cut to a length that a row can store."""
         return cls(entities, written, failed, [_shorten(str(each)) for each in [*failures][:_RANGE_FAILURES]])
 
     def plus(self, other: Self, most: int = _RANGE_FAILURES) -> Self:

@@ -236,7 +236,10 @@ class EventualIndexCheck(Check):
 
 
 def _may_lack_entries(context: AuditContext, index: EntrySchema) -> bool:
-    """Return whether an entity without an entry is no damage: the index is not complete, and not being built now."""
+    """
+    Return whether entities may lack their entries: the store does not say that the index is complete. The audit that
+    belongs to a build of the index accepts no such entity.
+    """
     if index.building is None:
         incomplete = bool(known_unreadable(context.db, [index.declaration], assumed=False))
     else:

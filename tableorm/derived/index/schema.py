@@ -205,7 +205,7 @@ class EntrySchema(Schema):
 
     @cached_property
     def declaration(self) -> IndexDeclaration:
-        """What identifies the index in the store."""
+        """What names the row that says whether the index is complete."""
         primary, layout = self.primary, {"kind": self.kind, **self.describe()}
         return IndexDeclaration.of(primary.name, self.entry_name, primary.table_name(), self.table_name(), layout)
 

@@ -442,10 +442,10 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
         fresh = None if info.default is None else info.default()
         changed = change.values.get(info.name) != fresh if stored is None else name in row and row[name] != stored
         chosen = change.mode is Mode.MERGE and change.only is not None and info.name in change.only
-        if read and changed and stored is not None:
+        if read and seen is not None and name in row:
             # The row was read for the write: what the entity had from another reading, or by default, is no change.
             before = None if change.before is None else change.before.row.get(name)
-            changed = row[name] not in (before, None if fresh is None else info.type.encode(fresh))
+            changed = row[name] not in (stored, before, None if fresh is None else info.type.encode(fresh))
         if changed if seen is None else chosen or (changed and name in row):
             raise _maintained_error(schema, info.name, change.values.get(info.name), read=seen is not None)
         if seen is None:
