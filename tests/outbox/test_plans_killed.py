@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -37,10 +36,7 @@ def test_writers_and_workers_that_are_killed(tmp_path: Path, names: list[str], r
     After each request of a writer, and each of a worker after it: another worker finishes what was committed, and of
     what was not there is nothing. Without torture these are 30 deaths of all plans.
     """
-    # A process that is killed loses nothing that it has given to the kernel: a disk is not needed.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        found = killed(f"local:{folder}/test.tables", rounds(30, 0), names)
+    found = killed(f"local:{tmp_path}/test.tables", rounds(30, 0), names)
 
     assert len(found) == 30 or rounds(0, len(found)) > 10
     assert [each for each in found if each[1]] == []
