@@ -16,6 +16,7 @@ from tableorm.connection.connection import Connection
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.damage import Case, Cases, found_by
+from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 from tests.derived.patterns.test_random import Client
 from tests.torture import on_stores, seeds
@@ -571,6 +572,7 @@ async def test_writers_are_no_damage(db: Database, monkeypatch: pytest.MonkeyPat
     await assert_consistent(db)
 
 
+@also_in_file
 async def test_repairs_while_others_write(db: Database) -> None:
     """Damage is repaired among writers, and at rest all is right."""
     await fill(db, people=8)
@@ -649,6 +651,7 @@ async def harm(db: Database, pick: random.Random) -> None:
                 await merge(db, row_key, _ix=note_of)
 
 
+@also_in_file
 @seeds(2, 60)
 async def test_whatever_others_do_can_be_repaired(db: Database, seed: int) -> None:
     """One repair makes all right again, in segments as in one, and the entities stay as they were left."""
