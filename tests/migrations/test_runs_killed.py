@@ -7,11 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
@@ -34,9 +31,9 @@ def test_builders_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     Two processes build one index, and die after any of their requests; the same call ends what they have begun. A
     reader is refused, or finds each entity that a writer had confirmed; in the end an audit finds nothing.
     """
-    found = run_program("killed_builds.py", f"local:{tmp_path}/test.tables", rounds(3, 0), tmp_path)
+    found = run_program("killed_builds.py", f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path)
 
-    assert len(found) == 3 or rounds(0, len(found)) > 50
+    assert len(found) == 1 or rounds(0, len(found)) > 50
     assert [each for each in found if each[1]] == []
 
 

@@ -185,7 +185,7 @@ async def test_other_tasks_run_while_a_query_is_consumed(db: Database) -> None:
     assert turns - before >= 3000 // 250 - 1
 
 
-@also_in_file
+@pytest.mark.parametrize("db", ["file", "memory"], indirect=True)
 async def test_other_tasks_run_while_small_reads_follow_each_other(db: Database) -> None:
     """A loop of point reads, each of which is answered at once, does not keep the event loop to itself."""
     await db.create_tables(Item)

@@ -33,8 +33,8 @@ from tableorm.testing.contract.base import refusal
 from tableorm_local import LocalBackend, serve
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
-from tests.stores.passing_time import PassingTime
 from tests.database.test_stores import TablesAlone
+from tests.stores.passing_time import PassingTime
 
 HOUR = dt.timedelta(hours=1)
 
