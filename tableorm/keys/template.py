@@ -119,20 +119,24 @@ class Template:
     def find_misfits(self, values: Mapping[str, Any]) -> dict[str, str]:
         """
         Return by field what is wrong with values for this key: of those that do not fit their formats, or of the
-        longest one if the key is too long. A value that is missing, or None, may be set later.
+        longest one if the key is too long. A value that is missing, or None, may be set later. Nothing says the key:
+        who has given one value may not know the others.
         """
-        misfits, lengths = dict[str, str](), dict[str, int]()
-        for _, field, write in self._writers:
-            if field is not None and values.get(field) is not None:
+        misfits, lengths, key = dict[str, str](), dict[str, int](), ""
+        for literal, field, write in self._writers:
+            if field is None:
+                key += literal
+            elif values.get(field) is not None:
                 try:
-                    lengths[field] = len(write(values[field]))
+                    text = write(values[field])
                 except ValueError as error:
                     misfits[field] = f"does not fit {self.key} {self.text!r}: {error}"
-        if not misfits and lengths.keys() == set(self.fields):
-            try:
-                self.format(values)
-            except TemplateError as error:
-                misfits[max(lengths, key=lambda field: lengths[field])] = f"is refused: {self.key} {error.problem}"
+                else:
+                    lengths[field] = len(text)
+                    key += text
+        if not misfits and lengths.keys() == set(self.fields) and (fault := key_fault(key)):
+            longest = max(lengths, key=lambda field: lengths[field])
+            misfits[longest] = f"is refused: {self.key} makes a key that {fault}; shorten {', '.join(self.fields)}"
         return misfits
 
     def parse(self, key: str) -> dict[str, Any]:

@@ -363,7 +363,8 @@ class Query(NotAList, Generic[E_co]):
             ordered=self._ordered,
             concurrency=self._concurrency,
             twice=twice,
-            primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
+            where=self._conditions,
+            primaries=self._primaries if plan.target.fetches_primaries else None,
             prefix=self._db.prefix if self._db else "",
             show_values=show_values,
         )
