@@ -10,7 +10,7 @@ from ..connection.requests import request_line, row_path
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from .planning.normalize import properties_of
-from .planning.plan import Access, Point, QueryPlan, Range
+from .planning.plan import Access, MergedRequests, Point, QueryPlan, Range
 
 __all__ = ["ExplainedRequest", "Explanation", "explain"]
 
@@ -58,6 +58,8 @@ class Explanation:
         fetches_primaries: Whether the entity itself is read too for each index entry, because the entries hold only
             keys, or may be old.
         primary_select: `$select` of these reads; None for all properties.
+        merged_partitions: From how many partitions, the hash buckets of a key, results are merged in the order of
+            RowKeys; 0 if they come in the order of keys, or in none.
     """
 
     query: str
@@ -71,6 +73,7 @@ class Explanation:
     concurrency: int
     fetches_primaries: bool = False
     primary_select: tuple[str, ...] | None = None
+    merged_partitions: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain values, ready for JSON."""
@@ -93,6 +96,8 @@ class Explanation:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
         if len(self.requests) > 1:
             order = "in key order" if self.ordered else "as they come"
+            if self.merged_partitions:
+                order = f"merged by RowKey from {self.merged_partitions} partitions"
             lines.append(f"  {min(self.concurrency, len(self.requests))} at the same time, results {order}")
         return "\n".join([*lines, f"  cost: {self._cost()}"])
 
@@ -145,7 +150,8 @@ def explain(
     # The primary of an index entry is read in part first.
     more = twice + (target.fetches_primaries or (twice and target.primaries is not None))
     # With a limit the first requests may be enough.
-    least = len(explained) if limit is None else min(len(explained), 1)
+    merged = len(MergedRequests(requests).by_partition) if plan.merged and ordered else 0
+    least = len(explained) if limit is None else min(len(explained), max(merged, 1))
     most = len(explained) * (1 + more) if points or plan.access in (Access.POINT, Access.POINTS) else None
     return Explanation(
         query=query,
@@ -159,6 +165,7 @@ def explain(
         concurrency=concurrency,
         fetches_primaries=target.fetches_primaries,
         primary_select=primary_select,
+        merged_partitions=merged,
     )
 
 
