@@ -13,7 +13,7 @@ from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
 from .planning.index_following import PrimaryFetch, conditions_on_primaries
 from .planning.normalize import properties_of
-from .planning.plan import Access, Point, QueryPlan, Range
+from .planning.plan import Access, MergedRequests, Point, QueryPlan, Range
 from .planning.target import QueryTarget
 
 __all__ = ["ExplainedRequest", "Explanation", "explain"]
@@ -63,6 +63,8 @@ class Explanation:
             keys, or may be old.
         primary_select: `$select` of these reads; None for all properties.
         primary_conditions: Conditions that are evaluated in this program on the entities that these reads return.
+        merged_partitions: From how many partitions, the hash buckets of a key, results are merged in the order of
+            RowKeys; 0 if they come in the order of keys, or in none.
     """
 
     query: str
@@ -77,6 +79,7 @@ class Explanation:
     fetches_primaries: bool = False
     primary_select: tuple[str, ...] | None = None
     primary_conditions: tuple[str, ...] = ()
+    merged_partitions: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain values, ready for JSON."""
@@ -100,6 +103,8 @@ class Explanation:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
         if len(self.requests) > 1:
             order = "in key order" if self.ordered else "as they come"
+            if self.merged_partitions:
+                order = f"merged by RowKey from {self.merged_partitions} partitions"
             lines.append(f"  {min(self.concurrency, len(self.requests))} at the same time, results {order}")
         return "\n".join([*lines, f"  cost: {self._cost()}"])
 
@@ -157,7 +162,8 @@ def explain(
     # The primary of an index entry is read in part first.
     more = twice + (target.fetches_primaries or (twice and target.primaries is not None))
     # With a limit the first requests may be enough.
-    least = len(explained) if limit is None else min(len(explained), 1)
+    merged = len(MergedRequests(requests).by_partition) if plan.merged and ordered else 0
+    least = len(explained) if limit is None else min(len(explained), max(merged, 1))
     most = len(explained) * (1 + more) if points or plan.access in (Access.POINT, Access.POINTS) else None
     return Explanation(
         query=query,
@@ -172,6 +178,7 @@ def explain(
         fetches_primaries=target.fetches_primaries,
         primary_select=None if primaries is None else primaries.select,
         primary_conditions=after,
+        merged_partitions=merged,
     )
 
 
