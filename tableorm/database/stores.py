@@ -6,10 +6,10 @@ import itertools
 from types import TracebackType
 from typing import Self, cast
 
+from ..connection.beside import observed_blobs, observed_queues
 from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
-from ..connection.queues import ObservedQueues
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
@@ -96,7 +96,7 @@ class Stores(Connected):
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
         connection = self._connection
-        return cast("QueueStore", TranslatingStore(ObservedQueues(connection, connection.queues), "queues"))
+        return cast("QueueStore", TranslatingStore(observed_queues(connection, connection.queues), "queues"))
 
     @property
     def blobs(self) -> BlobStore:
@@ -106,7 +106,8 @@ class Stores(Connected):
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return cast("BlobStore", TranslatingStore(self._connection.blobs, "blobs"))
+        connection = self._connection
+        return cast("BlobStore", TranslatingStore(observed_blobs(connection, connection.blobs), "blobs"))
 
     def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
         """

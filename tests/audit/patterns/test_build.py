@@ -8,6 +8,7 @@ import pytest
 
 from tableorm import Count, Damage, Database, Entity, IndexList, Mapped, ModelError, PropertyBag, field, upgrade
 from tableorm.stores import Operation, Verb
+from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 from tests.derived.patterns.test_random import Client
 from tests.torture import Rounds
@@ -62,6 +63,7 @@ async def test_many_at_a_time(db: Database) -> None:
     assert report.requests < 25
 
 
+@also_in_file
 async def test_while_others_write(db: Database) -> None:
     """Those who have the declarations may write: nobody is counted twice, and nobody is forgotten."""
     await db.insert(Department(name="Sales"))

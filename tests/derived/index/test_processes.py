@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -55,10 +54,7 @@ DIVISION = ["replace Person#by_city", "insert Person#by_city", "insert Person#by
 
 def test_a_process_killed_at_any_write(tmp_path: Path) -> None:
     """The file holds all of a write or nothing of it, and who writes on meets nothing that is in the way."""
-    # A process that is killed loses nothing that it has given to the kernel: a disk is not needed.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        lines = killed(f"local:{folder}/test.tables")
+    lines = killed(f"local:{tmp_path}/test.tables")
     check(lines)
     assert asked(lines) == EVERYTHING
     assert DIVISION in [line["asked"] for line in lines]
