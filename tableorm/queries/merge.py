@@ -32,7 +32,7 @@ class Merger:
     def __init__(self, run: QueryExecution, requests: MergedRequests) -> None:
         turns = asyncio.Semaphore(run.concurrency)
         self._run = run
-        self._lanes = [_Lane(run, each, turns) for each in requests.by_partition.values()]
+        self._lanes: list[_Lane] = [_Lane(run, each, turns) for each in requests.by_partition.values()]
 
     async def next_page(self) -> RowPage:
         """Return the next rows, no more than a page has; there are none only if no more follow."""

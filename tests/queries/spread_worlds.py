@@ -14,6 +14,7 @@ from tests.queries.worlds import (
     MOMENTS,
     NUMBERS,
     TEXTS,
+    Term,
     World,
     in_key,
     key_order,
@@ -105,9 +106,13 @@ SPREAD_WORLDS = [
 """Queries of them that begin with the first term of their world never need `allow_scan`."""
 
 
-def in_term(model: Any, name: str, value: str) -> Any:
+def in_term(model: Any, name: str, value: str) -> Term:
     """The condition that a field has a value, and its truth of an entity."""
-    return getattr(model, name) == value, lambda entity: getattr(entity, name) == value
+
+    def truth(entity: Any) -> bool:
+        return bool(getattr(entity, name) == value)
+
+    return getattr(model, name) == value, truth
 
 
 def merged(entities: list[Any]) -> list[Any]:

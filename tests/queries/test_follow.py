@@ -119,7 +119,7 @@ async def test_no_more_is_remembered_than_the_lag_has() -> None:
     """The keys of older entities are forgotten."""
     async with connect("local::memory:") as db:
         await db.create_tables(Claim)
-        stream = claims(db).follow(lag=2 * SECOND, since=START, pause=SOON)
+        stream: Any = claims(db).follow(lag=2 * SECOND, since=START, pause=SOON)
         for second in range(30):
             await db.insert(Claim(employee="e1", at=at(second)))
             await take(stream, 1)
@@ -209,7 +209,7 @@ async def test_a_reader_that_is_cancelled_leaves_nothing() -> None:
         await asyncio.sleep(0.05)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-        assert asyncio.all_tasks() == before
+        assert asyncio.all_tasks() <= before
 
 
 @pytest.mark.usefixtures("stopped_clock")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tableorm import Access, Database, Entity, Index, Mapped, PropertyBag, ScanRefused, Select, connect, field
 from tableorm.stores import RowPage, RowQuery
-from tests.database.between import Awkward, Gated, Recorded, Shuffled
+from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled
 from tests.queries.spread_worlds import SPREAD_WORLDS, Reading, merged
 from tests.queries.worlds import conditions, key_of, results
 
@@ -30,8 +30,16 @@ class Sample(Entity, table="SpreadSamples", partition_key="{site}_{id:spread(16)
     at: Mapped[dt.datetime]
     size: Mapped[int] = field(default=0)
     by_size = Index(row_key="size_{size:03d}_{at:ticks_desc}_{id}")
+
+
+class Visit(Entity, table="SpreadVisits", partition_key="{id}", row_key="visit"):
+    """Visits of a place are found in partitions that are spread, beside which the place stands."""
+
+    id: Mapped[str]
+    place: Mapped[str]
+    at: Mapped[dt.datetime]
     by_place = Index(
-        partition_key="place_{site}_{id:spread(3)}", row_key="{size:03d}_{at:ticks_desc}_{id}", consistency="eventual"
+        partition_key="place_{place}_{id:spread(3)}", row_key="{at:ticks_desc}_{id}", consistency="eventual"
     )
 
 
@@ -91,7 +99,7 @@ def test_a_spread_query_gives_what_a_scan_and_python_give(data: st.DataObject) -
             assert ids(await query.only().all()) == ids(wanted)
             report = await query.limit(limit).delete()
             left = await query.all()
-            assert report.succeeded == min(limit, len(wanted)) and ids(left) == ids(wanted[limit:])
+            assert report.written == min(limit, len(wanted)) and ids(left) == ids(wanted[limit:])
 
     asyncio.run(body())
 
@@ -137,6 +145,22 @@ def test_an_explanation_names_every_bucket() -> None:
     assert "16 at the same time, results merged by RowKey from 16 partitions" in str(explained)
     assert north(unbound).where(Sample.id == "s1").explain().merged_partitions == 0
     assert north(unbound).unordered().explain().merged_partitions == 0
+
+
+class Busy(Between):
+    """Each request takes a while; `most` of them ran at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = self.most = 0
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return await super().query(table, query, limit, continuation)
 
 
 class Sizes(Recorded):
@@ -221,8 +245,8 @@ async def test_more_than_64_buckets_have_to_be_allowed() -> None:
         await fill(db, [Wide(id=f"w{n}") for n in range(100)])
         with pytest.raises(ScanRefused, match=r"'\{id:spread\(65\)\}' has more than 64 hash buckets of id; give id"):
             await db.select(Wide).where(Wide.id > "w5").all()
-        found = await db.select(Wide).where(Wide.id > "w5").allow_scan().all()
-        assert ids(found) == sorted(ids(found)) and len(found) == 55
+        wide = await db.select(Wide).where(Wide.id > "w5").allow_scan().all()
+        assert ids(wide) == sorted(ids(wide)) and len(wide) == 54
 
         await fill(db, [*samples(40), *samples(40, "south")])
         five = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d", "e"]))
@@ -248,7 +272,6 @@ async def test_entries_of_indexes_are_merged_too() -> None:
     async with connect("local::memory:") as db:
         rows = samples(80)
         await fill(db, rows)
-        await db.create_tables(Sample)
         wanted = [each.id for each in sorted(rows, key=lambda e: (-e.at.timestamp(), e.id)) if each.size == 3]
 
         chosen = north(db).where(Sample.size == 3)
@@ -258,21 +281,36 @@ async def test_entries_of_indexes_are_merged_too() -> None:
         by_size = sorted((e.size, -e.at.timestamp(), e.id) for e in rows if e.size >= 5)
         assert [each.id for each in await entries.all()] == [name for *_, name in by_size]
         report = await db.select(Sample.by_size).where(Sample.site == "north", Sample.size == 6).limit(4).delete()
-        assert report.succeeded == 4
+        assert report.written == 4
+
+
+async def test_an_index_in_spread_partitions() -> None:
+    """Its entries are read from all buckets, and lead to their entities in the order of the entries."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Visit)
+        for n in range(12):
+            await db.insert(Visit(id=f"v{n}", place="Oslo", at=NOON + dt.timedelta(minutes=n * 7 % 12)))
+        query = db.select(Visit.by_place).where(Visit.place == "Oslo")
+
+        assert query.explain().merged_partitions == 3
+        found = await query.all()
+        assert [each.at for each in found] == [NOON + dt.timedelta(minutes=n) for n in reversed(range(12))]
+        pages = [page.items async for page in query.pages(5)]
+        assert [each.id for items in pages for each in items] == [each.id for each in found]
+        assert [each.id for each in await query.verify(False).limit(3).all()] == [each.id for each in found[:3]]
 
 
 async def test_spread_queries_in_a_union() -> None:
     """Each keeps its order and limit; the union bounds the requests of all."""
-    store = Gated()
+    store = Busy()
     async with Database(store) as db:
         rows = [*samples(40), *samples(40, "south")]
         await fill(db, rows)
         south = db.select(Sample).where(Sample.site == "south")
         first, second = await north(db).limit(5).all(), await south.all()
-        store.shut = True
-        store.gate = asyncio.Semaphore(10_000)
+        store.most = 0
         assert ids(await db.union(north(db).limit(5), south).concurrency(3).all()) == ids([*first, *second])
-        assert store.most <= 3
+        assert store.most == 3
         found = await db.union(north(db).limit(5), south).unordered().all()
         assert [each.id for each in found if each.site == "north"] == [each.id for each in first]
         assert sorted(ids(found)) == sorted(ids([*first, *second]))
@@ -280,11 +318,10 @@ async def test_spread_queries_in_a_union() -> None:
 
 async def test_no_more_requests_than_the_query_allows() -> None:
     """Every bucket has its turn."""
-    store = Gated()
+    store = Busy()
     async with Database(store) as db:
         await fill(db, samples(40))
-        store.shut = True
-        store.gate = asyncio.Semaphore(10_000)
+        store.most = 0
         assert len(await north(db).concurrency(4).all()) == 40
         assert store.most == 4
 
@@ -298,18 +335,18 @@ async def test_nothing_runs_on_when_a_query_is_left() -> None:
         async with north(db).stream() as stream:
             async for _ in stream:
                 break
-        assert asyncio.all_tasks() == before
+        assert asyncio.all_tasks() <= before
         store.shut = True
         store.gate = asyncio.Semaphore(10)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.05):
                 await north(db).all()
-        assert asyncio.all_tasks() == before and store.waiting == 0
+        assert asyncio.all_tasks() <= before and store.waiting == 0
         store.faults["north_07"] = ValueError("broken")
         store.gate = asyncio.Semaphore(1000)
         with pytest.raises(ValueError, match="broken"):
             await north(db).all()
-        assert asyncio.all_tasks() == before
+        assert asyncio.all_tasks() <= before
 
 
 async def test_who_names_the_field_reads_its_buckets_alone() -> None:

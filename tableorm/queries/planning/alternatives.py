@@ -250,7 +250,7 @@ class Alternatives:
             self._disjuncts = self._divide(shared.terms, choices)
         # In one partition of one kind everything that a request can read is one interval.
         self._whole = next((each for each in self._disjuncts if each.regions.adds_nothing), None)
-        self.has_buckets = any(each.regions.buckets for each in (self._base, *self._disjuncts))
+        self.has_buckets = any(each.regions.buckets for each in self._disjuncts or [self._base])
         self.weight = (1 + len(self._disjuncts)) * (1 + len(terms)) + self._least // 2
 
     def _divide(self, common: Sequence[Expression], choices: list[list[_Choice]]) -> list[_Disjunct]:
