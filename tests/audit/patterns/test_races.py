@@ -159,7 +159,7 @@ async def test_a_write_between_two_requests(harm: Deed, deed: Deed, rounds: Roun
     Wherever it falls, the audit finds what was wrong before it or after it, and nothing else; and after a repair
     everything is as the entities say.
     """
-    step = rounds(3, 1)
+    step = rounds(2, 1)
     for repair in (False, True):
         for number in count(repair % step, step):
             backend = Interrupted()
