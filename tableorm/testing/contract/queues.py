@@ -245,9 +245,7 @@ class MessageContract(_Contract):
 
         assert await store.length(queue) >= 3
 
-    async def test_hidden_comes_back_when_its_time_is_over(
-        self, store: QueueStore, queue: str, wait: Wait
-    ) -> None:
+    async def test_hidden_comes_back_when_its_time_is_over(self, store: QueueStore, queue: str, wait: Wait) -> None:
         """A message that was taken for a second, or put with a delay of one, is hidden and then visible."""
         await store.put(queue, b"taken")
         await store.put(queue, b"delayed", delay_seconds=1)
