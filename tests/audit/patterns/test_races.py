@@ -69,7 +69,7 @@ class Interrupted(Between):
 
 async def fill(db: Database) -> None:
     """A department that is led by the first of four employees, and a badge."""
-    await db.create_tables(Department)
+    await db.create_tables(Department, Employee, Badge)
     async with db.transaction() as tx:
         tx.insert(Department(name="Sales"))
         for number, last_name in ((1, "Li"), (2, "Li"), (3, "Wu"), (5, "Li")):

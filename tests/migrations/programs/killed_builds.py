@@ -127,10 +127,10 @@ def main(url: str, count: int, folder: Path, *, list_first: bool) -> None:
 
     cases = [((number % 2 == 0) is list_first, chance.randint(1, ABOUT)) for number in range(count)]
     for listed in () if count else (False, True):
-        found, requests = run_deaths(scene(0, listed=listed), (NEVER,), 0)
+        found, requests = run_deaths(scene(int(listed), listed=listed), (NEVER,), 0)
         print(json.dumps([f"{listed=}: of {requests} requests none is fatal", found]), flush=True)  # noqa: T201
         cases += [(listed, fatal) for fatal in range(1, requests + 1)]
-    for number, (listed, first) in enumerate(cases, 1):
+    for number, (listed, first) in enumerate(cases, 2):
         # The second one lives, dies too, or stands still; and so does sometimes the first.
         second = chance.choice([NEVER, chance.randint(1, ABOUT), -chance.randint(1, ABOUT)])
         deaths = (first if chance.random() < 0.8 else -first, second)
