@@ -31,7 +31,7 @@ def test_builders_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     Two processes build one index, or one list, and die after any of their requests; the same call ends what they have
     begun. A reader is refused, or finds each entity that a writer had confirmed; in the end an audit finds nothing.
     """
-    found = run_program("killed_builds.py", f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path)
+    found = run_program("killed_builds.py", f"local:{tmp_path}/test.tables", rounds(1, 0), tmp_path, "list")
 
     assert len(found) == 1 or rounds(0, len(found)) > 50
     assert [each for each in found if each[1]] == []

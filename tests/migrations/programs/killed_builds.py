@@ -2,11 +2,11 @@
 What the tests of killed processes run: two processes build one index, or one list, and kill themselves after one of
 their requests, or stand still there for longer than the others wait for them.
 
-    python killed_builds.py URL COUNT FOLDER    prints a line of JSON for each run: who died, and what is wrong then
+    python killed_builds.py URL COUNT FOLDER [list]    prints a line of JSON for each run: who died, and what is wrong
 
 Meanwhile a third process writes, and a fourth reads by the index or the list. When a builder has died, a last one goes
-on. With a COUNT so many runs are chosen by chance, of an index and of a list in turn; without, which is 0, there is one
-of each for each request of a builder.
+on. With a COUNT so many runs are chosen by chance, of an index and of a list in turn, first of a list if that is said;
+without, which is 0, there is one of each for each request of a builder.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ def run_deaths(scene: Scene, deaths: tuple[int, ...], seed: int) -> tuple[list[s
     return problems + fork(partial(look, scene)).result(), reports[-1]["requests"]
 
 
-def main(url: str, count: int, folder: Path) -> None:
+def main(url: str, count: int, folder: Path, *, list_first: bool) -> None:
     """Try some deaths."""
     scan.MAX_PAGE = PAGE  # type: ignore[attr-defined]
     connect(url)  # loads the backend, which the forked processes then have
@@ -125,12 +125,12 @@ def main(url: str, count: int, folder: Path) -> None:
     def scene(number: int, *, listed: bool) -> Scene:
         return Scene(url, f"case{number}x", folder / f"journal{number}", listed)
 
-    cases = [(number % 2 == 1, chance.randint(1, ABOUT)) for number in range(count)]
+    cases = [((number % 2 == 0) is list_first, chance.randint(1, ABOUT)) for number in range(count)]
     for listed in () if count else (False, True):
-        found, requests = run_deaths(scene(0, listed=listed), (NEVER,), 0)
+        found, requests = run_deaths(scene(int(listed), listed=listed), (NEVER,), 0)
         print(json.dumps([f"{listed=}: of {requests} requests none is fatal", found]), flush=True)  # noqa: T201
         cases += [(listed, fatal) for fatal in range(1, requests + 1)]
-    for number, (listed, first) in enumerate(cases, 1):
+    for number, (listed, first) in enumerate(cases, 2):
         # The second one lives, dies too, or stands still; and so does sometimes the first.
         second = chance.choice([NEVER, chance.randint(1, ABOUT), -chance.randint(1, ABOUT)])
         deaths = (first if chance.random() < 0.8 else -first, second)
@@ -139,4 +139,4 @@ def main(url: str, count: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), list_first=sys.argv[4:] == ["list"])
