@@ -147,9 +147,9 @@ class Stores(Connected):
         """
         Create the tables of these models, or with these names, where they do not exist yet.
 
-        The indexes of a model whose tables are new are complete, and the store is told so. An index of a table that was
-        there before is not read until `build_index` has completed it. Tables that this database has made since it was
-        opened stay new for models that have no entities in them.
+        The indexes and index lists of a model whose tables are new are complete, and the store is told so. One of a
+        table that was there before is not read until `build_index` has completed it. Tables that this database has made
+        since it was opened stay new for models that have no entities in them.
 
         Args:
             targets: Models, and names of tables.

@@ -158,7 +158,7 @@ async def test_other_versions_are_upgraded(db: Database) -> None:
     for number in range(3):
         await db.insert(PersonOfOld(department="Sales", id=number, name=f"Ann {number}"))
 
-    assert (await db.build_index(Person.by_first)).complete
+    assert (await db.build_index(Person.by_first, no_older_writers=True)).readable
     assert (await db.build_index(Person.counted)).complete
     assert [each.id for each in await db.lookup(Person.by_first, department="Sales", first="Ann")] == [0, 1, 2]
     assert (await db.get(Department, name="Sales")).employee_count == 3

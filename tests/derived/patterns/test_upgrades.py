@@ -68,7 +68,7 @@ class Member(Entity, table="Firm", partition_key="{team}", row_key="member_{id:0
     name: Mapped[str] = field(default="x")
     points: Mapped[int] = field(default=1)
 
-    by_nick = IndexList(row_key="nick_{name}")
+    by_nick = IndexList(row_key="nick_{name}", building=False)
     counted = Count(lambda: Team.members, name="{team}")
     summed = Sum("points", lambda: Team.score, name="{team}")
 
