@@ -1,6 +1,6 @@
 """
-Database files made by somebody else whose rows have values that no service stores: lists and objects, also as what tells
-the kind of a row. Whatever is asked of them, an error of this package says that the file is damaged.
+Database files made by somebody else whose rows have values that no service stores: lists and objects, also as what
+tells the kind of a row. Whatever is asked of them, an error of this package says that the file is damaged.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Count, Database, Entity, Index, IndexList, Mapped, PropertyBag, RetryPolicy, TableOrmError, connect, field
+from tableorm import (
+    Count,
+    Database,
+    Entity,
+    Index,
+    IndexList,
+    Mapped,
+    PropertyBag,
+    RetryPolicy,
+    TableOrmError,
+    connect,
+    field,
+)
 from tests.security.test_files import craft
 
 MEMBERS = (
@@ -77,7 +89,7 @@ ACTS: list[Callable[[Database], Awaitable[object]]] = [
 
 @pytest.mark.parametrize("member", MEMBERS)
 async def test_values_of_no_type(tmp_path: Path, member: str) -> None:
-    """One list or object stands in all rows of the file: whatever is asked, nothing else than such an error is raised."""
+    """One list or object stands in all rows of the file: whatever is asked, nothing else than an error is raised."""
     for number, value in enumerate(VALUES):
         path = tmp_path / f"{number}.tables"
         async with connect(f"local:{path}", retry=RetryPolicy(attempts=1)) as db:
