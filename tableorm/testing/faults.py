@@ -44,7 +44,7 @@ _BLOB_CODES: dict[int, Code] = {404: Code.BLOB_NOT_FOUND, 409: Code.BLOB_EXISTS,
 _CONTAINER_CODES: dict[int, Code] = {404: Code.CONTAINER_NOT_FOUND, 409: Code.CONTAINER_EXISTS}
 _OTHER_CODES: dict[str, dict[int, Code]] = {
     **{each: {404: Code.QUEUE_NOT_FOUND} for each in _OF_QUEUES},
-    **{each: _BLOB_CODES for each in _OF_BLOBS},
+    **dict.fromkeys(_OF_BLOBS, _BLOB_CODES),
     **{each: _CONTAINER_CODES for each in _OF_BLOBS if "container" in each or each == "list-blobs"},
 }
 """The codes of statuses, by operation, where they are others."""
