@@ -158,6 +158,7 @@ def _find_declarations(index: object) -> list[AuditedSchema]:
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
+    given = shown(index)
     model: object = cast("Any", index).model if isinstance(index, DerivationOf) else index
     schema: object = getattr(model, "__schema__", None) if isinstance(model, type) else None
     derived = [each.derived for each in concrete(schema)] if isinstance(schema, Schema) else []
@@ -169,7 +170,7 @@ def _find_declarations(index: object) -> list[AuditedSchema]:
         return [some[index.name] for some in buildable]
     known = ", ".join(dict.fromkeys(name for some in buildable for name in some)) or "none"
     raise ModelError(
-        f"build_index({shown(index)}) is refused: give an index of a class, as in Employee.by_email, or a list, a count, "
+        f"build_index({given}) is refused: give an index of a class, as in Employee.by_email, or a list, a count, "
         f"or a sum{f'; {schema.name} has {known}' if isinstance(schema, Schema) else ''}"
     )
 

@@ -40,13 +40,12 @@ _CODES: dict[int, Code] = {
 }
 """The code of each status, as the operations of rows meet it."""
 
+_BLOB_CODES: dict[int, Code] = {404: Code.BLOB_NOT_FOUND, 409: Code.BLOB_EXISTS, 412: Code.CONDITION_NOT_MET}
+_CONTAINER_CODES: dict[int, Code] = {404: Code.CONTAINER_NOT_FOUND, 409: Code.CONTAINER_EXISTS}
 _OTHER_CODES: dict[str, dict[int, Code]] = {
-    **dict.fromkeys(_OF_QUEUES, {404: Code.QUEUE_NOT_FOUND}),
-    **dict.fromkeys(_OF_BLOBS, {404: Code.BLOB_NOT_FOUND, 409: Code.BLOB_EXISTS, 412: Code.CONDITION_NOT_MET}),
-    **dict.fromkeys(
-        ("create-container", "delete-container", "list-containers", "list-blobs"),
-        {404: Code.CONTAINER_NOT_FOUND, 409: Code.CONTAINER_EXISTS},
-    ),
+    **{each: {404: Code.QUEUE_NOT_FOUND} for each in _OF_QUEUES},
+    **dict.fromkeys(_OF_BLOBS, _BLOB_CODES),
+    **{each: _CONTAINER_CODES for each in _OF_BLOBS if "container" in each or each == "list-blobs"},
 }
 """The codes of statuses, by operation, where they are others."""
 
@@ -87,7 +86,9 @@ class PlannedFault:
                 if self.after
                 else f"{what} should have failed with {self.fault.code}"
             )
-            hint = "db.observe() shows what was sent" if beside else "print(db.explain_write(...)) shows what a verb sends"
+            hint = (
+                "db.observe() shows what was sent" if beside else "print(db.explain_write(...)) shows what a verb sends"
+            )
             raise AssertionError(f"{expected}, but no such request was sent: {hint}")
 
 
@@ -230,7 +231,8 @@ class _FaultyStoreBeside(StoreBeside):
     @property
     def capabilities(self) -> Capabilities:
         """What the store can do; that it repeats requests itself, so that nobody else repeats what is to fail."""
-        return attrs.evolve(self._store.capabilities, retries=True)
+        own: Capabilities = self._store.capabilities
+        return attrs.evolve(own, retries=True)
 
 
 async def _send(

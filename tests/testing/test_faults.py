@@ -25,6 +25,7 @@ from tableorm import (
     field,
 )
 from tableorm.logs import LogStream
+from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults, temporary_database
 
 
@@ -290,3 +291,17 @@ def test_what_cannot_be_asked_for(faults: Faults) -> None:
         faults.fail_next("insert", with_="ServerIdle")
     with pytest.raises(ValueError, match=r"with_=418\): .*statuses 400, 403, 404, 409"):
         faults.fail_next("insert", with_=418)
+
+
+async def test_a_lost_reply_to_a_merge_into_more(db: Database, faults: Faults) -> None:
+    """A row that has more than was merged into it shows all the same that the merge was done."""
+    row = {"PartitionKey": "notes", "RowKey": "note_a", "EntityType": "Note", "More": 1}
+    await db.store.write("Notes", Operation(Verb.INSERT, row))
+    note = Note(id="a", text="new")
+    with faults.lose_reply("insert-or-merge"), db.observe() as seen:
+        await db.upsert(note)
+    note.text = "newer"
+    await db.save(note)
+
+    assert [each.operation for each in seen.requests] == ["insert-or-merge", "get"]
+    assert (await db.store.get("Notes", "notes", "note_a"))["text"] == "newer"

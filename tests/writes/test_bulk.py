@@ -635,3 +635,23 @@ async def test_progress_is_told_to_a_plain_function(things: Database) -> None:
     with pytest.raises(ModelError, match=r"on_progress=.*plain function"):
         async with things.bulk(on_progress=Teller()) as bulk:
             await bulk.insert(Thing(name="a"))
+
+
+async def test_nothing_is_taken_after_the_block(things: Database) -> None:
+    """An operation that waited for its turn when the block was left is refused, and not written as if nothing were."""
+    taken, leaving = list[bool](), False
+
+    async def add() -> None:
+        for number in range(100):
+            await bulk.insert(Thing(name=f"{number:03d}"))
+            taken.append(leaving)
+
+    async with things.bulk() as bulk:
+        adding = asyncio.create_task(add())
+        await asyncio.sleep(0)
+        leaving = True
+    with pytest.raises(NotSupported, match="the bulk is "):
+        await adding
+
+    assert taken and not any(taken)
+    assert bulk.report.written == len(taken)
