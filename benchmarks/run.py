@@ -1,6 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
-`audit`, `build_index` and `migrations` take `--entities N`.
+`audit`, `build_index`, `migrations` and `expiry` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -24,6 +24,7 @@ import orjson
 from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
+from benchmarks.expiry import bench_expiry
 from benchmarks.indexes import bench_indexes
 from benchmarks.logs import bench_spread, bench_tail
 from benchmarks.measure import compare, fill, peak_memory, report, timed
@@ -274,6 +275,7 @@ BENCHES = {
     "audit": bench_audit,
     "build_index": bench_build_index,
     "migrations": bench_migrations,
+    "expiry": bench_expiry,
 }
 
 

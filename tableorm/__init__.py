@@ -74,6 +74,7 @@ from .queries.planning.plan import Access
 from .queries.query import Query
 from .queries.raw import RawSelect
 from .queries.select import Select
+from .queries.sweep_report import SweepFailure, SweepReport
 from .queries.union import Union
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -155,6 +156,8 @@ __all__ = [
     "Stats",
     "StoredPolicy",
     "Sum",
+    "SweepFailure",
+    "SweepReport",
     "SystemField",
     "TableNotFound",
     "TableOrmError",

@@ -185,6 +185,8 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
         else:
             code = "field-added-upgraded" if upgraded else "field-added-required"
             yield tell(code, f"property {name!r} is new")
+        if field.expiry:
+            yield tell("expiry-changed", "entities expire")
         if name in old.removed_fields:  # rows may have it still
             yield from _compare_field(tell, old.removed_fields[name], field, upgraded=upgraded)
     for name, (field_name, field) in before.items():
@@ -213,6 +215,8 @@ def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded:
         yield tell("default-added", "it has a default")
     if old.maintained != new.maintained:
         yield tell("maintained-changed", "maintained" if new.maintained else "not maintained any more")
+    if old.expiry != new.expiry:
+        yield tell("expiry-changed", "entities expire" if new.expiry else "entities do not expire any more")
 
 
 def _compare_values(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:

@@ -256,6 +256,13 @@ RULES = {
             "end all older programs before the new ones begin; then audit --repair",
         ),
         _rule(
+            "expiry-changed",
+            _TWO,
+            "entities expire by a field, or no longer",
+            "programs without it find entities that others take for expired and delete",
+            "end all older programs before the first time is written, and before a sweep",
+        ),
+        _rule(
             "class-changed",
             _TWO,
             "a class that is stored as JSON text gets or loses members, or their types change",

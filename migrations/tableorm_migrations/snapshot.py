@@ -50,6 +50,7 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         optional: Whether it is declared `| None`.
         default: Whether it has a default, or writes fill it.
         maintained: Whether other entities keep it.
+        expiry: Whether it says when the entity expires.
         values: The stored values of an enum.
         classes: By name the members of the classes that its JSON text is made of, with their types.
     """
@@ -60,6 +61,7 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     optional: bool = False
     default: bool = False
     maintained: bool = False
+    expiry: bool = False
     values: tuple[str | int | float | bool, ...] = ()
     classes: dict[str, dict[str, str]] = {}
 
@@ -199,6 +201,7 @@ def _describe(schema: Schema) -> ModelLayout:
                 optional=info.optional,
                 default=info.default is not None or info.is_filled(),
                 maintained=info.maintained,
+                expiry=info.expiry,
                 values=_values(info.type),
                 classes=_classes(info.type.annotation) if info.type.json_text else {},
             )

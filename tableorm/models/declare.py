@@ -28,6 +28,7 @@ from .class_body import (
     refuse_odd_bases,
 )
 from .derivation import Derivation, bind_derivation
+from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
@@ -161,6 +162,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
                 f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
                 "of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
             )
+    check_expiry(schema)
     if not abstract:
         check_heads(schema, parents)
         _bind_derivations(schema, derivations, annotations)

@@ -21,7 +21,7 @@ from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
-from .delete import delete_entities, delete_rows
+from .delete import delete_entities, delete_rows, needs_whole_rows
 from .description import QueryDescription
 from .explain import Explanation, explain
 from .follow import check_durations, find_moment, follow_log
@@ -143,9 +143,10 @@ class Query(QueryDescription[E_co]):
     async def count(self) -> int:
         """Count the entities; only the keys and kinds of rows are read. Raises what `all` raises."""
         query = await self._settle()
-        if query._planner.target.fetches_primaries:
+        target = query._planner.target
+        if target.fetches_primaries or target.kinds.expires:
             total = 0
-            async for _ in attrs.evolve(query, only=()):
+            async for _ in attrs.evolve(query, only=None if target.bags else (), ordered=False):
                 total += 1
             return total
         run = query._start(keys_only=True)
@@ -263,8 +264,7 @@ class Query(QueryDescription[E_co]):
         query = await self._settle()
         target = query._planner.target
         delete = delete_rows if target.primaries is None else delete_entities
-        # What a manifest says is compared with the fields, of which any may count.
-        run = query._start(keys_only=target.primaries is None and not any(s.tracked for s in target.kinds.schemas))
+        run = query._start(keys_only=target.primaries is None and not needs_whole_rows(target.kinds))
         bulk = Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress)
         return await delete(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 

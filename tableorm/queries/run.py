@@ -129,8 +129,7 @@ class QueryExecution:
         if in_order and self.sorted_here:
             return await self._fetch_sorted(request)
         size = MAX_PAGE if full or self.wanted is None or not request.drops_few else max(1, min(self.wanted, MAX_PAGE))
-        drops = request.client_filters or target.fetches_primaries or (target.filter is None and not target.bags)
-        if continuation is not None and drops:
+        if continuation is not None and (request.client_filters or target.drops_rows):
             size = MAX_PAGE  # of the first rows some were dropped here, or are of other kinds, which only the rows tell
         store, counts = self.db.sending("query", self.name, work=self.work)
         try:

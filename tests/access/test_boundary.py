@@ -91,6 +91,7 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "build_index": [((Note.by_text,), {})],
         "policies": [((Note,), {}), (("Notes",), {})],
         "audit": [((Note,), {})],
+        "sweep": [((Note,), {})],
         "index_states": [((), {})],
         "modify": [
             (each, {**named, **options})

@@ -36,6 +36,7 @@ class QueryTarget:
         fetches_primaries: Whether rows are index entries of which the primary of each is fetched.
         undecided: The indexes whose entries these are, as far as the store says whether they are complete.
         asks_addresses: Whether these hold more than what leads to their primaries, which alone is asked for.
+        drops_rows: Whether rows that satisfy all conditions may be no results, as the rows themselves tell.
     """
 
     primaries: "QueryTarget | None"
@@ -59,6 +60,7 @@ class QueryTarget:
         self.primaries = QueryTarget(KindSet(primaries, primaries[0].table_name(), bags=False)) if primaries else None
         self.fetches_primaries = any(schema.follows for schema in self.schemas)
         entries = [schema for schema in self.schemas if isinstance(schema, EntrySchema)]
+        self.drops_rows = self.fetches_primaries or kinds.expires or (self.filter is None and not self.bags)
         self.undecided = [schema.declaration for schema in entries if schema.building is None]
         self.asks_addresses = any(schema.follows and not schema.keys_only for schema in entries)
         self._parts: dict[tuple[Schema | None, ...], QueryTarget] = {}

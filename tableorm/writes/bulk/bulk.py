@@ -29,6 +29,7 @@ from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
+from ..over_expired import may_replace_expired
 from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
 from ..stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from ..stages.derive import derives
@@ -214,7 +215,7 @@ class Bulk:
         if queue is None:
             queue = self._queues[address] = PartitionQueue(address)
         queue.append(write, size)
-        queue.derives = queue.derives or late or derives(write)
+        queue.derives = queue.derives or late or derives(write) or may_replace_expired(write)
         self._waiting += 1
         self._bytes += size
         self._given.setdefault(id(change.subject), []).append(queue)
