@@ -25,6 +25,7 @@ from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.indexes import bench_indexes
+from benchmarks.logs import bench_logs
 from benchmarks.measure import compare, fill, peak_memory, report, timed
 from benchmarks.migrations import bench_migrations
 from benchmarks.model import Flight, flight
@@ -271,6 +272,7 @@ BENCHES = {
     "audit": bench_audit,
     "build_index": bench_build_index,
     "migrations": bench_migrations,
+    "logs": bench_logs,
 }
 
 
