@@ -1,115 +1,112 @@
 """
-Benchmarks of logs in blobs: lines of a log against the same lines as entities, and a writer that comes late to an hour
-in which others have written many segments.
+Benchmarks of logs: the newest entries of a long one, and partitions that are spread over hash buckets.
 """
 
-import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 from benchmarks.measure import compare, report
-from tableorm import Database, Entity, Mapped, connect
-from tableorm.logs import LogStream
+from tableorm import Database, Entity, Mapped, connect, field
 
-__all__ = ["bench_logs", "compare_late_writers", "compare_lines"]
+__all__ = ["Claim", "Login", "SpreadLogin", "bench_spread", "bench_tail", "compare_spread", "compare_tail"]
 
-_NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
-_TASKS = 32
+_START = dt.datetime(2014, 7, 31, tzinfo=dt.UTC)
 
 
-class Line(Entity, table="Lines", partition_key="{log}", row_key="line_{number:09d}"):
-    """A line of a log, as an entity."""
+class Claim(Entity, table="Claims", partition_key="{employee}", row_key="{at:ticks_desc}_{n:03d}"):
+    """An expense claim; a burst of claims has numbers."""
 
-    log: Mapped[str]
-    number: Mapped[int]
+    employee: Mapped[str]
     at: Mapped[dt.datetime]
-    operation: Mapped[str]
-    status: Mapped[int]
+    n: Mapped[int] = field(default=0)
+    amount: Mapped[float] = field(default=0.0)
+    text: Mapped[str] = field(default="")
 
 
-def _record(number: int) -> dict[str, object]:
-    return {"number": number, "operation": "PutMessage", "status": 201}
+class Login(Entity, table="Logins", partition_key="{system}", row_key="{at:ticks_desc}_{user}"):
+    """A login, in one partition for each system."""
+
+    system: Mapped[str]
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+    address: Mapped[str] = field(default="")
 
 
-def _entity(log: str, number: int) -> Line:
-    return Line(log=log, number=number, at=_NOON, operation="PutMessage", status=201)
+class SpreadLogin(
+    Entity, table="SpreadLogins", partition_key="{system}_{user:spread(16)}", row_key="{at:ticks_desc}_{user}"
+):
+    """The same login, in 16 partitions for each system."""
+
+    system: Mapped[str]
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+    address: Mapped[str] = field(default="")
 
 
-async def _divide(count: int, write: Callable[[int], Awaitable[None]]) -> None:
-    """Let some tasks write lines, each one after the other."""
-
-    async def work(task: int) -> None:
-        for number in range(task, count, _TASKS):
-            await write(number)
-
-    await asyncio.gather(*map(work, range(_TASKS)))
+async def _fill(db: Database, entities: list[Any]) -> None:
+    await db.create_tables(type(entities[0]))
+    async with db.bulk() as bulk:
+        for entity in entities:
+            await bulk.insert(entity)
 
 
-async def compare_lines(folder: Path, buffered: int, durable: int, rounds: int = 5) -> None:
-    """Lines that are gathered, against a bulk; and lines that are durable, by 32 tasks, against inserts by them."""
-    async with connect(f"local:{folder}/lines.tables") as db:
-        await db.create_tables(Line)
-        turn = iter(range(1_000_000))
+async def compare_tail(folder: Path, count: int) -> None:
+    """The newest ten of so many claims, against a point read of one."""
+    async with connect(f"local:{folder}/tail.tables") as db:
+        moments = [_START + dt.timedelta(seconds=n) for n in range(count)]
+        await _fill(db, [Claim(employee="e1", at=at, amount=9.5, text="taxi") for at in moments])
+        newest = db.select(Claim).where(Claim.employee == "e1").limit(10)
 
-        async def gather() -> None:
-            async with LogStream(db, f"log{next(turn)}") as log:
-                for number in range(buffered):
-                    await log.write(_record(number), at=_NOON)
+        async def ours() -> None:
+            for _ in range(200):
+                assert len(await newest.all()) == 10
 
-        async def insert_bulk() -> None:
-            name = f"log{next(turn)}"
-            async with db.bulk() as bulk:
-                for number in range(buffered):
-                    await bulk.insert(_entity(name, number))
+        async def theirs() -> None:
+            for at in moments[::-1][:10] * 20:
+                await db.get(Claim, employee="e1", at=at, n=0)
 
-        async def write_durably() -> None:
-            async with LogStream(db, f"log{next(turn)}", durable=True) as log:
-                await _divide(durable, lambda number: log.write(_record(number), at=_NOON))
+        a, b, ratio = await compare(ours, theirs, 7)
+        detail = f"{a * 5e3:.0f} us / {b * 5e3:.0f} us"
+        report(f"the newest ten of {count:,} / a point read", ratio, "at most 2", detail)
 
-        async def insert() -> None:
-            name = f"log{next(turn)}"
 
-            async def insert_line(number: int) -> None:
-                await db.insert(_entity(name, number))
-
-            await _divide(durable, insert_line)
-
-        for what, count, ours, theirs in (
-            (f"{buffered:,} lines of a LogStream / bulk of as many", buffered, gather, insert_bulk),
-            (f"{durable:,} durable lines by {_TASKS} tasks / inserts", durable, write_durably, insert),
+async def compare_spread(folder: Path, count: int) -> None:
+    """Queries of 16 buckets against those of one partition that has the same rows."""
+    async with connect(f"local:{folder}/spread.tables") as db:
+        values = [
+            {"system": "web", "user": f"u{n % 977}", "at": _START + dt.timedelta(seconds=n), "address": "10.0.0.1"}
+            for n in range(count)
+        ]
+        for model in (Login, SpreadLogin):
+            await _fill(db, [model(**each) for each in values])
+        spread = db.select(SpreadLogin).where(SpreadLogin.system == "web")
+        one = db.select(Login).where(Login.system == "web")
+        for name, limit, times in (
+            (f"all {count:,}", count, 1),
+            ("the newest ten", 10, 50),
+            ("a page of 100", 100, 20),
         ):
-            a, b, ratio = await compare(ours, theirs, rounds)
-            report(what, ratio, "", f"{count / a:,.0f}/s / {count / b:,.0f}/s")
+
+            async def ours(limit: int = limit, times: int = times) -> None:
+                for _ in range(times):
+                    assert len(await (spread if limit == count else spread.limit(limit)).all()) == limit
+
+            async def theirs(limit: int = limit, times: int = times) -> None:
+                for _ in range(times):
+                    assert len(await (one if limit == count else one.limit(limit)).all()) == limit
+
+            a, b, ratio = await compare(ours, theirs, 5)
+            report(
+                f"{name}: 16 buckets / one partition", ratio, "", f"{a * 1e3 / times:.2f} ms / {b * 1e3 / times:.2f} ms"
+            )
 
 
-async def _fill_hour(db: Database, name: str, segments: int) -> None:
-    """Write segments of one line each."""
-    for number in range(1, segments + 1):
-        await db.blobs.put("logs", f"{name}/2014/07/31/1200/{number:06d}.log", b"", metadata={"id": "another"})
+async def bench_tail(folder: Path) -> None:
+    """The newest ten of 300,000 against a point read."""
+    await compare_tail(folder, 300_000)
 
 
-async def compare_late_writers(folder: Path, few: int, many: int, rounds: int = 5) -> None:
-    """The first line of a writer in an hour that has many segments of others, against one that has few."""
-    async with connect(f"local:{folder}/late.tables") as db:
-        await db.blobs.create_container("logs")
-        await _fill_hour(db, "few", few)
-        await _fill_hour(db, "many", many)
-
-        def come_late(name: str) -> Callable[[], Awaitable[None]]:
-            async def write() -> None:
-                for number in range(5):
-                    async with LogStream(db, name, durable=True) as log:
-                        await log.write(_record(number), at=_NOON)
-
-            return write
-
-        a, b, ratio = await compare(come_late("many"), come_late("few"), rounds)
-        detail = f"{a * 200:.2f} ms / {b * 200:.2f} ms"
-        report(f"first line in an hour of {many:,} segments / of {few:,}", ratio, "", detail)
-
-
-async def bench_logs(folder: Path) -> None:
-    """Lines of a log against entities, and late writers."""
-    await compare_lines(folder, 20_000, 5_000)
-    await compare_late_writers(folder, 10, 5_000)
+async def bench_spread(folder: Path) -> None:
+    """A query of 16 buckets against one partition."""
+    await compare_spread(folder, 32_000)

@@ -25,7 +25,8 @@ from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.indexes import bench_indexes
-from benchmarks.logs import bench_logs
+from benchmarks.log_streams import bench_logs
+from benchmarks.logs import bench_spread, bench_tail
 from benchmarks.measure import compare, fill, peak_memory, report, timed
 from benchmarks.migrations import bench_migrations
 from benchmarks.model import Flight, flight
@@ -267,6 +268,8 @@ BENCHES = {
     "alternatives": bench_alternatives,
     "planning": bench_planning,
     "memory": bench_memory,
+    "spread": bench_spread,
+    "tail": bench_tail,
     "azure": bench_azure,
     "outbox": bench_outbox,
     "audit": bench_audit,

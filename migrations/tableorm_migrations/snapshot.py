@@ -19,6 +19,7 @@ from tableorm.models.property_types import PropertyType, annotation_name
 from tableorm.models.schema import Schema, concrete
 
 __all__ = [
+    "HAVE_STATES",
     "FieldLayout",
     "Identity",
     "ModelLayout",
@@ -31,6 +32,9 @@ __all__ = [
 
 Identity = tuple[str, str]
 """The table of a model, and what its rows say that they are; of a model without a kind, the name of the class."""
+
+HAVE_STATES = ("Index", "IndexList")
+"""The patterns of which the store says whether they are complete."""
 
 _FORMAT = 1
 
@@ -74,8 +78,8 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         row_key: Template of the RowKey.
         fields: The fields by name.
         derived: What is derived from its entities, by name of the declaration.
-        building: The names of indexes that are declared with `building=True`.
-        unasked: The names of indexes that are declared with `building=False`.
+        building: The names of indexes and lists that are declared with `building=True`.
+        unasked: The names of indexes and lists that are declared with `building=False`.
         upgrades: The versions that functions upgrade from.
         removed_fields: By property the fields that it had once.
         removed_derived: By name the declarations that it had once.

@@ -52,11 +52,12 @@ class KnownStates:
 
 @attrs.define(eq=False)
 class _Opened:
-    """What a connection and its views have open: tables, queues that are wrapped, event loop, index states."""
+    """What a connection and its views have open: tables, what wraps queues and blobs, event loop, index states."""
 
     store: TableStore | None = None
     loop: asyncio.AbstractEventLoop | None = None
     queues: QueueStore | None = None
+    blobs: BlobStore | None = None
     outbox: QueueStore | None = None
     states: KnownStates = attrs.field(factory=KnownStates)
 
@@ -137,7 +138,7 @@ class Connection:
         if self._opened.store is not None:
             while self._later:
                 await asyncio.wait(self._later)
-            self._opened.store = self._opened.queues = self._opened.outbox = None
+            self._opened.store = self._opened.queues = self._opened.blobs = self._opened.outbox = None
             async with AsyncExitStack() as closing:
                 for backend in self._backends():
                     closing.push_async_callback(backend.close)
@@ -181,7 +182,7 @@ class Connection:
     def blobs(self) -> BlobStore:
         """The blobs, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
-        return self._beside(self._blobs.blobs, "blobs")
+        return self._beside(self._opened.blobs or self._blobs.blobs, "blobs")
 
     @property
     def has_own_blobs(self) -> bool:
@@ -234,8 +235,15 @@ class Connection:
 
     def wrap_queues(self, wrap: Callable[[QueueStore], QueueStore]) -> None:
         """Let every request for queues pass through what `wrap` makes of the open store, if there is one; tests do."""
-        if self._queues.queues is not None:
-            self._opened.queues, self._opened.outbox = wrap(self.queues), None
+        queues = self._opened.queues or self._queues.queues
+        if queues is not None:
+            self._opened.queues, self._opened.outbox = wrap(queues), None
+
+    def wrap_blobs(self, wrap: Callable[[BlobStore], BlobStore]) -> None:
+        """Let every request for blobs pass through what `wrap` makes of the open store, if there is one; tests do."""
+        blobs = self._opened.blobs or self._blobs.blobs
+        if blobs is not None:
+            self._opened.blobs = wrap(blobs)
 
     @property
     def known_states(self) -> KnownStates:

@@ -118,7 +118,8 @@ class Reader(Stores):
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
             DecodeError: A row does not fit its model, or the list is damaged.
-            NotSupported: The lists are in blobs, and the database has none.
+            NotSupported: The store does not say that each entity is in its list; or the lists are in blobs, and the
+                database has none.
         """
 
         def load(row: Row) -> E | None:

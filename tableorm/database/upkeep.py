@@ -190,7 +190,8 @@ class Upkeep(Reader):
 
     async def index_states(self) -> list[IndexState]:
         """
-        Return what the store says of the indexes of all programs: which are complete, and which are not read yet.
+        Return what the store says of the indexes and index lists of all programs: which are complete, and which are not
+        read yet.
 
         Raises:
             AccessDenied: In a scope, since the states are of whole tables; or the token does not open their table.

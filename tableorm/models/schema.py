@@ -48,7 +48,7 @@ class DerivedSchema:
         table: The table of the rows that it concerns.
         partition: The template of their PartitionKeys; None if they have none of their own.
         building: Whether its rows are written and not read yet; None if the store says so, by the `declaration`.
-        declaration: What identifies an index in the store; None for what is always read.
+        declaration: What identifies an index or a list in the store; None for what has no state there.
         deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
         in_blobs: Whether it has blobs in place of rows, and no table has the name `table`.
         movable: Whether entities that have it can be moved to another partition.

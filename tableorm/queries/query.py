@@ -4,20 +4,17 @@ Queries: immutable descriptions of what to read, and the ways to run them.
     plan -> requests -> pages of rows -> conditions that are evaluated here -> kind -> upgrade -> decode
 """
 
+import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import attrs
 
-from ..connection.connection import Connected, Connection, connection_of
 from ..connection.index_states import find_unreadable, known_unreadable, not_readable
 from ..connection.observe import QueryWork
 from ..errors import CursorError, EncodeError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
-from ..expressions import Expression, Field
-from ..keys.ranges import KeyInterval
-from ..models.derivation import RowsOf
-from ..models.index_declaration import IndexDeclaration
+from ..expressions import Expression
 from ..models.kinds import KindSet
 from ..protocol.limits import MAX_PAGE
 from ..writes.bulk.bulk import Bulk
@@ -25,16 +22,20 @@ from ..writes.bulk.report import BulkReport
 from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
+from .description import QueryDescription
 from .explain import Explanation, explain
-from .misuse import NotAList, check_count
+from .follow import check_durations, find_moment, follow_log
+from .load import load_entities
+from .misuse import check_count
 from .pages import EntityStream, Page, Progress, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
 from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
+from .prefetch import FetchedPage, fetch_pages
 from .projection import Projection
-from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
+from .run import CONCURRENCY, QueryExecution
 
 __all__ = ["Query", "start_query"]
 
@@ -42,72 +43,12 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
-class Query(NotAList, Generic[E_co]):
+class Query(QueryDescription[E_co]):
     """
     What every query can do. A query is immutable: each method returns a new one. Nothing is sent before it is read.
     """
 
-    _db: Connection | None
-    _kinds: KindSet
-    _models: tuple[type[Any] | RowsOf[Any], ...]
-    _where: tuple[Expression, ...] = ()
-    _limit: int | None = None
-    _scan: bool = False
-    _parallel: int = 1
-    _interval: KeyInterval | None = None
-    _only: tuple[Field[Any], ...] | None = None
-    _ordered: bool = True
-    _verified: bool = True
-    _concurrency: int = CONCURRENCY
-    _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
-    _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
-
     # Describing
-
-    def limit(self, count: int) -> Self:
-        """
-        Return the query for at most `count` entities, the first in key order.
-
-        Args:
-            count: How many entities, from 0.
-
-        Raises:
-            ModelError: The count is negative.
-        """
-        if type(count) is not int or count < 0:
-            raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
-        return attrs.evolve(self, limit=count)
-
-    def allow_scan(self, *, parallel: int = 1) -> Self:
-        """
-        Allow the query to visit every partition, if its conditions do not name some.
-
-        Args:
-            parallel: About how many ranges of keys are read at the same time, which are divided as by `split`.
-
-        Raises:
-            ModelError: `parallel` is not a number from 1.
-        """
-        check_count("allow_scan(parallel=...)", parallel)
-        return attrs.evolve(self, scan=True, parallel=parallel)
-
-    def unordered(self) -> Self:
-        """Give results as they arrive, instead of in key order. Such a query has no cursors."""
-        return attrs.evolve(self, ordered=False)
-
-    def concurrency(self, count: int) -> Self:
-        """
-        Send at most `count` requests at the same time; 16 is the default.
-
-        Raises:
-            ModelError: The count is not a number from 1.
-        """
-        check_count("concurrency", count)
-        return attrs.evolve(self, concurrency=count)
-
-    def bind(self, db: Connected) -> Self:
-        """Return the same query on another database, or in a scope; one that was pickled has neither."""
-        return attrs.evolve(self, db=connection_of(db))
 
     def split(self, parts: int) -> list[Self]:
         """
@@ -249,6 +190,43 @@ class Query(NotAList, Generic[E_co]):
                 return
             cursor = page.cursor
 
+    def follow(
+        self,
+        *,
+        lag: dt.timedelta,
+        since: dt.datetime | None = None,
+        pause: dt.timedelta = dt.timedelta(seconds=5),
+    ) -> AsyncGenerator[E_co, None]:
+        """
+        Yield what is appended to a log, each entity once, until the caller stops: a query whose RowKeys are sorted by a
+        moment, as those of `row_key="{at:ticks_desc}_{id}"` are.
+
+        What one poll finds comes in the order of time. The last `lag` is read again each time, since the clocks of
+        writers differ, and what they write may arrive late. What arrives later than that is not given.
+
+        Args:
+            lag: How far behind the clock of this process the moment of a new entity may be.
+            since: The moment from which on entities are given, to go on after a stop; None for what is written from now
+                on.
+            pause: The longest pause between two polls; it is shorter while entities come.
+
+        Raises:
+            ModelError: RowKeys do not begin with a moment, or the query has a limit.
+            ScanRefused: The query would visit every partition.
+
+        Source: table design guide, "Log tail pattern".
+        """
+        check_durations(str(self), lag, pause)
+        if self._limit is not None:
+            raise ModelError(f"{self}.follow() is refused: a log has no end that a limit could count to; remove it")
+        moment = find_moment(str(self), self._kinds, self._conditions)
+
+        async def read(start: dt.datetime, end: dt.datetime | None, most: int | None) -> list[E_co]:
+            within = (moment >= start,) if end is None else (moment >= start, moment < end)
+            return await attrs.evolve(self, where=self._where + within, limit=most, ordered=True).all()
+
+        return follow_log(read, moment.name, lag=lag, since=since, pause=pause)
+
     async def delete(
         self,
         *,
@@ -363,7 +341,8 @@ class Query(NotAList, Generic[E_co]):
             ordered=self._ordered,
             concurrency=self._concurrency,
             twice=twice,
-            primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
+            where=self._conditions,
+            primaries=self._primaries if plan.target.fetches_primaries else None,
             prefix=self._db.prefix if self._db else "",
             show_values=show_values,
         )
@@ -373,7 +352,7 @@ class Query(NotAList, Generic[E_co]):
         if cursor is not None:
             self._check_ordered()
         run, position = await self._begin(cursor)
-        sources = run.sources() if cursor is None else remaining_sources(run, position)
+        sources = run.sources(in_order=run.ordered) if cursor is None else remaining_sources(run, position)
         if progress is not None:
             progress.begin(run, position, self._limit)
         if run.wanted == 0:
@@ -462,24 +441,10 @@ class Query(NotAList, Generic[E_co]):
         return run, position
 
     def _fetch_pages(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[FetchedPage, None]:
-        sources = run.sources()
+        ordered = self._ordered and in_order
+        sources = run.sources(in_order=ordered)
         # With a limit one request after the other, to ask for little, and for the first.
-        return fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=self._ordered and in_order)
-
-    def _head(self) -> str:
-        return f"select({', '.join(model.__name__ for model in self._models)})"
-
-    def __repr__(self) -> str:
-        text = self._head()
-        if self._where:
-            text += f".where({', '.join(map(str, self._where))})"
-        if self._only is not None:
-            text += f".only({', '.join(map(str, self._only))})"
-        if self._limit is not None:
-            text += f".limit({self._limit})"
-        if self._scan:
-            text += ".allow_scan()" if self._parallel == 1 else f".allow_scan(parallel={self._parallel})"
-        return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"
+        return fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=ordered)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.logs import compare_late_writers, compare_lines
+from benchmarks.log_streams import compare_late_writers, compare_lines
 
 
 async def test_the_benchmark_compares_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

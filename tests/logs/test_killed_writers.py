@@ -44,7 +44,7 @@ async def test_killed(tmp_path: Path, rounds: Rounds) -> None:
     async with connect(url) as db:
         await db.blobs.create_container("logs")
         told: dict[tuple[str, int], int] = {}
-        for run in range(rounds(2, 60)):
+        for run in range(rounds(1, 60)):
             names = [f"{run}-{number}" for number in range(2)]
             writers = [
                 await asyncio.create_subprocess_exec(

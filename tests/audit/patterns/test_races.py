@@ -22,6 +22,7 @@ from tests.damage import found_by
 from tests.database.between import Between
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
 from tests.faults import QUICK
+from tests.torture import Rounds
 
 Deed = Callable[[Database], Awaitable[object]]
 """What somebody does to the rows."""
@@ -153,13 +154,14 @@ HARMS = {case.name: case.harm for case in CASES}
         (entry_is_changed, change_code),
     ],
 )
-async def test_a_write_between_two_requests(harm: Deed, deed: Deed) -> None:
+async def test_a_write_between_two_requests(harm: Deed, deed: Deed, rounds: Rounds) -> None:
     """
     Wherever it falls, the audit finds what was wrong before it or after it, and nothing else; and after a repair
     everything is as the entities say.
     """
+    step = rounds(3, 1)
     for repair in (False, True):
-        for number in count():
+        for number in count(repair % step, step):
             backend = Interrupted()
             async with Database(backend, retry=QUICK) as db:
                 await fill(db)
