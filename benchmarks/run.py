@@ -26,6 +26,7 @@ from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, strea
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.expiry import bench_expiry
 from benchmarks.indexes import bench_indexes
+from benchmarks.log_streams import bench_logs
 from benchmarks.logs import bench_spread, bench_tail
 from benchmarks.measure import compare, fill, peak_memory, report, timed
 from benchmarks.migrations import bench_migrations
@@ -276,6 +277,7 @@ BENCHES = {
     "build_index": bench_build_index,
     "migrations": bench_migrations,
     "expiry": bench_expiry,
+    "logs": bench_logs,
 }
 
 

@@ -65,10 +65,15 @@ def add_models(parser: argparse.ArgumentParser, *others: type, instances: tuple[
     )
 
 
-def add_tables(parser: argparse.ArgumentParser) -> None:
-    """Declare the tables that a command is for, as the last arguments."""
+def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Declare the tables that a command is for, as the last arguments; one at least, unless they are optional."""
     parser.add_argument(
-        "tables", metavar="TABLE", nargs="+", type=parse_table, action=_StoreTables, help="name of a table"
+        "tables",
+        metavar="TABLE",
+        nargs="*" if optional else "+",
+        type=parse_table,
+        action=_StoreTables,
+        help="name of a table; all tables if none is given" if optional else "name of a table",
     )
 
 

@@ -2,23 +2,46 @@
 The documentation does what it says: every page runs as a program.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from scripts import docs_pages
 from scripts.docs_pages import ROOT
+from tableorm import Entity
+from tableorm.advice import lint
+from tableorm.models.entity import schema_of
+from tableorm.models.schema import concrete
 
 MOST_LINES = 400
+
+ADVISED_AGAINST = {
+    "lint": {
+        ("Login.partition_key", "growing-partition-key"),
+        ("Login.row_key", "unpadded-number"),
+        ("Login.by_country", "keys-only-index"),
+    },
+    "indexes": {("Employee.by_name", "keys-only-index")},
+}
+"""What lint finds on pages that show it on purpose: the page of lint, and an index whose reads fetch each entity."""
 
 
 @pytest.mark.parametrize("page", docs_pages.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every Python block of the page runs, and prints what the page shows."""
+    """Every Python block of the page runs, and prints what the page shows; its models are as lint advises."""
     expected = sum(block.runs for block in docs_pages.blocks(page))
+    found: set[tuple[str, str]] = set()
     monkeypatch.chdir(tmp_path)
 
-    assert docs_pages.run(page) == expected
+    def look(names: Mapping[str, object]) -> None:
+        classes = [each for each in names.values() if isinstance(each, type) and each is not Entity]
+        models = [each for each in classes if issubclass(each, Entity)]
+        if any(concrete(schema_of(each)) for each in models):
+            found.update((each.subject, each.rule.code) for each in lint(*models))
+
+    assert docs_pages.run(page, look) == expected
+    assert found == ADVISED_AGAINST.get(page.stem, set())
 
 
 def test_readme_has_a_quickstart() -> None:
