@@ -19,13 +19,13 @@ from ..models.entity import Entity, schema_of
 from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import Archive
-from .reading import Reader
+from .periods import Periods
 from .workers import make_worker
 
 __all__ = ["Upkeep"]
 
 
-class Upkeep(Reader):
+class Upkeep(Periods):
     """
     The part of a database that gives others access, audits, repairs, builds indexes, and makes workers.
     """
