@@ -1,6 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
-`audit`, `build_index`, `migrations` and `expiry` take `--entities N`.
+`audit`, `build_index`, `migrations`, `expiry` and `periods` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -32,6 +32,7 @@ from benchmarks.measure import compare, fill, peak_memory, report, timed
 from benchmarks.migrations import bench_migrations
 from benchmarks.model import Flight, flight
 from benchmarks.outbox import bench_outbox
+from benchmarks.periods import bench_periods
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
 from benchmarks.writes import bench_bulk, bench_save
@@ -278,6 +279,7 @@ BENCHES = {
     "migrations": bench_migrations,
     "expiry": bench_expiry,
     "logs": bench_logs,
+    "periods": bench_periods,
 }
 
 

@@ -22,6 +22,7 @@ from .connection.stats import Counts, Stats
 from .database.connect import connect
 from .database.database import Database, Scope
 from .database.http_answers import http_message, http_status
+from .database.periods import DroppedPeriods
 from .derived.aggregate.aggregate import AggregateOf, Count, Sum
 from .derived.embed.embed import Embedded
 from .derived.index.index import Index, IndexOf
@@ -104,6 +105,7 @@ __all__ = [
     "Database",
     "DatabaseArchive",
     "DecodeError",
+    "DroppedPeriods",
     "Edm",
     "Embedded",
     "EncodeError",

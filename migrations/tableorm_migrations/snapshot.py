@@ -187,7 +187,7 @@ def _describe(schema: Schema) -> ModelLayout:
     derived = {name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedSchema)}
     return ModelLayout(
         name=schema.name,
-        table=schema.table_name(),
+        table=schema.table_text(),
         kind=schema.kind,
         version=schema.version,
         discriminator=schema.discriminator if isinstance(schema.discriminator, str) else "function",

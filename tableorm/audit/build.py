@@ -118,7 +118,7 @@ class IndexBuild:
         if any(each.related() for each in self.declared):
             self.schemas = with_related(self.schemas)
         self._kinds = KindSet.of([schema.model for schema in self.schemas])
-        self.table = self._kinds.table
+        self.table = self.schemas[0].table_name()
         self._db, self._name, self._parallel = db, index.name, parallel
         self._limit = asyncio.Semaphore(parallel)
 

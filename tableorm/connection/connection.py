@@ -52,7 +52,10 @@ class KnownStates:
 
 @attrs.define(eq=False)
 class _Opened:
-    """What a connection and its views have open: tables, what wraps queues and blobs, event loop, index states."""
+    """
+    What a connection and its views have open: tables, what wraps queues and blobs, event loop, index states, and tables
+    that are being made.
+    """
 
     store: TableStore | None = None
     loop: asyncio.AbstractEventLoop | None = None
@@ -60,6 +63,7 @@ class _Opened:
     blobs: BlobStore | None = None
     outbox: QueueStore | None = None
     states: KnownStates = attrs.field(factory=KnownStates)
+    making: dict[str, asyncio.Task[bool]] = attrs.field(factory=dict[str, asyncio.Task[bool]])
 
 
 class Connection:
@@ -136,8 +140,8 @@ class Connection:
     async def close(self) -> None:
         """Finish what was begun and release everything, if it is open."""
         if self._opened.store is not None:
-            while self._later:
-                await asyncio.wait(self._later)
+            while work := {*self._later, *self._opened.making.values()}:
+                await asyncio.wait(work)
             self._opened.store = self._opened.queues = self._opened.blobs = self._opened.outbox = None
             async with AsyncExitStack() as closing:
                 for backend in self._backends():
@@ -249,6 +253,11 @@ class Connection:
     def known_states(self) -> KnownStates:
         """What is known of the states of indexes."""
         return self._opened.states
+
+    @property
+    def tables_in_making(self) -> dict[str, asyncio.Task[bool]]:
+        """The tables of periods that are being made now, by name."""
+        return self._opened.making
 
     @property
     def prefix(self) -> str:

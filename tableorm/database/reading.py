@@ -24,6 +24,7 @@ from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
 from ..protocol.codes import Code
+from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
@@ -184,7 +185,7 @@ class Reader(Stores):
             if fields.keys() != schema.key_names:
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
-            table = schema.table_name()
+            table = schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
@@ -227,12 +228,13 @@ class Reader(Stores):
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
         schema = kinds.schemas[0]
         assert isinstance(schema, EntrySchema)  # as it is of every index entry
-        primary, owners = schema.primary, schema.primary.table_name()
+        primary = schema.primary
         fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
-        table = schema.table_name()
+        table = schema.table_of(partition_key, row_key)
+        owners = table if primary.periods is not None else primary.table_name()
         if schema.building is None and await find_unreadable(self._connection, (schema.declaration,)):
             raise not_readable(self._connection, schema.declaration)
         for _ in range(_LOOKS if schema.exact else 1):
@@ -351,6 +353,8 @@ class Reader(Stores):
             raise ModelError(f"select({given}) takes one to four models, or one index; fields are chosen by .only()")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
         self._connection.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
+        if kinds.periods is not None:
+            return PeriodSelect[Any](self._connection, kinds, models)
         return Select(self._connection, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:

@@ -21,13 +21,13 @@ from ..outbox.workflow import Workflow
 from ..queries.sweep import sweep
 from ..queries.sweep_report import SweepReport
 from ..writes.archive_copy import Archive
-from .reading import Reader
+from .periods import Periods
 from .workers import make_worker
 
 __all__ = ["Upkeep"]
 
 
-class Upkeep(Reader):
+class Upkeep(Periods):
     """
     The part of a database that gives others access, audits, repairs, builds indexes, and makes workers.
     """

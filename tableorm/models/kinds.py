@@ -29,10 +29,11 @@ class KindSet:
 
     Args:
         schemas: The concrete models.
-        table: Their table.
+        table: Their table, or the template of the names of their tables.
         bags: Whether rows of any other kind are read too, as property bags.
 
     Attributes:
+        periods: Their tables, if these are the kinds of a table for each period; None for those of one table.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
         expires: Whether entities of some of them can expire.
     """
@@ -40,6 +41,7 @@ class KindSet:
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
         self.expires = any(schema.expiry is not None for schema in schemas)
+        self.periods = schemas[0].periods if "{" in table else None
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
         self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
         self._decoders = {kind: s.decode_current for kind, s in self._current.items()}
@@ -73,8 +75,8 @@ class KindSet:
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"
                 )
             schemas += [schema for schema in found if schema not in schemas]
-        tables: set[str] = {schema.table_name() for schema in schemas}
-        primaries = {schema.primary.table_name() for schema in schemas if schema.primary is not None}
+        tables = {table if table and schema.may_be_in(table) else schema.table_text() for schema in schemas}
+        primaries = {schema.primary.table_text() for schema in schemas if schema.primary is not None}
         if len(primaries) > 1:
             raise ModelError(
                 f"the index is of classes in {len(primaries)} tables, {', '.join(sorted(primaries))}: query that of "

@@ -212,8 +212,8 @@ def check_decision_rows(schema: Schema, models: Sequence[Schema]) -> None:
             derived from its entities, could have the key of a decision row.
     """
     tables = {rows.table.lower() for rows in rows_of(schema)}
-    beside = [model for model in models if model.table_name().lower() in tables]
-    causes = {model.table_name().lower(): cause for model in beside for cause in _causes_of_decisions(model)}
+    beside = [model for model in models if model.table_text().lower() in tables]
+    causes = {model.table_text().lower(): cause for model in beside for cause in _causes_of_decisions(model)}
     _refuse_like_decisions(causes, models)
 
 

@@ -28,6 +28,7 @@ MAX_CURSOR = 4096
 """Characters of a cursor at most."""
 
 _VERSION = 1
+_TABLE = 64  # characters for the table of a period and a point, which may stand before it
 _HASH_BYTES = 12
 
 
@@ -60,7 +61,7 @@ def write_cursor(plan: QueryPlan, position: Position, limit: int | None) -> str 
     body = msgspec.msgpack.encode([keys, position.skip, position.continuation, position.wanted])
     raw = bytes([_VERSION]) + _digest_of(plan, limit) + body
     text = _as_text(raw + crc32(raw).to_bytes(4, "big"))
-    return text if len(text) <= MAX_CURSOR else None
+    return text if len(text) <= MAX_CURSOR - _TABLE else None
 
 
 def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:

@@ -128,11 +128,12 @@ class Progress:
         self._position = Position()
         self._limit: int | None = None
         self._last: KeyPosition | None = None
-        self._given = 0
+        self._given, self._before = 0, ""
 
-    def begin(self, run: QueryExecution, position: Position, limit: int | None) -> None:
-        """Take note of the planned query, where it begins, and its limit."""
-        self.run, self._position, self._limit = run, position, limit
+    def begin(self, run: QueryExecution, position: Position, limit: int | None, before: str = "") -> None:
+        """Take note of the planned query, where it begins, its limit, and what stands before its cursors."""
+        self.run, self._position, self._limit, self._before = run, position, limit, before
+        self._given = 0
 
     def note(self, entity: Any) -> None:
         """Take note of an entity before it is given: what becomes of it afterwards does not matter."""
@@ -147,7 +148,8 @@ class Progress:
         if not run.ordered:
             raise CursorError("the stream has no cursor, because its results come in no order; remove .unordered()")
         wanted = None if self._position.wanted is None else self._position.wanted - self._given
-        return write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
+        cursor = write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
+        return None if cursor is None else self._before + cursor
 
 
 class EntityStream(Generic[E_co]):

@@ -122,7 +122,8 @@ class Index(Derivation):
             unique=self.unique,
             include=self.include,
             where=self.where,
-            building=self.building,
+            # Its states are of one table: in a model with many, only what the declaration says counts.
+            building=bool(self.building) if schema.periods is not None else self.building,
         )
         return IndexMaintainer(own_rows, row)
 

@@ -213,7 +213,7 @@ class EntrySchema(Schema):
     def declaration(self) -> IndexDeclaration:
         """What names the row that says whether the index is complete."""
         primary, layout = self.primary, {"kind": self.kind, **self.describe()}
-        return IndexDeclaration.of(primary.name, self.entry_name, primary.table_name(), self.table_name(), layout)
+        return IndexDeclaration.of(primary.name, self.entry_name, primary.table_text(), self.table_text(), layout)
 
     # Writing
 

@@ -95,7 +95,7 @@ class IndexList(Derivation):
             partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
         table = self.table
         if self._pattern is BlobListMaintainer:
-            table = folder_of_lists(schema.table_name(), f"{schema.kind}#{self.name}")
+            table = folder_of_lists(schema.table_text(), f"{schema.kind}#{self.name}")
         return self._pattern(
             self.name,
             schema,

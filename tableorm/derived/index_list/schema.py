@@ -77,7 +77,7 @@ class ListSchema(Maintainer):
         self._refuse_own_keys()
         schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
         schema.refuse_maintained(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
-        self.building, own_table = building, schema.table_name()
+        self.building, own_table = building, schema.table_text()
         lists_table = own_table if self.in_blobs else str(self.table)
         layout = {"kind": self.kind, **self.describe()}
         self.declaration = IndexDeclaration.of(schema.name, name, own_table, lists_table, layout)
