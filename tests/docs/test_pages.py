@@ -23,8 +23,12 @@ ADVISED_AGAINST = {
         ("Login.by_country", "keys-only-index"),
     },
     "indexes": {("Employee.by_name", "keys-only-index")},
+    "expiry": {("Offer.by_expiry", "keys-only-index")},
 }
-"""What lint finds on pages that show it on purpose: the page of lint, and an index whose reads fetch each entity."""
+"""
+What lint finds on pages that show it on purpose: the page of lint, and indexes whose reads fetch each entity, as a sweep
+has to.
+"""
 
 
 @pytest.mark.parametrize("page", docs_pages.pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
