@@ -26,8 +26,8 @@ ADVISED_AGAINST = {
     "expiry": {("Offer.by_expiry", "keys-only-index")},
 }
 """
-What lint finds on pages that show it on purpose: the page of lint, and indexes whose reads fetch each entity, as a sweep
-has to.
+What lint finds on pages that show it on purpose: the page of lint, and indexes whose reads fetch each entity, as a
+sweep has to.
 """
 
 
