@@ -44,7 +44,7 @@ class Login(Entity, table="KeptLogins{at:%Y%m%d}", partition_key="{user}", row_k
     at: Mapped[dt.datetime]
     ok: Mapped[bool] = field(default=True)
 
-    by_outcome = Index(row_key="ok_{ok}_{at:ticks_desc}")
+    by_outcome = Index(row_key="ok_{ok}_{at:ticks_desc}", building=False)
 
 
 class Bill(Entity, table="KeptBills{day:%Y%m}", partition_key="{shop}", row_key="{day}"):

@@ -42,8 +42,8 @@ class Ping(Entity, table="QueriedPings{at:%Y%m%d}", partition_key="{host}", row_
     at: Mapped[dt.datetime]
     ms: Mapped[int] = field(default=0)
 
-    by_ms = Index(row_key="ms_{ms:04d}_{at:ticks}")
-    by_ms_keys = Index(row_key="kms_{ms:04d}_{at:ticks}", include="keys")
+    by_ms = Index(row_key="ms_{ms:04d}_{at:ticks}", building=False)
+    by_ms_keys = Index(row_key="kms_{ms:04d}_{at:ticks}", include="keys", building=False)
 
 
 class Latest(Entity, table="QueriedLatest{at:%Y%m}", partition_key="{host}", row_key="{at:ticks_desc}"):

@@ -43,7 +43,7 @@ class Listed(Entity, table="WrittenListed{at:%Y%m%d}", partition_key="{shop}", r
     at: Mapped[dt.datetime]
     item: Mapped[str] = field(default="tea")
 
-    by_item = Index(row_key="item_{item}_{at:ticks}")
+    by_item = Index(row_key="item_{item}_{at:ticks}", building=False)
 
 
 class Marked(

@@ -115,6 +115,12 @@ class Index(Derivation):
                 building=self.building,
             )
             return UniqueIndexMaintainer(rows) if self.unique else EventualIndexMaintainer(rows)
+        if schema.periods is not None and self.building is None:
+            raise ModelError(
+                f"{label} is refused without building=: the store keeps the states of indexes of one table, and "
+                f"{schema.name} has many; give building=False if all of them have had this index from their first row, "
+                "or building=True until those are gone that have not"
+            )
         own_rows = IndexSchema(
             self.name,
             schema,
@@ -122,8 +128,7 @@ class Index(Derivation):
             unique=self.unique,
             include=self.include,
             where=self.where,
-            # Its states are of one table: in a model with many, only what the declaration says counts.
-            building=bool(self.building) if schema.periods is not None else self.building,
+            building=self.building,
         )
         return IndexMaintainer(own_rows, row)
 
