@@ -244,6 +244,8 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
             yield tell("derived-changed", f"it was declared with {was}")
         elif former is None and each["pattern"] == "Embedded":
             yield tell("copies-added", "it is new")
+        elif former is None and each["pattern"] == "Feed":
+            yield tell("feed-added", "it is new")
         elif former is None and known is not None and each["pattern"] == "Index":
             yield tell("index-returned", "it was removed before")
         elif former is None:

@@ -314,6 +314,13 @@ RULES = {
             "run audit --repair when no older program runs",
         ),
         _rule(
+            "feed-added",
+            _TWO,
+            "a change feed is added",
+            "what older programs write is not in it",
+            "read it when all programs declare it",
+        ),
+        _rule(
             "derived-changed",
             _REFUSED,
             "what an index, list, count, sum or embedding is made of is changed",

@@ -31,7 +31,7 @@ from .derivation import Derivation, bind_derivation
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
-from .marker_rows import check_decision_rows
+from .marker_rows import check_marker_rows
 from .placement import check_placement_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
 from .schema import Discriminator, FieldInfo, Schema
@@ -166,7 +166,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
         models = declared_models(schema)
-        check_decision_rows(schema, models)
+        check_marker_rows(schema, models)
         check_placement_of(schema, models)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))

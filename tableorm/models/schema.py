@@ -52,6 +52,7 @@ class DerivedSchema:
         deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
         in_blobs: Whether it has blobs in place of rows, and no table has the name `table`.
         movable: Whether entities that have it can be moved to another partition.
+        is_feed: Whether it has a change feed in each partition of its entities.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
@@ -59,7 +60,7 @@ class DerivedSchema:
     entry_type: ClassVar[type[ManifestEntry]]
     building: bool | None = False
     declaration: IndexDeclaration | None = None
-    deferred = in_blobs = movable = False
+    deferred = in_blobs = movable = is_feed = False
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
