@@ -24,6 +24,7 @@ import orjson
 from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
+from benchmarks.feeds import bench_feeds
 from benchmarks.indexes import bench_indexes
 from benchmarks.measure import compare, fill, peak_memory, report, timed
 from benchmarks.migrations import bench_migrations
@@ -262,6 +263,7 @@ BENCHES = {
     "bulk": bench_bulk,
     "save": bench_save,
     "indexes": bench_indexes,
+    "feeds": bench_feeds,
     "partitions": bench_partitions,
     "alternatives": bench_alternatives,
     "planning": bench_planning,
