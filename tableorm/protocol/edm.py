@@ -33,6 +33,7 @@ __all__ = [
     "check_text",
     "datetime_from_text",
     "decode",
+    "edm_type",
     "encode",
     "etag_from_ticks",
     "marks_from_ticks",
@@ -79,6 +80,22 @@ class Edm(StrEnum):
     DATETIME = "Edm.DateTime"
     GUID = "Edm.Guid"
     BINARY = "Edm.Binary"
+
+
+_EDM_TYPES: dict[str, Edm] = {kind.value: kind for kind in Edm}
+
+
+def edm_type(name: str) -> Edm:
+    """
+    Return the type of this name: what `Edm(name)` returns, in a fraction of the time.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        return _EDM_TYPES[name]
+    except (KeyError, TypeError):
+        return Edm(name)
 
 
 def utf16_length(text: str) -> int:
@@ -256,7 +273,7 @@ def type_of(row: dict[str, Any], name: str) -> Edm:
     """
     annotation = row.get(name + ANNOTATION)
     if annotation is not None:
-        return Edm(annotation)
+        return edm_type(annotation)
     value: object = row[name]
     kind = _JSON_TYPES.get(type(value))
     if kind is None:
@@ -274,7 +291,7 @@ def decode(value: object, annotation: str | None) -> Value:
     Raises:
         ValueError: They do not fit each other, or the value is outside its type's range.
     """
-    kind = _JSON_TYPES.get(type(value)) if annotation is None else Edm(annotation)
+    kind = _JSON_TYPES.get(type(value)) if annotation is None else edm_type(annotation)
     if kind is None:
         raise ValueError(f"{value!r} is not a value of the Table service")
     if type(value) is str:

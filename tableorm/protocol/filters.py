@@ -21,6 +21,7 @@ from .edm import (
     Edm,
     Value,
     decode,
+    edm_type,
     natural_type,
     text_from_ticks,
     ticks_from_datetime,
@@ -429,7 +430,7 @@ def _compile_compare(node: Compare) -> Test:
         annotation = row.get(annotation_name)
         if annotation is None and is_text and type(value) is str:
             return test(value, const.value) if plain and value.isascii() else test(utf16_units(value[:most]), wanted)
-        kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
+        kind = _JSON_TYPES[type(value)] if annotation is None else edm_type(annotation)
         if kind in allowed:
             return test(_comparable(kind, _raw(kind, value, most)), wanted)
         own = _TYPE_ORDER[kind]
@@ -457,7 +458,7 @@ def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -
         if annotation is None and type(value) is str:  # the commonest case: a condition on the kind of a row
             return (value in texts) is same
         # An annotated value, for example a Guid, may have the same text and is still of another type.
-        kind = Edm(annotation) if annotation is not None else _JSON_TYPES[type(value)]
+        kind = _JSON_TYPES[type(value)] if annotation is None else edm_type(annotation)
         values = wanted.get(kind)
         return (values is not None and _raw(kind, value, most) in values) is same
 

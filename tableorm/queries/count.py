@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from ..connection.connection import TURN
-from .run import FetchedPage, QueryExecution
+from .prefetch import FetchedPage
+from .run import QueryExecution
 
 __all__ = ["count_rows"]
 

@@ -12,7 +12,8 @@ from ..models.property_bag import PropertyBag
 from ..stores import Row
 from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
-from .run import FetchedPage, QueryExecution
+from .prefetch import FetchedPage
+from .run import QueryExecution
 
 __all__ = ["delete_entities", "delete_rows"]
 

@@ -14,8 +14,10 @@ from ..models.pydantic_schema import page_schema
 from ..models.state import state_of
 from ..stores import Row
 from .cursors import Position, remaining_sources, write_cursor
+from .load import LoadPacer
 from .planning.plan import Range
-from .run import FetchedPage, LoadPacer, QueryExecution, fetch_pages
+from .prefetch import FetchedPage, fetch_pages
+from .run import QueryExecution
 
 __all__ = ["EntityStream", "Page", "Progress", "fetch_page"]
 

@@ -6,18 +6,14 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import attrs
 
-from ..connection.connection import Connected, Connection, connection_of
 from ..connection.index_states import find_unreadable, known_unreadable, not_readable
 from ..connection.observe import QueryWork
 from ..errors import CursorError, EncodeError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
-from ..expressions import Expression, Field
-from ..keys.ranges import KeyInterval
-from ..models.derivation import RowsOf
-from ..models.index_declaration import IndexDeclaration
+from ..expressions import Expression
 from ..models.kinds import KindSet
 from ..protocol.limits import MAX_PAGE
 from ..writes.bulk.bulk import Bulk
@@ -25,16 +21,19 @@ from ..writes.bulk.report import BulkReport
 from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows
+from .description import QueryDescription
 from .explain import Explanation, explain
-from .misuse import NotAList, check_count
+from .load import load_entities
+from .misuse import check_count
 from .pages import EntityStream, Page, Progress, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
 from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
+from .prefetch import FetchedPage, fetch_pages
 from .projection import Projection
-from .run import CONCURRENCY, FetchedPage, QueryExecution, fetch_pages, load_entities
+from .run import CONCURRENCY, QueryExecution
 
 __all__ = ["Query", "start_query"]
 
@@ -42,72 +41,12 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
-class Query(NotAList, Generic[E_co]):
+class Query(QueryDescription[E_co]):
     """
     What every query can do. A query is immutable: each method returns a new one. Nothing is sent before it is read.
     """
 
-    _db: Connection | None
-    _kinds: KindSet
-    _models: tuple[type[Any] | RowsOf[Any], ...]
-    _where: tuple[Expression, ...] = ()
-    _limit: int | None = None
-    _scan: bool = False
-    _parallel: int = 1
-    _interval: KeyInterval | None = None
-    _only: tuple[Field[Any], ...] | None = None
-    _ordered: bool = True
-    _verified: bool = True
-    _concurrency: int = CONCURRENCY
-    _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
-    _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
-
     # Describing
-
-    def limit(self, count: int) -> Self:
-        """
-        Return the query for at most `count` entities, the first in key order.
-
-        Args:
-            count: How many entities, from 0.
-
-        Raises:
-            ModelError: The count is negative.
-        """
-        if type(count) is not int or count < 0:
-            raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
-        return attrs.evolve(self, limit=count)
-
-    def allow_scan(self, *, parallel: int = 1) -> Self:
-        """
-        Allow the query to visit every partition, if its conditions do not name some.
-
-        Args:
-            parallel: About how many ranges of keys are read at the same time, which are divided as by `split`.
-
-        Raises:
-            ModelError: `parallel` is not a number from 1.
-        """
-        check_count("allow_scan(parallel=...)", parallel)
-        return attrs.evolve(self, scan=True, parallel=parallel)
-
-    def unordered(self) -> Self:
-        """Give results as they arrive, instead of in key order. Such a query has no cursors."""
-        return attrs.evolve(self, ordered=False)
-
-    def concurrency(self, count: int) -> Self:
-        """
-        Send at most `count` requests at the same time; 16 is the default.
-
-        Raises:
-            ModelError: The count is not a number from 1.
-        """
-        check_count("concurrency", count)
-        return attrs.evolve(self, concurrency=count)
-
-    def bind(self, db: Connected) -> Self:
-        """Return the same query on another database, or in a scope; one that was pickled has neither."""
-        return attrs.evolve(self, db=connection_of(db))
 
     def split(self, parts: int) -> list[Self]:
         """
@@ -465,21 +404,6 @@ class Query(NotAList, Generic[E_co]):
         sources = run.sources()
         # With a limit one request after the other, to ask for little, and for the first.
         return fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=self._ordered and in_order)
-
-    def _head(self) -> str:
-        return f"select({', '.join(model.__name__ for model in self._models)})"
-
-    def __repr__(self) -> str:
-        text = self._head()
-        if self._where:
-            text += f".where({', '.join(map(str, self._where))})"
-        if self._only is not None:
-            text += f".only({', '.join(map(str, self._only))})"
-        if self._limit is not None:
-            text += f".limit({self._limit})"
-        if self._scan:
-            text += ".allow_scan()" if self._parallel == 1 else f".allow_scan(parallel={self._parallel})"
-        return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)

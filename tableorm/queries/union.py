@@ -7,9 +7,10 @@ from typing import Generic, Self, TypeVar
 
 import attrs
 
+from .load import load_entities
 from .misuse import NotAList, check_count
 from .query import Query, start_query
-from .run import CONCURRENCY, QueryExecution, load_entities
+from .run import CONCURRENCY, QueryExecution
 
 __all__ = ["Union"]
 

@@ -108,7 +108,7 @@ class Stub:
 
     def backend(self, *, timeout: float = 30.0, **options: Any) -> AzureBackend:
         """The Azure backend of that account, which waits little between attempts."""
-        given = {"key": KEY, "retry": RetryPolicy(base=0.001), **options}
+        given = {"key": KEY, "retry": RetryPolicy(base=0.0), **options}
         return AzureBackend.from_url(self.url, timeout=timeout, options=given)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -70,7 +70,7 @@ async def supply() -> str:
 
 def all_of(stub: Stub, *, timeout: float = 10.0, **options: Any) -> AzureBackend:
     """The backend of tables, queues and blobs on a stub."""
-    given = {"key": STUB_KEY, "queues": stub.url, "blobs": stub.url, "retry": RetryPolicy(base=0.001), **options}
+    given = {"key": STUB_KEY, "queues": stub.url, "blobs": stub.url, "retry": RetryPolicy(base=0.0), **options}
     return AzureBackend.from_url(stub.url, timeout=timeout, options=given)
 
 

@@ -25,7 +25,7 @@ async def cosmos() -> AsyncIterator[Database]:
     async with Stub() as stub:
         stub.handler = CosmosStub().answer
         proxies = {"http": f"http://127.0.0.1:{stub.port}"}
-        async with connect(URL, key=KEY, retry=RetryPolicy(base=0.001), proxies=proxies) as db:
+        async with connect(URL, key=KEY, retry=RetryPolicy(base=0.0), proxies=proxies) as db:
             await db.create_tables(Expense)
             async with db.bulk() as bulk:
                 for employee in ("e1", "e2"):

@@ -24,7 +24,7 @@ async def proxy(azurite: Azurite) -> AsyncIterator[FaultProxy]:
 
 def behind(proxy: FaultProxy, timeout: float = 30.0) -> AzureBackend:
     """The backend by way of the proxy."""
-    options = {"key": KEY, "retry": RetryPolicy(base=0.001)}
+    options = {"key": KEY, "retry": RetryPolicy(base=0.0)}
     return AzureBackend.from_url(proxy.url, timeout=timeout, options=options)
 
 

@@ -85,7 +85,7 @@ async def test_a_credential_that_gets_no_token(certificate: Path, name: str, err
             "credential": Failing(error),
             "queues": stub.url,
             "blobs": stub.url,
-            "retry": RetryPolicy(base=0.001),
+            "retry": RetryPolicy(base=0.0),
         }
         async with AzureBackend.from_url(stub.url, timeout=10.0, options=options) as backend:
             fault = await refusal(CALLS[name](backend))

@@ -111,7 +111,7 @@ async def test_a_transaction_that_failed_otherwise_is_sent_once(stub: Stub, part
 async def test_throttling_that_does_not_end_is_reported(stub: Stub) -> None:
     """After the last attempt the fault says so, and how long the service asks to wait."""
     stub.answers = [error_answer(503, "ServerBusy", x_ms_retry_after_ms="1")]
-    async with stub.backend(retry=RetryPolicy(attempts=3, base=0.001)) as backend:
+    async with stub.backend(retry=RetryPolicy(attempts=3, base=0.0)) as backend:
         fault = await refusal(backend.tables.write("Table1", INSERT))
 
     assert (fault.code, fault.doubt, fault.retry_after) == (Code.SERVER_BUSY, False, 0.001)
@@ -181,7 +181,7 @@ async def test_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/stub"
-        options = {"key": KEY, "retry": RetryPolicy(attempts=3, base=0.001)}
+        options = {"key": KEY, "retry": RetryPolicy(attempts=3, base=0.0)}
         async with AzureBackend.from_url(url, timeout=5.0, options=options) as backend:
             fault = await refusal(backend.tables.write("Table1", INSERT))
 

@@ -32,7 +32,7 @@ from tableorm import (
 from tests.azure.proxy import FaultProxy, Loss
 from tests.azurite import KEY, Azurite
 
-PATIENT = RetryPolicy(deadline=60.0, attempts=50, base=0.001)
+PATIENT = RetryPolicy(deadline=60.0, attempts=50, base=0.0)
 
 
 class Plain(Entity, table="Promises", partition_key="{group}", row_key="plain_{id}"):

@@ -478,7 +478,7 @@ async def test_the_service_s_repetitions_are_attempts() -> None:
             error_answer(503, "ServerBusy"),
             row_answer(PartitionKey="a", RowKey="person_0001", EntityType="Person"),
         ]
-        async with connect(stub.url, key=KEY, retry=RetryPolicy(base=0.001)) as db:
+        async with connect(stub.url, key=KEY, retry=RetryPolicy(base=0.0)) as db:
             with db.observe() as seen:
                 await db.exists(Person, team="a", id=1)
             stub.answers = [error_answer(429, "TooManyRequests"), NO_CONTENT]

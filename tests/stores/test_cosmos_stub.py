@@ -19,7 +19,7 @@ class TestCosmosStub(AzureContract):
         async with Stub() as stub:
             stub.handler = CosmosStub(throttle=7).answer
             # Many callers at once can each meet the throttle several times in a row.
-            patience = RetryPolicy(attempts=50, base=0.001, cap=0.01)
+            patience = RetryPolicy(attempts=50, base=0.0)
             options = {"key": KEY, "proxies": {"http": f"http://127.0.0.1:{stub.port}"}, "retry": patience}
             async with AzureBackend.from_url(URL, timeout=30.0, options=options) as backend:
                 yield backend

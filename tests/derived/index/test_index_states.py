@@ -524,7 +524,7 @@ async def test_a_state_never_goes_back(open_program: Open) -> None:
 
 async def test_a_lost_reply_is_made_good() -> None:
     """The state is written again where nobody knows whether it was."""
-    async with connect("local::memory:", retry=RetryPolicy(base=0.001)) as db:
+    async with connect("local::memory:", retry=RetryPolicy(base=0.0)) as db:
         faults = Faults(db)
         with faults.lose_reply("insert-or-replace", table=UPKEEP_TABLE, times=2):
             await db.create_tables(Staff)

@@ -1,0 +1,104 @@
+"""
+What a query asks for, and how it is to run: what its methods change before it is read.
+"""
+
+from typing import Any, Generic, Self, TypeVar
+
+import attrs
+
+from ..connection.connection import Connected, Connection, connection_of
+from ..errors import ModelError
+from ..expressions import Expression, Field
+from ..keys.ranges import KeyInterval
+from ..models.derivation import RowsOf
+from ..models.index_declaration import IndexDeclaration
+from ..models.kinds import KindSet
+from .misuse import NotAList, check_count
+from .planning.plan import QueryPlan
+from .run import CONCURRENCY
+
+__all__ = ["QueryDescription"]
+
+E_co = TypeVar("E_co", covariant=True)
+
+
+@attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
+class QueryDescription(NotAList, Generic[E_co]):
+    """
+    What a query asks for. It is immutable: each method returns a new query.
+    """
+
+    _db: Connection | None
+    _kinds: KindSet
+    _models: tuple[type[Any] | RowsOf[Any], ...]
+    _where: tuple[Expression, ...] = ()
+    _limit: int | None = None
+    _scan: bool = False
+    _parallel: int = 1
+    _interval: KeyInterval | None = None
+    _only: tuple[Field[Any], ...] | None = None
+    _ordered: bool = True
+    _verified: bool = True
+    _concurrency: int = CONCURRENCY
+    _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
+    _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
+
+    def limit(self, count: int) -> Self:
+        """
+        Return the query for at most `count` entities, the first in key order.
+
+        Args:
+            count: How many entities, from 0.
+
+        Raises:
+            ModelError: The count is negative.
+        """
+        if type(count) is not int or count < 0:
+            raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
+        return attrs.evolve(self, limit=count)
+
+    def allow_scan(self, *, parallel: int = 1) -> Self:
+        """
+        Allow the query to visit every partition, if its conditions do not name some.
+
+        Args:
+            parallel: About how many ranges of keys are read at the same time, which are divided as by `split`.
+
+        Raises:
+            ModelError: `parallel` is not a number from 1.
+        """
+        check_count("allow_scan(parallel=...)", parallel)
+        return attrs.evolve(self, scan=True, parallel=parallel)
+
+    def unordered(self) -> Self:
+        """Give results as they arrive, instead of in key order. Such a query has no cursors."""
+        return attrs.evolve(self, ordered=False)
+
+    def concurrency(self, count: int) -> Self:
+        """
+        Send at most `count` requests at the same time; 16 is the default.
+
+        Raises:
+            ModelError: The count is not a number from 1.
+        """
+        check_count("concurrency", count)
+        return attrs.evolve(self, concurrency=count)
+
+    def bind(self, db: Connected) -> Self:
+        """Return the same query on another database, or in a scope; one that was pickled has neither."""
+        return attrs.evolve(self, db=connection_of(db))
+
+    def _head(self) -> str:
+        return f"select({', '.join(model.__name__ for model in self._models)})"
+
+    def __repr__(self) -> str:
+        text = self._head()
+        if self._where:
+            text += f".where({', '.join(map(str, self._where))})"
+        if self._only is not None:
+            text += f".only({', '.join(map(str, self._only))})"
+        if self._limit is not None:
+            text += f".limit({self._limit})"
+        if self._scan:
+            text += ".allow_scan()" if self._parallel == 1 else f".allow_scan(parallel={self._parallel})"
+        return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"
