@@ -8,7 +8,7 @@ unless it was trimmed since, however many are committed meanwhile.
 import datetime as dt
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -114,7 +114,7 @@ class ChangeStream:
             CursorError: What the cursor names was trimmed, also while this goes on.
             DecodeError: A row of the feed is damaged, or missing.
         """
-        if not isinstance(pause, dt.timedelta) or pause <= dt.timedelta(0):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(cast("object", pause), dt.timedelta) or pause <= dt.timedelta(0):
             raise ModelError(f"{self._what}: follow(pause={shown(pause)}) is refused: give a timedelta above 0")
         position, pauses = self._begin, PollPause(pause.total_seconds())
         while True:
@@ -172,7 +172,7 @@ class ChangeStream:
         return counter
 
     def _parse(self, cursor: str) -> tuple[str, int]:
-        found = _read_cursor(cursor) if isinstance(cursor, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        found = _read_cursor(cursor) if isinstance(cast("object", cursor), str) else None
         if found is None:
             raise CursorError(f"{self._what}: {shown(cursor, 40)} is not a cursor; pass change.cursor unchanged")
         return found[1], int(found[2])

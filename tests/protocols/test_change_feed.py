@@ -7,6 +7,7 @@ the counter.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
@@ -125,7 +126,7 @@ def in_order(world: World) -> str | None:
         if result == "done" and name not in noted:
             return "a change is lost"
         if isinstance(result, tuple):
-            seen = [each for each in result if each != "too old"]
+            seen = [each for each in cast("tuple[str, ...]", result) if each != "too old"]
             if seen != noted[: len(seen)]:
                 return "a reader has missed a change"
     return None

@@ -4,7 +4,7 @@ Change feeds: what was changed in a partition, in the order of the commits.
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
@@ -44,7 +44,7 @@ class Feed(Derivation):
 
     def __init__(self, *, keep: dt.timedelta) -> None:
         super().__init__()
-        if not isinstance(keep, dt.timedelta) or keep < _SHORTEST:  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not isinstance(cast("object", keep), dt.timedelta) or keep < _SHORTEST:
             raise ModelError(f"Feed(keep={shown(keep)}) is refused: give a timedelta of an hour or longer")
         self.keep = keep
 

@@ -24,6 +24,7 @@ class Employee(Entity, table="FedStaff", partition_key="{department}", row_key="
 class Desk(Entity, table="FedStaff", partition_key="{department}", row_key="desk_{name}"):
     department: Mapped[str] = field(default="Sales")
     name: Mapped[str]
+    note: Mapped[str] = field(default="")
 
     changes = Feed(keep=KEEP)
 

@@ -11,7 +11,7 @@ from benchmarks.feeds import bench_feeds
 
 async def test_the_benchmark_compares_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One writer and eight, with a feed and without."""
-    await bench_feeds(tmp_path, 16)
+    await bench_feeds(tmp_path, 8, 1)
 
     said = capsys.readouterr().out
     assert "save with a change feed / without, 1 at once" in said

@@ -32,7 +32,7 @@ def test_fields_that_others_keep_are_refused() -> None:
     """The feed would not say that they change."""
     with pytest.raises(ModelError, match=r"Counted\.changes: other entities keep Counted\.number"):
 
-        class Counted(Entity, table="FeedCounted", partition_key="p", row_key="{id:d}"):  # pyright: ignore[reportUnusedClass]
+        class Counted(Entity, table="FeedCounted", partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
             number: Mapped[int] = field(default=0, maintained=True)
             changes = Feed(keep=KEEP)
@@ -44,7 +44,7 @@ def test_feeds_of_a_table_are_kept_for_one_time() -> None:
         ModelError, match=r"Chair\.changes is kept for 1 day.*, and \w+\.changes of the same table for 7"
     ):
 
-        class Chair(Entity, table="FedStaff", partition_key="{department}", row_key="chair_{id:d}"):  # pyright: ignore[reportUnusedClass]
+        class Chair(Entity, table="FedStaff", partition_key="{department}", row_key="chair_{id}"):  # pyright: ignore[reportUnusedClass]
             department: Mapped[str]
             id: Mapped[int]
             changes = Feed(keep=dt.timedelta(days=1))
@@ -66,7 +66,7 @@ def test_a_model_without_a_kind_is_refused() -> None:
     with pytest.raises(ModelError, match=r"Kindless is refused in table FeedKindless, where Kindless\.changes has the"):
 
         class Kindless(  # pyright: ignore[reportUnusedClass]
-            Entity, table="FeedKindless", partition_key="p", row_key="k_{id:d}", kind=None
+            Entity, table="FeedKindless", partition_key="p", row_key="k_{id}", kind=None
         ):
             id: Mapped[int]
             changes = Feed(keep=KEEP)
@@ -76,7 +76,7 @@ def test_a_key_field_that_is_called_as_an_option_is_refused() -> None:
     """`db.changes(after=...)` takes a cursor."""
     with pytest.raises(ModelError, match=r"Step\.changes: Step\.after is part of the key"):
 
-        class Step(Entity, table="FeedStep", partition_key="{after:d}", row_key="step"):  # pyright: ignore[reportUnusedClass]
+        class Step(Entity, table="FeedStep", partition_key="{after}", row_key="step"):  # pyright: ignore[reportUnusedClass]
             after: Mapped[int]
             changes = Feed(keep=KEEP)
 

@@ -107,7 +107,7 @@ async def test_a_reader_is_told_while_it_reads(db: Database, monkeypatch: pytest
 # Audit
 
 
-async def change(db: Database, row_key: str, **members: object) -> None:
+async def change(db: Database, row_key: str, **members: str | int) -> None:
     bag = await db.get(PropertyBag.key("FedStaff", "Sales", row_key))
     for name, value in members.items():
         bag[name] = value
