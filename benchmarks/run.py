@@ -1,6 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
-`audit`, `build_index` and `migrations` take `--entities N`.
+`audit`, `build_index`, `migrations`, `expiry` and `periods` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -24,12 +24,16 @@ import orjson
 from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
+from benchmarks.expiry import bench_expiry
 from benchmarks.feeds import bench_feeds
 from benchmarks.indexes import bench_indexes
+from benchmarks.log_streams import bench_logs
+from benchmarks.logs import bench_spread, bench_tail
 from benchmarks.measure import compare, fill, peak_memory, report, timed
 from benchmarks.migrations import bench_migrations
 from benchmarks.model import Flight, flight
 from benchmarks.outbox import bench_outbox
+from benchmarks.periods import bench_periods
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
 from benchmarks.writes import bench_bulk, bench_save
@@ -268,11 +272,16 @@ BENCHES = {
     "alternatives": bench_alternatives,
     "planning": bench_planning,
     "memory": bench_memory,
+    "spread": bench_spread,
+    "tail": bench_tail,
     "azure": bench_azure,
     "outbox": bench_outbox,
     "audit": bench_audit,
     "build_index": bench_build_index,
     "migrations": bench_migrations,
+    "expiry": bench_expiry,
+    "logs": bench_logs,
+    "periods": bench_periods,
 }
 
 

@@ -29,7 +29,7 @@ import re
 import sys
 import textwrap
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -172,9 +172,13 @@ def module_text(page: Path, found: list[Block]) -> str:
     return "async def page() -> None:" + textwrap.indent(text, "    ")
 
 
-def run(page: Path) -> int:
+def run(page: Path, watch: Callable[[Mapping[str, object]], None] | None = None) -> int:
     """
     Run a page in the current folder and compare what it prints with what it shows.
+
+    Args:
+        page: The file.
+        watch: Gets the names that are defined, after each block.
 
     Returns:
         The number of blocks that ran.
@@ -193,6 +197,8 @@ def run(page: Path) -> int:
                 if block.runs:
                     printed = _execute(block, module, runner, context)
                     count += 1
+                    if watch is not None:
+                        watch(vars(module))
                 elif block.is_output:
                     if block.printed_by:
                         code = attrs.evolve(block, text=block.printed_by)

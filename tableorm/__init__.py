@@ -22,6 +22,7 @@ from .connection.stats import Counts, Stats
 from .database.connect import connect
 from .database.database import Database, Scope
 from .database.http_answers import http_message, http_status
+from .database.periods import DroppedPeriods
 from .derived.aggregate.aggregate import AggregateOf, Count, Sum
 from .derived.embed.embed import Embedded
 from .derived.feed.feed import Feed
@@ -76,6 +77,7 @@ from .queries.planning.plan import Access
 from .queries.query import Query
 from .queries.raw import RawSelect
 from .queries.select import Select
+from .queries.sweep_report import SweepFailure, SweepReport
 from .queries.union import Union
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -108,6 +110,7 @@ __all__ = [
     "Database",
     "DatabaseArchive",
     "DecodeError",
+    "DroppedPeriods",
     "Edm",
     "Embedded",
     "EncodeError",
@@ -161,6 +164,8 @@ __all__ = [
     "Stats",
     "StoredPolicy",
     "Sum",
+    "SweepFailure",
+    "SweepReport",
     "SystemField",
     "TableNotFound",
     "TableOrmError",

@@ -6,7 +6,9 @@ import datetime as dt
 import gc
 import os
 import sys
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +24,19 @@ load_profile()
 # The workers of a run and the many programs that tests start load what one of them compiled.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+_MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 2 << 30
+
+
+def _use_memory_for_files() -> None:
+    """Put the files of tests into memory where there is much: who is killed loses nothing that the kernel has."""
+    if "TMPDIR" not in os.environ and _MEMORY.is_dir():
+        found = os.statvfs(_MEMORY)
+        if found.f_bavail * found.f_frsize > _ENOUGH_BYTES and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY):
+            os.environ["TMPDIR"], tempfile.tempdir = str(_MEMORY), None
+
+
+_use_memory_for_files()
 
 _CI = os.environ.get("CI") == "true"
 

@@ -12,7 +12,7 @@ from msgspec import structs
 from tableorm.protocol.edm import Edm
 
 from .rules import RULES, Rule, Verdict
-from .snapshot import FieldLayout, ModelLayout, Snapshot
+from .snapshot import HAVE_STATES, FieldLayout, ModelLayout, Snapshot
 
 __all__ = ["Difference", "carry_removed", "compare_snapshots"]
 
@@ -185,6 +185,8 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
         else:
             code = "field-added-upgraded" if upgraded else "field-added-required"
             yield tell(code, f"property {name!r} is new")
+        if field.expiry:
+            yield tell("expiry-changed", "entities expire")
         if name in old.removed_fields:  # rows may have it still
             yield from _compare_field(tell, old.removed_fields[name], field, upgraded=upgraded)
     for name, (field_name, field) in before.items():
@@ -213,6 +215,8 @@ def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded:
         yield tell("default-added", "it has a default")
     if old.maintained != new.maintained:
         yield tell("maintained-changed", "maintained" if new.maintained else "not maintained any more")
+    if old.expiry != new.expiry:
+        yield tell("expiry-changed", "entities expire" if new.expiry else "entities do not expire any more")
 
 
 def _compare_values(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:
@@ -229,28 +233,28 @@ def _compare_values(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded
 
 
 def _building(model: ModelLayout, name: str) -> bool | None:
-    """Return what the declaration says of whether it is read; None if the store says it, as of an index alone."""
-    if name in model.building:
-        return True
-    return False if name in model.unasked or model.derived[name]["pattern"] != "Index" else None
+    """Return what the declaration says of whether it is read; None if the store says it, or it has no state."""
+    return True if name in model.building else False if name in model.unasked else None
 
 
 def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
     for name, each in new.derived.items():
-        tell, former = partial(_difference, new, member=name), old.derived.get(name)
+        tell, former, pattern = partial(_difference, new, member=name), old.derived.get(name), each["pattern"]
         known = former or old.removed_derived.get(name)
         if known is not None and known != each:
             was = {key: value for key, value in known.items() if each.get(key) != value}
             yield tell("derived-changed", f"it was declared with {was}")
-        elif former is None and each["pattern"] == "Embedded":
+        elif former is None and pattern == "Embedded":
             yield tell("copies-added", "it is new")
-        elif former is None and each["pattern"] == "Feed":
+        elif former is None and pattern == "Feed":
             yield tell("feed-added", "it is new")
-        elif former is None and known is not None and each["pattern"] == "Index":
+        elif former is None and pattern not in HAVE_STATES:
+            yield tell("count-added", f"{pattern} is new")
+        elif former is None and known is not None:
             yield tell("index-returned", "it was removed before")
         elif former is None:
-            code = {None: "index-added", True: "index-building", False: "derived-added"}[_building(new, name)]
-            yield tell(code, f"{each['pattern']} is new")
+            code = {None: "index-added", True: "index-building", False: "index-trusted"}[_building(new, name)]
+            yield tell(code, f"{pattern} is new")
         elif _building(old, name) != (building := _building(new, name)):
             code = {None: "index-asked", True: "index-hidden", False: "index-readable"}[building]
             yield tell(code, f"building={building}")

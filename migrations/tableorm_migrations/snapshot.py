@@ -19,6 +19,7 @@ from tableorm.models.property_types import PropertyType, annotation_name
 from tableorm.models.schema import Schema, concrete
 
 __all__ = [
+    "HAVE_STATES",
     "FieldLayout",
     "Identity",
     "ModelLayout",
@@ -31,6 +32,9 @@ __all__ = [
 
 Identity = tuple[str, str]
 """The table of a model, and what its rows say that they are; of a model without a kind, the name of the class."""
+
+HAVE_STATES = ("Index", "IndexList")
+"""The patterns of which the store says whether they are complete."""
 
 _FORMAT = 1
 
@@ -46,6 +50,7 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         optional: Whether it is declared `| None`.
         default: Whether it has a default, or writes fill it.
         maintained: Whether other entities keep it.
+        expiry: Whether it says when the entity expires.
         values: The stored values of an enum.
         classes: By name the members of the classes that its JSON text is made of, with their types.
     """
@@ -56,6 +61,7 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     optional: bool = False
     default: bool = False
     maintained: bool = False
+    expiry: bool = False
     values: tuple[str | int | float | bool, ...] = ()
     classes: dict[str, dict[str, str]] = {}
 
@@ -74,8 +80,8 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         row_key: Template of the RowKey.
         fields: The fields by name.
         derived: What is derived from its entities, by name of the declaration.
-        building: The names of indexes that are declared with `building=True`.
-        unasked: The names of indexes that are declared with `building=False`.
+        building: The names of indexes and lists that are declared with `building=True`.
+        unasked: The names of indexes and lists that are declared with `building=False`.
         upgrades: The versions that functions upgrade from.
         removed_fields: By property the fields that it had once.
         removed_derived: By name the declarations that it had once.
@@ -181,7 +187,7 @@ def _describe(schema: Schema) -> ModelLayout:
     derived = {name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedSchema)}
     return ModelLayout(
         name=schema.name,
-        table=schema.table_name(),
+        table=schema.table_text(),
         kind=schema.kind,
         version=schema.version,
         discriminator=schema.discriminator if isinstance(schema.discriminator, str) else "function",
@@ -195,6 +201,7 @@ def _describe(schema: Schema) -> ModelLayout:
                 optional=info.optional,
                 default=info.default is not None or info.is_filled(),
                 maintained=info.maintained,
+                expiry=info.expiry,
                 values=_values(info.type),
                 classes=_classes(info.type.annotation) if info.type.json_text else {},
             )

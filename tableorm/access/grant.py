@@ -18,7 +18,7 @@ from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_table_name
 from ..protocol.sas import TableSas, sign_sas
 from ..stores import CLOCK, Signer
-from .key_ranges import keys_between, raw_keys_between
+from .key_ranges import keys_between, raw_keys_between, table_between
 from .policies import access_of, permission_letters
 
 __all__ = ["Grant", "GrantCache", "GrantExplanation", "check_target_table", "issue_grant"]
@@ -135,10 +135,7 @@ async def issue_grant(
     """
     access = access_of(db)
     schema = None if isinstance(target, str) else schema_of(target)
-    table = target if isinstance(target, str) else schema_of(target).table_name()
-    what = f"grant({table if schema is None else schema.name})"
-    table = db.prefix + table
-    check_target_table(what, table)
+    what = f"grant({target if schema is None else schema.name})"
     for name, side in (("start", start), ("end", end)):
         if not isinstance(side, Mapping | None):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}: {name}={shown(side)} is refused; give fields of the key and their values")
@@ -148,6 +145,8 @@ async def issue_grant(
     else:
         first, last = db.boundary.fill_key(schema, first), db.boundary.fill_key(schema, last)
         keys = keys_between(schema, first, last)
+    table = db.prefix + (target if isinstance(target, str) else table_between(schema_of(target), first, last))
+    check_target_table(what, table)
     db.boundary.check_range(what, schema, first, last, keys)
     letters = permission_letters(what, permissions)
     if policy is None and (letters is None or expires_in is None):

@@ -18,7 +18,7 @@ from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from ..protocol.key_range import KeyRange
 
-__all__ = ["keys_between", "raw_keys_between"]
+__all__ = ["keys_between", "raw_keys_between", "table_between"]
 
 
 def raw_keys_between(what: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> KeyRange:
@@ -91,6 +91,30 @@ def keys_between(schema: Schema, start: Mapping[str, Any], end: Mapping[str, Any
         raise ModelError(f"{what}: the kinds of the model have keys of their own; give one of its concrete classes")
     _require_rows(what, keys)
     return keys
+
+
+def table_between(schema: Schema, start: Mapping[str, Any], end: Mapping[str, Any]) -> str:
+    """
+    Return the name of the table that the keys from some key fields to others are in.
+
+    Args:
+        schema: The schema of the model.
+        start: The first key, which fits the model.
+        end: The last key, given as `start` is.
+
+    Raises:
+        ModelError: The model has a table for each period, and the keys are not those of one.
+    """
+    periods = schema.periods
+    if periods is None:
+        return schema.table_name()
+    names = {periods.name_of(side[periods.field]) for side in (start, end) if periods.field in side}
+    if len(names) != 1:
+        raise ModelError(
+            f"grant({schema.name}) is refused: a token opens one table, and each period has its own; give the "
+            f"{periods.field!r} of one period in start and end, or the name of a table"
+        )
+    return names.pop()
 
 
 def _check_leading(what: str, schema: Schema, side: Mapping[str, Any]) -> None:

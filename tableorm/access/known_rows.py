@@ -97,7 +97,7 @@ def _find_rows(table: str) -> Iterator[KnownRows]:
     models = {(s.model.__module__, s.model.__qualname__): s for s in descendants(Entity)}
     for schema in models.values():
         for rows in rows_of(schema):
-            if rows.table.lower() == table:
+            if rows.may_be_in(table):
                 yield _known(rows)
 
 
@@ -113,7 +113,7 @@ def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
             declared,
             tuple(
                 rows
-                for rows in known_rows(schema.table_name())
+                for rows in known_rows(schema.table_text())
                 if (rows.partition is not partition or rows.row is not row)
                 and may_share(partition, rows.partition)
                 and may_share(row, rows.row)
@@ -125,7 +125,7 @@ def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
 def derived_rows(schema: Schema, table: str) -> Iterator[KnownRows]:
     """Yield the rows of their own that the patterns of a model have in a table."""
     for rows in rows_of(schema):
-        if rows.name is not None and rows.table.lower() == table.lower():
+        if rows.name is not None and rows.may_be_in(table):
             yield _known(rows)
 
 

@@ -120,7 +120,7 @@ class ScopeRules(Boundary):
                 self._deny_value(schema.name, name, own[name])
         stored = state_of(subject).keys
         if stored is not None:
-            self.check_row(schema, schema.table_name(), *stored)
+            self.check_row(schema, schema.table_of(*stored), *stored)
 
     def check_bag(self, bag: PropertyBag, *, merged: bool) -> None:
         """
@@ -160,7 +160,7 @@ class ScopeRules(Boundary):
                 raise AccessDenied(f"the row {keys} of table {table} is not of the scope {self}")
             return
         self._require_fields(schema)
-        if schema.table is not None and schema.table.lower() != table.lower():
+        if not schema.may_be_in(table):
             raise AccessDenied(
                 f"the row {keys} of table {table} cannot be told to be of the scope {self}: {schema.name} is in table "
                 f"{schema.table}"
@@ -216,7 +216,7 @@ class ScopeRules(Boundary):
             return True
         derived = () if schema is None else derived_rows(schema, table)
         own = [rows.label for rows in derived if rows.parse(*keys) is not None]
-        partition = None if schema is None or schema.table_name().lower() != table.lower() else schema.partition
+        partition = None if schema is None or not schema.may_be_in(table) else schema.partition
         told = alone = self._is_of_own_partition(partition, partition_key)
         for rows in known_rows(table):
             if not (alone and self._holds_alike(partition, rows)):
@@ -415,7 +415,7 @@ class ScopeRules(Boundary):
                 its own.
             among: The rows that count; None for all of the table.
         """
-        for rows in known_rows(schema.table_name()) if among is None else among:
+        for rows in known_rows(schema.table_text()) if among is None else among:
             if fields_only and self._holds_alike(schema.partition, rows):
                 continue
             needed = self._fields.keys() & rows.fields if fields_only else self._fields.keys()

@@ -169,7 +169,7 @@ def _find_mixed_ranges(schemas: Sequence[Schema]) -> Iterator[LintFinding]:
         if row.head or schema.discriminator == "partition_key":
             continue
         for other in schemas:
-            if other is schema or other.table_name().lower() != schema.table_name().lower():
+            if other is schema or other.table_text().lower() != schema.table_text().lower():
                 continue
             if may_share(partition, other.templates()[0]) and not _are_siblings(schema, other):
                 what = f"{row.text!r} begins with a field, and {other.name} is in the same partitions"

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
 from ..connection.connection import TURN, Connection
 from ..connection.index_states import find_unreadable, make_readable
 from ..errors import ModelError, shown
-from ..models.derivation import DerivationOf, bound_to
+from ..models.derivation import DerivationOf
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.schema import DerivedSchema, Schema, concrete
+from ..models.schema import Schema, concrete
 from ..models.write_tokens import new_token
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
@@ -118,7 +118,7 @@ class IndexBuild:
         if any(each.related() for each in self.declared):
             self.schemas = with_related(self.schemas)
         self._kinds = KindSet.of([schema.model for schema in self.schemas])
-        self.table = self._kinds.table
+        self.table = self.schemas[0].table_name()
         self._db, self._name, self._parallel = db, index.name, parallel
         self._limit = asyncio.Semaphore(parallel)
 
@@ -158,16 +158,21 @@ def _find_declarations(index: object) -> list[AuditedSchema]:
     Raises:
         ModelError: It is not a declaration of a class, or not one that can be built.
     """
-    found = None
-    if isinstance(index, DerivationOf):
-        found = bound_to(index, DerivedSchema)  # pyright: ignore[reportUnknownArgumentType]
-    buildable = [each for each in found or () if isinstance(each, AuditedSchema) and each.buildable]
-    if found is None or len(buildable) < len(found):
-        raise ModelError(
-            f"build_index({index!r}) is refused: give an index of a class, as in Employee.by_email, or a list, a "
-            "count, or a sum"
-        )
-    return buildable
+    given = shown(index)
+    model: object = cast("Any", index).model if isinstance(index, DerivationOf) else index
+    schema: object = getattr(model, "__schema__", None) if isinstance(model, type) else None
+    derived = [each.derived for each in concrete(schema)] if isinstance(schema, Schema) else []
+    buildable = [
+        {name: each for name, each in some.items() if isinstance(each, AuditedSchema) and each.buildable}
+        for some in derived
+    ]
+    if isinstance(index, DerivationOf) and all(index.name in some for some in buildable):
+        return [some[index.name] for some in buildable]
+    known = ", ".join(dict.fromkeys(name for some in buildable for name in some)) or "none"
+    raise ModelError(
+        f"build_index({given}) is refused: give an index of a class, as in Employee.by_email, or a list, a count, "
+        f"or a sum{f'; {schema.name} has {known}' if isinstance(schema, Schema) else ''}"
+    )
 
 
 async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: AuditRange) -> Steps[AuditCounts]:

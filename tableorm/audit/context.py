@@ -10,10 +10,12 @@ from typing import Any, Literal
 import attrs
 
 from ..connection.connection import TURN, Connection
+from ..connection.index_states import known_unreadable
 from ..connection.rows import read_row
 from ..connection.translate import translate
 from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
 from ..keys.ranges import KeyRegion
+from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, manifest_of
 from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
@@ -114,6 +116,19 @@ class AuditContext:
     guests: Sequence[Schema] = ()
     pace: Pace | None = None
     counts: AuditCounts = attrs.field(factory=AuditCounts)
+
+    def is_incomplete(self, declaration: IndexDeclaration | None, *, building: bool | None) -> bool:
+        """
+        Return whether entities may be missing in an index or a list, which is no damage: the store does not say that it
+        is complete. The audit that belongs to a build of it accepts no such entity.
+
+        Args:
+            declaration: The index or the list; None for what has no state.
+            building: What the declaration says of it; None if that is left to the store.
+        """
+        if declaration is None or self.only == declaration.name:
+            return False
+        return bool(known_unreadable(self.db, [declaration], assumed=False)) if building is None else building
 
     def snapshot(self, row: Row) -> EntitySnapshot | None:
         """Return the entity of a row; None if the row is of another kind, or is a derived row."""

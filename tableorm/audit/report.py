@@ -191,7 +191,8 @@ class BuildReport(RangeReport):
         seconds: How long it took, earlier parts included if it was resumed.
         audit: The report of the audit that follows; None before it begins. Its findings include what cannot be built,
             such as a unique value that two entities have.
-        readable: Whether it is complete, and read from now on: the store says so, or is not asked.
+        readable: Whether it is complete, and read from now on: the store says so, or is not asked. A count or a sum is
+            read at any time.
     """
 
     index: str

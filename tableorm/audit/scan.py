@@ -28,6 +28,7 @@ async def pages(
     counts: RangeCounts | None,
     what: str,
     pace: Pace | None = None,
+    select: tuple[str, ...] | None = None,
 ) -> AsyncGenerator[list[Row], None]:
     """
     Yield the rows of some ranges of keys, by pages.
@@ -40,6 +41,7 @@ async def pages(
         counts: Counts the requests; None if nothing does.
         what: Name of the operation, for messages.
         pace: Limits how many rows are read in a second; None for any number.
+        select: The properties to read; None for all.
 
     Raises:
         TableOrmError: The store refused.
@@ -55,7 +57,7 @@ async def pages(
         return page
 
     for region in regions:
-        query = RowQuery(region.partition, region.row, where)
+        query = RowQuery(region.partition, region.row, where, select)
         task: asyncio.Task[RowPage] | None = asyncio.create_task(fetch(query, None))
         try:
             while task is not None:

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from importlib.metadata import entry_points
-from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 
 from ..database.connect import GROUP, connect, find_backend
 from ..database.database import Database
-from ..errors import ModelError, NotSupported
+from ..errors import ModelError, NotSupported, near
 from ..models.entity import Entity, schema_of
 from ..stores import RetryPolicy
 
@@ -66,10 +65,15 @@ def add_models(parser: argparse.ArgumentParser, *others: type, instances: tuple[
     )
 
 
-def add_tables(parser: argparse.ArgumentParser) -> None:
-    """Declare the tables that a command is for, as the last arguments."""
+def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Declare the tables that a command is for, as the last arguments; one at least, unless they are optional."""
     parser.add_argument(
-        "tables", metavar="TABLE", nargs="+", type=parse_table, action=_StoreTables, help="name of a table"
+        "tables",
+        metavar="TABLE",
+        nargs="*" if optional else "+",
+        type=parse_table,
+        action=_StoreTables,
+        help="name of a table; all tables if none is given" if optional else "name of a table",
     )
 
 
@@ -186,12 +190,25 @@ def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: st
     try:
         if not colon:
             return [each for each in find_targets(module, bases, instances) if not _is_abstract(each)]
-        found: Any = attrgetter(name)(_import(module))
-    except (ModelError, AttributeError) as error:
+        found: Any = _import(module)
+        for part in name.split("."):
+            found = _find_member(found, part, (bases, instances))
+    except ModelError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
     if not _is_target(found, bases, instances):
         raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
     return [found]
+
+
+def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[type, ...]]) -> Any:
+    """Return a member of a module or a class. Raises ModelError, with the members that could be meant."""
+    try:
+        return getattr(holder, name)
+    except AttributeError as error:
+        names = vars(holder) if isinstance(holder, ModuleType) else dir(holder)
+        known = [each for each in names if _is_target(getattr(holder, each, None), *kinds)]
+        hint = f": {near(name, known)}" if known else ""
+        raise ModelError(f"{holder.__name__} has no attribute {name!r}{hint}") from error
 
 
 def _is_abstract(target: Any) -> bool:

@@ -4,9 +4,6 @@ The command `tableorm audit`, which checks what is derived from entities, and re
 
 import argparse
 import asyncio
-import os
-import sys
-import time
 from pathlib import Path
 
 import attrs
@@ -16,10 +13,9 @@ from ..audit.report import AuditReport
 from ..errors import counted
 from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_models, open_existing, parse_count
+from .progress import Progress
 
 __all__ = ["AUDIT", "Audit"]
-
-_SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
 
 
 @attrs.frozen
@@ -51,9 +47,7 @@ class Audit:
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
-        state: Path | None = args.state
-        cursor = state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
-        report = asyncio.run(self._run(args, state, cursor))
+        report = asyncio.run(self._run(args))
         if args.json:
             print(escape_unprintable(msgspec.json.encode(report.to_dict()).decode()))
         else:
@@ -64,45 +58,21 @@ class Audit:
             print(report)
         return 0 if report.clean else 1
 
-    async def _run(self, args: argparse.Namespace, state: Path | None, cursor: str | None) -> AuditReport:
-        latest: AuditReport | None = None
-        reported = time.monotonic()
-
-        def progress(report: AuditReport) -> None:
-            nonlocal latest, reported
-            latest = report
-            if time.monotonic() - reported < _SECONDS:
-                return
-            reported = time.monotonic()
-            counts = (report.entities, "entity"), (report.derived_rows, "derived row"), (report.found, "finding")
-            print(", ".join(counted(*count) for count in counts), file=sys.stderr)
-            _save_state(state, report)
-
+    async def _run(self, args: argparse.Namespace) -> AuditReport:
+        progress = Progress(args.state, _describe)
+        cursor = progress.read_cursor()
         async with open_existing(args) as db:
             try:
                 return await db.audit(
-                    *args.models, parallel=args.parallel, cursor=cursor, repair=args.repair, on_progress=progress
+                    *args.models, parallel=args.parallel, cursor=cursor, repair=args.repair, on_progress=progress.note
                 )
             finally:
-                # Also when it was interrupted.
-                if latest is not None:
-                    _save_state(state, latest)
+                progress.save()  # also when it was interrupted
 
 
-def _save_state(state: Path | None, report: AuditReport) -> None:
-    """Write where to go on to the state file, in full or not at all; remove the file when the audit has ended."""
-    if state is None:
-        return
-    cursor = report.cursor
-    if cursor is None:
-        state.unlink(missing_ok=True)
-        return
-    draft = state.with_name(state.name + ".new")
-    # It holds keys of rows, so it is made for this user alone, and not where a link in its place leads.
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(cursor + "\n")
-    draft.replace(state)
+def _describe(report: AuditReport) -> str:
+    counts = (report.entities, "entity"), (report.derived_rows, "derived row"), (report.found, "finding")
+    return ", ".join(counted(*count) for count in counts)
 
 
 AUDIT = Audit()

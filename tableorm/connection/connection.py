@@ -52,13 +52,18 @@ class KnownStates:
 
 @attrs.define(eq=False)
 class _Opened:
-    """What a connection and its views have open: tables, queues that are wrapped, event loop, index states."""
+    """
+    What a connection and its views have open: tables, what wraps queues and blobs, event loop, index states, and tables
+    that are being made.
+    """
 
     store: TableStore | None = None
     loop: asyncio.AbstractEventLoop | None = None
     queues: QueueStore | None = None
+    blobs: BlobStore | None = None
     outbox: QueueStore | None = None
     states: KnownStates = attrs.field(factory=KnownStates)
+    making: dict[str, asyncio.Task[bool]] = attrs.field(factory=dict[str, asyncio.Task[bool]])
 
 
 class Connection:
@@ -135,9 +140,9 @@ class Connection:
     async def close(self) -> None:
         """Finish what was begun and release everything, if it is open."""
         if self._opened.store is not None:
-            while self._later:
-                await asyncio.wait(self._later)
-            self._opened.store = self._opened.queues = self._opened.outbox = None
+            while work := {*self._later, *self._opened.making.values()}:
+                await asyncio.wait(work)
+            self._opened.store = self._opened.queues = self._opened.blobs = self._opened.outbox = None
             async with AsyncExitStack() as closing:
                 for backend in self._backends():
                     closing.push_async_callback(backend.close)
@@ -181,7 +186,7 @@ class Connection:
     def blobs(self) -> BlobStore:
         """The blobs, which raise faults. Raises NotSupported if there are none, or the database is not open."""
         _ = self.store
-        return self._beside(self._blobs.blobs, "blobs")
+        return self._beside(self._opened.blobs or self._blobs.blobs, "blobs")
 
     @property
     def has_own_blobs(self) -> bool:
@@ -234,13 +239,25 @@ class Connection:
 
     def wrap_queues(self, wrap: Callable[[QueueStore], QueueStore]) -> None:
         """Let every request for queues pass through what `wrap` makes of the open store, if there is one; tests do."""
-        if self._queues.queues is not None:
-            self._opened.queues, self._opened.outbox = wrap(self.queues), None
+        queues = self._opened.queues or self._queues.queues
+        if queues is not None:
+            self._opened.queues, self._opened.outbox = wrap(queues), None
+
+    def wrap_blobs(self, wrap: Callable[[BlobStore], BlobStore]) -> None:
+        """Let every request for blobs pass through what `wrap` makes of the open store, if there is one; tests do."""
+        blobs = self._opened.blobs or self._blobs.blobs
+        if blobs is not None:
+            self._opened.blobs = wrap(blobs)
 
     @property
     def known_states(self) -> KnownStates:
         """What is known of the states of indexes."""
         return self._opened.states
+
+    @property
+    def tables_in_making(self) -> dict[str, asyncio.Task[bool]]:
+        """The tables of periods that are being made now, by name."""
+        return self._opened.making
 
     @property
     def prefix(self) -> str:

@@ -1,5 +1,5 @@
 """
-States of indexes: the store says whether the entries of an index are complete.
+States of indexes and index lists: the store says whether each entity has its entry, or is in its list.
 
 Each declaration has a row of its own in a table of the mapper, named by a hash of what is declared. A row that says
 "write-only", or is missing, becomes one that says "readable", never the other way round. So a state that was read late
@@ -47,14 +47,14 @@ _State = Literal["write-only", "readable"]
 @attrs.frozen(kw_only=True)
 class IndexState:
     """
-    What the store says of an index.
+    What the store says of an index or an index list.
 
     Args:
         model: Name of the model.
         declaration: Name of the declaration.
         table: The table of the entities.
-        entry_table: The table of the entries.
-        state: "write-only" if entities may lack their entries, so that nobody reads it; "readable" if it is complete.
+        entry_table: The table of the entries or lists; that of the entities for lists in blobs.
+        state: "write-only" if entities may be missing in it, so that nobody reads it; "readable" if it is complete.
         since: When that was written.
         digest: Identifies what was declared.
     """
@@ -142,7 +142,7 @@ def known_unreadable(
 
 
 def not_readable(db: Connection | None, declaration: IndexDeclaration) -> NotSupported:
-    """Return the error that refuses to read by an index."""
+    """Return the error that refuses to read by an index or a list."""
     if db is not None and db.known_states.denied:
         return NotSupported(
             f"{declaration} is not read: whether it is complete says table {UPKEEP_TABLE}, which the token of this "
@@ -150,7 +150,7 @@ def not_readable(db: Connection | None, declaration: IndexDeclaration) -> NotSup
         )
     return NotSupported(
         f"{declaration} is not read: the store does not say that it is complete, so that entities of table "
-        f"{declaration.table} may lack their entries; run db.build_index({declaration}, no_older_writers=True) once "
+        f"{declaration.table} may be missing in it; run db.build_index({declaration}, no_older_writers=True) once "
         "every program that writes such entities declares it, or declare it with building=False if it is complete"
     )
 

@@ -30,9 +30,12 @@ _OTHER = {
     "peek-messages": "GET {table}/messages?peekonly=true",
     "clear-messages": "DELETE {table}/messages",
     "create-container": "PUT {table}",
+    "delete-container": "DELETE {table}",
+    "list-containers": "GET ?comp=list",
     "blob-info": "HEAD {table}/BLOB",
     "get-blob": "GET {table}/BLOB",
     "put-blob": "PUT {table}/BLOB",
+    "append-blob": "PUT {table}/BLOB?comp=appendblock",
     "delete-blob": "DELETE {table}/BLOB",
     "list-blobs": "GET {table}?comp=list",
 }
@@ -76,8 +79,8 @@ class ObservedRequest:
             "create-table", "delete-table", "list-tables", "get-policies", "set-policies", or "ping" (with a token;
             without one a ping lists the tables); for queues "create-queue", "delete-queue", "list-queues",
             "queue-length", "put-message", "take-messages", "peek-messages", "renew-message", "delete-message", or
-            "clear-messages"; for index lists, archives and logs in blobs "create-container", "blob-info", "get-blob",
-            "put-blob", "delete-blob", or "list-blobs".
+            "clear-messages"; for blobs "create-container", "delete-container", "list-containers", "blob-info",
+            "get-blob", "put-blob", "append-blob", "delete-blob", or "list-blobs".
         table: Name of the table, queue or container; "" if it is about none.
         model: The model that it is for; the index, as "Order.by_status", if the program has named it. The model of a
             transaction is that of its first operation. It is "" where there is none.

@@ -5,9 +5,10 @@ Reading one row of a table, and writing rows as they were read.
 from collections.abc import Sequence
 
 from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
-from ..protocol.codes import LOST_RACE, Code, Fault
+from ..protocol.codes import LOST_RACE, Fault
 from ..stores import Operation, Row
 from .connection import Connection
+from .period_tables import is_absent
 from .translate import translate
 
 __all__ = ["read_live", "read_place", "read_row", "write_as_read"]
@@ -42,7 +43,7 @@ async def read_row(
     try:
         row = await store.get(table, partition_key, row_key, select)
     except Fault as fault:
-        if fault.code == Code.RESOURCE_NOT_FOUND:
+        if is_absent(fault, table):
             return None
         what = f"{name} ({partition_key!r}, {row_key!r})" if name else f"({partition_key!r}, {row_key!r})"
         raise translate(fault, f"get of {what}", table) from fault

@@ -51,7 +51,7 @@ class Database(Upkeep):
 
     async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
         """
-        Insert a new entity; it gets its ETag and timestamp.
+        Insert a new entity; it gets its ETag and timestamp. It takes the place of an entity that has expired.
 
         Args:
             entity: An entity or bag.
@@ -59,7 +59,7 @@ class Database(Upkeep):
                 others take away by deleting them, or one that was taken already could come back.
 
         Raises:
-            EntityExists: There is a row with its key.
+            EntityExists: There is a row with its key, of an entity that has not expired.
             EncodeError: A value does not fit its field.
             LimitExceeded: The row would pass a limit of the service; nothing was sent.
             TableNotFound: There is no such table.
@@ -143,7 +143,8 @@ class Database(Upkeep):
                 unknown ones that the entity was read with.
 
         Raises:
-            EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None.
+            EncodeError: A value does not fit its field; or a merge would have to remove a field that was set to None,
+                or the time at which the entity expires.
             NotLoaded: The entity was loaded in part; names the missing fields.
         """
         self._connection.boundary.fill(entity)
@@ -228,7 +229,7 @@ class Database(Upkeep):
         Read the entity anew, in full, in place. Changes that were not saved are lost.
 
         Raises:
-            EntityNotFound: There is no such row any more.
+            EntityNotFound: There is no such row any more, or the entity has expired.
             WrongKind: The row is of another kind now.
             DecodeError: The row does not fit the model.
         """
@@ -450,9 +451,9 @@ class Scope(Database):
     A database in which some key fields have one value. Made by `db.scope(tenant="acme")`; shares the connection.
 
     Everything works as on the database, within the scope; `grant` gives tokens for rows of the scope. Another value of
-    a field raises `AccessDenied`, and so do `drop_table`, `policies`, `audit` and `build_index`, which concern whole
-    tables. Models whose keys do not hold the fields raise `ModelError`, and so do rows without a model unless `scope`
-    was given a model of their table. The stores themselves (`store`, `queues`, `blobs`) are not scoped.
+    a field raises `AccessDenied`, and so do `drop_table`, `policies`, `audit`, `build_index` and `sweep`, which concern
+    whole tables. Models whose keys do not hold the fields raise `ModelError`, and so do rows without a model unless
+    `scope` was given a model of their table. The stores themselves (`store`, `queues`, `blobs`) are not scoped.
     """
 
     def __init__(self, parent: Database, rules: ScopeRules) -> None:

@@ -16,6 +16,7 @@ from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
 from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..models.entity import Entity, schema_of
+from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
 from ..models.marker_rows import is_marker, row_of_tentative
@@ -24,13 +25,14 @@ from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
 from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
+from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
 from ..queries.run import CONCURRENCY
 from ..queries.select import Select
 from ..queries.union import Union
-from ..stores import Row
+from ..stores import Row, utc_now
 from ..writes.subject import key_from
 from .stores import Stores
 
@@ -81,7 +83,7 @@ class Reader(Stores):
             fields: The key fields.
 
         Raises:
-            EntityNotFound: There is none.
+            EntityNotFound: There is none, or it has expired.
             WrongKind: The row is of another kind.
             TemplateError: A key field is missing, unknown, or does not fit.
             DecodeError: The row does not fit the model.
@@ -119,7 +121,8 @@ class Reader(Stores):
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
             DecodeError: A row does not fit its model, or the list is damaged.
-            NotSupported: The lists are in blobs, and the database has none.
+            NotSupported: The store does not say that each entity is in its list; or the lists are in blobs, and the
+                database has none.
         """
 
         def load(row: Row) -> E | None:
@@ -208,10 +211,11 @@ class Reader(Stores):
             if fields.keys() != schema.key_names:
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
-            table = schema.table_name()
+            table = schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
-        select = None if whole or model is PropertyBag else Projection.of(self._kinds_of(model), ()).select
+        whole = whole or model is PropertyBag or self._kinds_of(model).expires
+        select = None if whole else Projection.of(self._kinds_of(model), ()).select
         row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
         if row is None:
             return None
@@ -221,7 +225,9 @@ class Reader(Stores):
         found = self._load_row(model, table, row) if whole else self._kinds_of(model).resolve(row)
         if found is not None:
             return found
-        return await self._load_moved(model, table, row) if is_marker(row) else self._refuse_kind(model, table, row)
+        if is_marker(row):
+            return await self._load_moved(model, table, row)
+        return None if whole else self._refuse_kind(model, table, row)
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
@@ -233,7 +239,7 @@ class Reader(Stores):
             own = row_of_tentative(schema, live) if tentative else live
             if self._kinds_of(model).schema_of_row(own) is schema:
                 entity = self._load_row(model, table, own)
-                if tentative:  # its first write confirms the row, and has then another ETag
+                if tentative and entity is not None:  # its first write confirms the row, and has then another ETag
                     state = state_of(entity)
                     known = {n: value for n, value in (state.row or {}).items() if n not in ("odata.etag", "Timestamp")}
                     properties = frozenset(schema.by_property)
@@ -248,12 +254,13 @@ class Reader(Stores):
             raise ModelError(f"{index} is of an abstract model: get by the index of one of its concrete classes")
         schema = kinds.schemas[0]
         assert isinstance(schema, EntrySchema)  # as it is of every index entry
-        primary, owners = schema.primary, schema.primary.table_name()
+        primary = schema.primary
         fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         partition_key, row_key = schema.make_keys(fields)
-        table = schema.table_name()
+        table = schema.table_of(partition_key, row_key)
+        owners = table if primary.periods is not None else primary.table_name()
         if schema.building is None and await find_unreadable(self._connection, (schema.declaration,)):
             raise not_readable(self._connection, schema.declaration)
         for _ in range(_LOOKS if schema.exact else 1):
@@ -275,19 +282,19 @@ class Reader(Stores):
             if not self._connection.boundary.holds_row(primary, owners, *owner):
                 return None  # an entry of others, in an index that scopes share
             # The entry itself is all that there is if it may be old, or holds keys alone.
-            if not isinstance(entity, Entity) and (whole or not schema.exact):
+            if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.expires):
                 row = await read_row(self._connection, owners, *owner, name=primary.name)
                 entity = None if row is None else self._kinds_of(schema.model).load(row)
                 if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile
             if isinstance(entity, Entity):
                 self._connection.boundary.check(entity)
-            return entity
+            return None if kinds.expires and is_expired(entity, utc_now()) else entity
         return None  # it was moved each time between the two reads
 
     def _load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
-        Make the entity or bag of a row; None for a marker row, which counts as no row.
+        Make the entity or bag of a row; None for a marker row, or if the entity has expired: both count as no row.
 
         Raises:
             AccessDenied: It is outside of the boundary.
@@ -297,9 +304,12 @@ class Reader(Stores):
         if model is PropertyBag:
             entity: Any = bag_of_row(table, row)
         else:
-            entity = self._kinds_of(model).load(row)
+            kinds = self._kinds_of(model)
+            entity = kinds.load(row)
             if entity is None:
                 return self._refuse_kind(model, table, row)
+            if kinds.expires and is_expired(entity, utc_now()):
+                return None
         self._connection.boundary.check(entity)
         return entity
 
@@ -369,6 +379,8 @@ class Reader(Stores):
             raise ModelError(f"select({given}) takes one to four models, or one index; fields are chosen by .only()")
         kinds = self._kinds_of(models[0]) if len(models) == 1 and models[0] is not PropertyBag else self._shared(models)
         self._connection.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
+        if kinds.periods is not None:
+            return PeriodSelect[Any](self._connection, kinds, models)
         return Select(self._connection, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:

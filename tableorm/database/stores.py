@@ -6,10 +6,11 @@ import itertools
 from types import TracebackType
 from typing import Self, cast
 
+from ..connection.beside import observed_blobs, observed_queues
 from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
-from ..connection.queues import ObservedQueues
+from ..connection.period_tables import coming_tables
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of
@@ -96,7 +97,7 @@ class Stores(Connected):
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
         connection = self._connection
-        return cast("QueueStore", TranslatingStore(ObservedQueues(connection, connection.queues), "queues"))
+        return cast("QueueStore", TranslatingStore(observed_queues(connection, connection.queues), "queues"))
 
     @property
     def blobs(self) -> BlobStore:
@@ -106,7 +107,8 @@ class Stores(Connected):
         Raises:
             NotSupported: There are none; the message names the argument of `connect` that says where they are.
         """
-        return cast("BlobStore", TranslatingStore(self._connection.blobs, "blobs"))
+        connection = self._connection
+        return cast("BlobStore", TranslatingStore(observed_blobs(connection, connection.blobs), "blobs"))
 
     def observe(self, on_request: Hook | None = None, *, show_values: bool = False) -> Observation:
         """
@@ -146,9 +148,11 @@ class Stores(Connected):
         """
         Create the tables of these models, or with these names, where they do not exist yet.
 
-        The indexes of a model whose tables are new are complete, and the store is told so. An index of a table that was
-        there before is not read until `build_index` has completed it. Tables that this database has made since it was
-        opened stay new for models that have no entities in them.
+        Of a model with a table for each period it creates that of the present one; see `prepare_periods`.
+
+        The indexes and index lists of a model whose tables are new are complete, and the store is told so. One of a
+        table that was there before is not read until `build_index` has completed it. Tables that this database has made
+        since it was opened stay new for models that have no entities in them.
 
         Args:
             targets: Models, and names of tables.
@@ -172,7 +176,9 @@ class Stores(Connected):
                 schema.check_relations()
                 # The entries of an eventual index may be in a table of their own.
                 tables = [each.table or "" for each in schema.derived.values() if not each.in_blobs]
-                names |= dict.fromkeys([schema.table_name(), *tables])
+                names |= dict.fromkeys(
+                    [schema.table_name(), *tables] if schema.periods is None else coming_tables(schema.periods, 0)
+                )
             names |= dict.fromkeys([target] if isinstance(target, str) else ())
         for name in names:
             store, _ = connection.sending("create-table", "")

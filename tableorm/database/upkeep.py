@@ -18,14 +18,16 @@ from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
 from ..outbox.worker import Worker
 from ..outbox.workflow import Workflow
+from ..queries.sweep import sweep
+from ..queries.sweep_report import SweepReport
 from ..writes.archive_copy import Archive
-from .reading import Reader
+from .periods import Periods
 from .workers import make_worker
 
 __all__ = ["Upkeep"]
 
 
-class Upkeep(Reader):
+class Upkeep(Periods):
     """
     The part of a database that gives others access, audits, repairs, builds indexes, and makes workers.
     """
@@ -190,13 +192,51 @@ class Upkeep(Reader):
 
     async def index_states(self) -> list[IndexState]:
         """
-        Return what the store says of the indexes of all programs: which are complete, and which are not read yet.
+        Return what the store says of the indexes and index lists of all programs: which are complete, and which are not
+        read yet.
 
         Raises:
             AccessDenied: In a scope, since the states are of whole tables; or the token does not open their table.
         """
         self._connection.boundary.check_whole_table("index_states()")
         return await load_states(self._connection)
+
+    async def sweep(
+        self,
+        *models: type[Entity],
+        parallel: int = 8,
+        cursor: str | None = None,
+        rate: float | None = None,
+        on_progress: Callable[[SweepReport], object] | None = None,
+    ) -> SweepReport:
+        """
+        Delete the entities of some models that have expired, with all that is derived from them: index entries, unique
+        values, and what they add to counts and sums.
+
+        Each is deleted if its row is as it was read: an entity whose life somebody prolongs meanwhile stays. By an
+        index whose keys begin with the field that says when entities expire, only these are read. Otherwise whole
+        tables are visited, of which only rows that have expired are sent.
+
+        Args:
+            models: The models; an abstract base stands for all of its classes that have a field with `expiry=True`.
+            parallel: How many ranges of keys are read at the same time.
+            cursor: The place that an earlier sweep of these models had reached: `SweepReport.cursor`.
+            rate: How many rows may be deleted in a second; None for any number.
+            on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
+
+        Returns:
+            The report: how many were deleted, and which could not be.
+
+        Raises:
+            ModelError: No model is given, or one whose entities never expire.
+            CursorError: The cursor is of other models or indexes, or damaged.
+            AccessDenied: In a scope, since a sweep visits whole tables.
+            TableNotFound: There is no such table.
+        """
+        self._connection.boundary.check_whole_table(f"sweep({', '.join(schema_of(model).name for model in models)})")
+        return await sweep(
+            self._connection, models, parallel=parallel, cursor=cursor, rate=rate, on_progress=on_progress
+        )
 
     # What is left to do
 

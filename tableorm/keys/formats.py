@@ -83,6 +83,11 @@ class Format:
     high: Any = None
     buckets: int = 0
 
+    @property
+    def bucket_texts(self) -> list[str]:
+        """The texts of a hash bucket, in order."""
+        return [f"{number:0{len(self.atoms or ())}d}" for number in range(self.buckets)]
+
 
 def escape(text: str, also: str) -> str:
     """

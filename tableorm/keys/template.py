@@ -6,6 +6,7 @@ read back into the fields that made it.
 """
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -13,11 +14,15 @@ from typing import Any
 import attrs
 
 from ..errors import TemplateError
+from ..protocol.filters import Op
 from ..protocol.limits import MAX_KEY_UNITS, key_fault
 from .bounds import Condition, ConstraintShape, KeyBounds, KeyConstraint, Part, writer
 from .formats import Format, escape, unescape
 
-__all__ = ["Template"]
+__all__ = ["MAX_BUCKETS", "Template"]
+
+MAX_BUCKETS = 64
+"""Partitions at most whose rows a query merges: beyond them it reads the table."""
 
 # Constraints that a template keeps; programs have a few, and ask for each again and again.
 _MAX_CONSTRAINTS = 256
@@ -45,6 +50,7 @@ class Template:
     _names: frozenset[str] = attrs.field(init=False)
     _full: dict[str, int] = attrs.field(init=False)  # which of the fields' parts holds a field in full
     _constraints: dict[ConstraintShape, KeyConstraint] = attrs.field(init=False)
+    _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
@@ -52,6 +58,7 @@ class Template:
         full = {p.field: n for n, p in reversed([*enumerate(self._field_parts())]) if p.format and p.format.full}
         object.__setattr__(self, "_full", full)
         object.__setattr__(self, "_constraints", {})
+        object.__setattr__(self, "_by_bucket", {})
         object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
         end = r"\Z" if len(fixed) == len(self.parts) else ""
@@ -74,6 +81,13 @@ class Template:
     def full_fields(self) -> frozenset[str]:
         """The names of the fields that the key holds in full."""
         return frozenset(self._full)
+
+    @property
+    def spread_fields(self) -> frozenset[str]:
+        """The names of the fields of which the key holds nothing but hash buckets."""
+        parts = self._field_parts()
+        spread = {part.field for part in parts if part.field and part.format and part.format.buckets}
+        return frozenset(spread.difference(part.field for part in parts if part.format and not part.format.buckets))
 
     @property
     def head(self) -> str:
@@ -119,20 +133,24 @@ class Template:
     def find_misfits(self, values: Mapping[str, Any]) -> dict[str, str]:
         """
         Return by field what is wrong with values for this key: of those that do not fit their formats, or of the
-        longest one if the key is too long. A value that is missing, or None, may be set later.
+        longest one if the key is too long. A value that is missing, or None, may be set later. Nothing says the key:
+        who has given one value may not know the others.
         """
-        misfits, lengths = dict[str, str](), dict[str, int]()
-        for _, field, write in self._writers:
-            if field is not None and values.get(field) is not None:
+        misfits, lengths, key = dict[str, str](), dict[str, int](), ""
+        for literal, field, write in self._writers:
+            if field is None:
+                key += literal
+            elif values.get(field) is not None:
                 try:
-                    lengths[field] = len(write(values[field]))
+                    text = write(values[field])
                 except ValueError as error:
                     misfits[field] = f"does not fit {self.key} {self.text!r}: {error}"
-        if not misfits and lengths.keys() == set(self.fields):
-            try:
-                self.format(values)
-            except TemplateError as error:
-                misfits[max(lengths, key=lambda field: lengths[field])] = f"is refused: {self.key} {error.problem}"
+                else:
+                    lengths[field] = len(text)
+                    key += text
+        if not misfits and lengths.keys() == set(self.fields) and (fault := key_fault(key)):
+            longest = max(lengths, key=lambda field: lengths[field])
+            misfits[longest] = f"is refused: {self.key} makes a key that {fault}; shorten {', '.join(self.fields)}"
         return misfits
 
     def parse(self, key: str) -> dict[str, Any]:
@@ -182,6 +200,34 @@ class Template:
             found = self._constraints[shape] = KeyConstraint(self.parts, shape, self._error)
         return found
 
+    def constrain_by_bucket(self, shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
+        """
+        Return what conditions that give all of the key but its hash buckets say of the key, one for each bucket, in
+        key order.
+
+        There are none if the conditions leave anything else open, or no bucket, or more than `MAX_BUCKETS` of them.
+        """
+        given = {field for field, op in shape if op is Op.EQ}
+        buckets = [part for part in self.parts if part.format and part.format.buckets and part.field not in given]
+        if not buckets or math.prod(part.format.buckets for part in buckets if part.format) > MAX_BUCKETS:
+            return ()
+        found = self._by_bucket.get(shape)
+        if found is None:
+            if len(self._by_bucket) >= _MAX_CONSTRAINTS:
+                self._by_bucket.clear()
+            found = self._by_bucket[shape] = self._make_constraints(buckets, shape)
+        return found
+
+    def _make_constraints(self, buckets: Sequence[Part], shape: ConstraintShape) -> tuple[KeyConstraint, ...]:
+        texts = [[Part(text) for text in part.format.bucket_texts] for part in buckets if part.format]
+        found: list[KeyConstraint] = []
+        for choice in itertools.product(*texts):
+            chosen = dict(zip(map(id, buckets), choice, strict=True))
+            found.append(KeyConstraint([chosen.get(id(part), part) for part in self.parts], shape, self._error))
+            if not found[0].point:
+                return ()
+        return tuple(found)
+
     def bounds(self, conditions: Iterable[Condition]) -> KeyBounds:
         """
         Return the interval of keys that satisfy the conditions: equality on leading fields, then bounds on the next.
@@ -206,9 +252,7 @@ class Template:
         first = next(iter(self._field_parts()), None)
         if first is None or first.format is None or not first.format.buckets:
             return ()
-        head = self.head
-        width = len(first.format.atoms or ())
-        return tuple(f"{head}{number:0{width}d}" for number in range(first.format.buckets))
+        return tuple(self.head + text for text in first.format.bucket_texts)
 
     def characters_after(self, prefix: str) -> list[frozenset[str]] | None:
         """

@@ -16,16 +16,13 @@ from ..connection.tasks import stop_tasks
 from ..connection.translate import translate
 from ..errors import EncodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
 from ..protocol.codes import Code, Fault
-from ..stores import CLOCK, BlobStore
+from ..stores import CLOCK, BlobInfo, BlobStore
 from .segments import (
     MAX_SEGMENT_BYTES,
     Segment,
     check_log_name,
     encode_record,
-    hour_prefix,
-    list_segments,
     make_segments,
-    number_of,
     refuse_scopes,
     segment_name,
 )
@@ -227,7 +224,7 @@ class LogStream:
                 if await self._try_to_put(segment, segment.name):
                     return
                 segment.name = None
-                self._note_number(segment.hour, await self._find_last(segment.hour))
+                self._note_number(segment.hour, await self._find_last(segment.hour, self._numbers[segment.hour]))
         except Fault as fault:
             raise translate(fault, what, "") from fault
 
@@ -249,9 +246,7 @@ class LogStream:
             if fault.code != Code.BLOB_EXISTS:
                 raise
             # It may be this one, after a reply that was lost.
-            info = await ask_blobs(
-                self._db, "blob-info", self.name, self.container, lambda store: store.info(self.container, name)
-            )
+            info = await self._info(name)
             return {key.lower(): value for key, value in info.metadata.items()}.get("id") == segment.metadata["id"]
         return True
 
@@ -268,15 +263,37 @@ class LogStream:
             if fault.code != Code.CONTAINER_EXISTS:
                 raise
 
-    async def _find_last(self, hour: dt.datetime) -> int:
-        """Return the highest number of a segment of an hour, which another program has written."""
-        continuation, last = None, 0
-        while True:
-            page = await list_segments(self._db, self.name, self.container, hour_prefix(self.name, hour), continuation)
-            last = max([last, *(number_of(self.name, info.name) or 0 for info in page.blobs)])
-            continuation = page.continuation
-            if continuation is None:
-                return last
+    async def _find_last(self, hour: dt.datetime, taken: int) -> int:
+        """
+        Return the number of a segment of an hour behind which a number is free, given one that is taken: other programs
+        have written there.
+        """
+        step = 1
+        while await self._is_taken(hour, taken + step):
+            taken, step = taken + step, 2 * step
+        free = taken + step
+        while free - taken > 1:
+            middle = (taken + free) // 2
+            if await self._is_taken(hour, middle):
+                taken = middle
+            else:
+                free = middle
+        return taken
+
+    async def _is_taken(self, hour: dt.datetime, number: int) -> bool:
+        """Return whether a segment has a number."""
+        try:
+            await self._info(segment_name(self.name, hour, number))
+        except Fault as fault:
+            if fault.code != Code.BLOB_NOT_FOUND:
+                raise
+            return False
+        return True
+
+    async def _info(self, name: str) -> BlobInfo:
+        return await ask_blobs(
+            self._db, "blob-info", self.name, self.container, lambda store: store.info(self.container, name)
+        )
 
     def _note_number(self, hour: dt.datetime, number: int) -> None:
         self._numbers[hour] = number

@@ -250,6 +250,7 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             on_write=given.on_write if given else None,
             maintained=bool(given and given.maintained),
             doc=given.doc if given else None,
+            expiry=bool(given and given.expiry),
         )
     _check_properties(model.__name__, infos)
     return infos

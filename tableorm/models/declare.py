@@ -28,11 +28,13 @@ from .class_body import (
     refuse_odd_bases,
 )
 from .derivation import Derivation, bind_derivation
+from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
 from .marker_rows import check_marker_rows
-from .placement import check_placement_of, declared_models, may_share_partition
+from .periods import refuse_in_periods
+from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
 from .schema import Discriminator, FieldInfo, Schema
 
@@ -103,7 +105,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         table = next((p.table for p in parents if p.table), None)
     if table is not None:
         try:
-            check_table_name(table)
+            if "{" not in table:  # otherwise it is a template of names
+                check_table_name(table)
         except Fault as fault:
             raise ModelError(f"{name}: table={table!r} is refused: {fault.message}") from None
         if is_reserved_table(table) and model.__module__.partition(".")[0] not in ("tableorm", "tableorm_migrations"):
@@ -161,11 +164,14 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
                 f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
                 "of the key, nor be filled on write, and needs a default: field(default=0, maintained=True)"
             )
+    check_expiry(schema)
     if not abstract:
         check_heads(schema, parents)
+        refuse_in_periods(schema, {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
         models = declared_models(schema)
+        check_table_of(schema, models)
         check_marker_rows(schema, models)
         check_placement_of(schema, models)
     for field in fields:
@@ -224,6 +230,7 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
                 for its_row in other.row_templates():
                     refuse_meeting(bound.label, row, other.label, its_row)
         schema.derived[name] = bound
+    refuse_in_periods(schema, {each.label: not each.in_periods for each in schema.derived.values()})
     count = len(schema.stored) + len(schema.kind_properties) + 2
     if schema.tracked and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(

@@ -23,7 +23,9 @@ __all__ = [
     "RowsOf",
     "bind_derivation",
     "bound_to",
+    "check_building",
     "check_placement",
+    "refuse_building",
     "refuse_without_kind",
     "row_schemas",
 ]
@@ -71,12 +73,37 @@ def row_schemas(derivation: RowsOf[Any]) -> Sequence[Schema]:
         NotSupported: They are being built.
     """
     bound = bound_to(derivation, DerivedSchema)
+    refuse_building(derivation, bound)
+    return [each.row_schema for each in bound if each.row_schema is not None]
+
+
+def refuse_building(derivation: DerivationOf[Any], bound: Sequence[DerivedSchema]) -> None:
+    """
+    Refuse to read by a derivation that is declared with `building=True`.
+
+    Args:
+        derivation: The derivation.
+        bound: What it is bound to in each concrete class.
+
+    Raises:
+        NotSupported: It is declared so.
+    """
     if any(each.building for each in bound):
         raise NotSupported(
-            f"{derivation} is being built: entities that were there before it may lack their rows in it; run "
+            f"{derivation} is being built: entities that were there before it may be missing in it; run "
             f"db.build_index({derivation}, no_older_writers=True) to the end, then declare it without building=True"
         )
-    return [each.row_schema for each in bound if each.row_schema is not None]
+
+
+def check_building(what: str, building: object) -> None:
+    """
+    Refuse what a declaration says of whether it is read, if that is neither True nor False nor None.
+
+    Raises:
+        ModelError: It is not.
+    """
+    if not isinstance(building, bool | None):
+        raise ModelError(f"{what}(building={building!r}) is refused: give True or False")
 
 
 def check_placement(

@@ -86,7 +86,7 @@ class Entity(Storable):
 
     A model is an attrs class with keyword-only fields, declared as `name: Mapped[type]`. Class keywords:
 
-    - table: Name of the table.
+    - table: Name of the table, or a template such as `"Logins{at:%Y%m%d}"` for a table for each period.
     - partition_key, row_key: Key templates, such as `"empid_{id:06d}"`.
     - kind: What is stored as its kind; the class name by default, None stores and filters nothing.
     - version: From 1; see `upgrade`.
@@ -135,7 +135,7 @@ class Entity(Storable):
             raise EncodeError(
                 f"is not a key: {fault.message}", schema.name, "key_of", (partition_key, row_key)
             ) from None
-        return Key(cls, schema.table_name(), partition_key, row_key)
+        return Key(cls, schema.table_of(partition_key, row_key), partition_key, row_key)
 
     @property
     def etag(self) -> str | None:
@@ -227,11 +227,9 @@ class Entity(Storable):
         return handler(core) if schema_of(cls).abstract else describe_model(core, handler)
 
     def _own_key(self) -> Key[Any]:
-        keys = state_of(self).keys
-        if keys is not None:
-            return Key(type(self), self.__schema__.table_name(), *keys)
-        partition_key, row_key = self.__schema__.make_keys(self.__dict__)
-        return Key(type(self), self.__schema__.table_name(), partition_key, row_key)
+        schema = self.__schema__
+        keys = state_of(self).keys or schema.make_keys(self.__dict__)
+        return Key(type(self), schema.table_of(*keys), *keys)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

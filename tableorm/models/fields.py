@@ -61,6 +61,7 @@ class FieldDeclaration:
         on_write: Makes the field's value at every write; None if nothing does.
         maintained: Whether writes of other entities maintain the field.
         doc: What the field means, for API schemas; None if nothing is said.
+        expiry: Whether the field says when the entity expires.
         arguments: The remaining arguments, for `attrs.field`.
     """
 
@@ -70,6 +71,7 @@ class FieldDeclaration:
     on_write: Callable[[], Any] | None
     maintained: bool
     doc: str | None
+    expiry: bool
     arguments: dict[str, Any]
 
 
@@ -84,6 +86,7 @@ class _Options(TypedDict, Generic[T], total=False):
     on_write: Callable[[], T] | None
     maintained: bool
     doc: str | None
+    expiry: bool
 
 
 _ATTRS_ARGUMENTS = ("default", "factory", "validator", "converter")
@@ -104,6 +107,7 @@ def field(
     on_write: Callable[[], Any] | None = None,
     maintained: bool = False,
     doc: str | None = None,
+    expiry: bool = False,
     **arguments: Any,
 ) -> Any:
     """
@@ -125,6 +129,8 @@ def field(
         maintained: Writes of other entities maintain the field, by a `Count`, `Sum` or `Embedded`; writes of the entity
             itself leave it as it is.
         doc: What the field means; JSON schemas and OpenAPI show it.
+        expiry: The field says when the entity expires: from then on no read finds it, until `Database.sweep` deletes
+            it. None never expires. The type is `datetime | None`, and a model has one such field.
         arguments: `default`, `factory`, `validator` and `converter`, which are passed to `attrs.field`.
 
     Returns:
@@ -151,5 +157,6 @@ def field(
         on_write=on_write,
         maintained=maintained,
         doc=doc,
+        expiry=expiry,
         arguments=arguments,
     )

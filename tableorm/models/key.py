@@ -41,8 +41,13 @@ class Key(Generic[E_co]):
     row_key: str
 
     def __attrs_post_init__(self) -> None:
-        table = getattr(getattr(self.model, "__schema__", None), "table", None)
+        schema = getattr(self.model, "__schema__", None)
+        table = getattr(schema, "table", None)
         if table is not None and table != self.table and table.lower() != self.table.lower():
+            if schema is not None and schema.periods is not None:
+                table = schema.table_of(self.partition_key, self.row_key)
+                if table.lower() == self.table.lower():
+                    return
             raise ModelError(
                 f"{self!r} is refused: {self.model.__name__} is in table {table}; give that table, or make the key of "
                 f"a row of any kind: PropertyBag.key({self.table!r}, {self.partition_key!r}, {self.row_key!r})"

@@ -13,6 +13,7 @@ from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Row
 from .derivation import RowsOf, row_schemas
 from .entity import Entity, schema_of
+from .expiry import drop_expired
 from .marker_rows import is_marker
 from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
@@ -28,15 +29,19 @@ class KindSet:
 
     Args:
         schemas: The concrete models.
-        table: Their table.
+        table: Their table, or the template of the names of their tables.
         bags: Whether rows of any other kind are read too, as property bags.
 
     Attributes:
+        periods: Their tables, if these are the kinds of a table for each period; None for those of one table.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
+        expires: Whether entities of some of them can expire.
     """
 
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
+        self.expires = any(schema.expiry is not None for schema in schemas)
+        self.periods = schemas[0].periods if "{" in table else None
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
         self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
         self._decoders = {kind: s.decode_current for kind, s in self._current.items()}
@@ -70,8 +75,8 @@ class KindSet:
                     f"{model.__name__} is abstract and has no concrete classes yet; import or declare them"
                 )
             schemas += [schema for schema in found if schema not in schemas]
-        tables: set[str] = {schema.table_name() for schema in schemas}
-        primaries = {schema.primary.table_name() for schema in schemas if schema.primary is not None}
+        tables = {table if table and schema.may_be_in(table) else schema.table_text() for schema in schemas}
+        primaries = {schema.primary.table_text() for schema in schemas if schema.primary is not None}
         if len(primaries) > 1:
             raise ModelError(
                 f"the index is of classes in {len(primaries)} tables, {', '.join(sorted(primaries))}: query that of "
@@ -92,7 +97,8 @@ class KindSet:
 
     def load_all(self, rows: Sequence[Row]) -> list[Entity | PropertyBag]:
         """
-        Return the entities of rows, in order, without rows of other kinds. Raises what `load` raises.
+        Return the entities of rows, in order, without rows of other kinds, and without entities that have expired.
+        Raises what `load` raises.
         """
         decoders, slow = self._decoders, self.load
         entities: list[Entity | PropertyBag] = []
@@ -108,11 +114,12 @@ class KindSet:
             entity = slow(row)
             if entity is not None:
                 add(entity)
-        return entities
+        return drop_expired(entities) if self.expires else entities
 
     def load(self, row: Row) -> Entity | PropertyBag | None:
         """
-        Return the entity of a row, upgraded if it is old; None if the row is of another kind.
+        Return the entity of a row, upgraded if it is old, and whether it has expired or not; None if the row is of
+        another kind.
 
         Raises:
             DecodeError: The row is of one of the kinds and does not fit its model.

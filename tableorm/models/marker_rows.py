@@ -244,9 +244,9 @@ def check_marker_rows(schema: Schema, models: Sequence[Schema]) -> None:
             derived from its entities, could have the key of a marker row.
     """
     tables = {rows.table.lower() for rows in rows_of(schema)}
-    beside = [model for model in models if model.table_name().lower() in tables]
+    beside = [model for model in models if model.table_text().lower() in tables]
     for marked, causes_of in ((_DECISIONS, _causes_of_decisions), (_FEEDS, _causes_of_feeds)):
-        causes = {model.table_name().lower(): cause for model in beside for cause in causes_of(model)}
+        causes = {model.table_text().lower(): cause for model in beside for cause in causes_of(model)}
         _refuse_like_markers(marked, causes, models)
 
 

@@ -13,9 +13,18 @@ from ..errors import ModelError
 from ..keys.overlap import may_meet, may_share, refuse_meeting
 from ..keys.template import Template
 from .key import Storable
+from .periods import tables_may_meet
 from .schema import DerivedSchema, Schema, descendants
 
-__all__ = ["PlacedRows", "check_placement_of", "declared_models", "may_share_partition", "refuse_own_keys", "rows_of"]
+__all__ = [
+    "PlacedRows",
+    "check_placement_of",
+    "check_table_of",
+    "declared_models",
+    "may_share_partition",
+    "refuse_own_keys",
+    "rows_of",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +53,10 @@ class PlacedRows:
     deferred: bool = False
     shared: bool = False
     common: bool = False
+
+    def may_be_in(self, table: str) -> bool:
+        """Return whether rows may be in a table; those of a model with a table for each period are in its tables."""
+        return self.table.lower() == table.lower() or (self.schema.periods is not None and self.schema.may_be_in(table))
 
     def may_share(self, other: "PlacedRows") -> bool:
         """Return whether a row could be one of both, or be taken for it: False only if none can, True in doubt."""
@@ -74,7 +87,7 @@ class PlacedRows:
 def rows_of(schema: Schema) -> Iterator[PlacedRows]:
     """Yield the rows of a concrete model, and those of its declarations."""
     partition, row = schema.templates()
-    yield PlacedRows(label=schema.name, schema=schema, table=schema.table_name(), partition=partition, row=row)
+    yield PlacedRows(label=schema.name, schema=schema, table=schema.table_text(), partition=partition, row=row)
     for name, derived in schema.derived.items():
         for row in derived.row_templates():
             if derived.partition is not None and derived.table is not None:
@@ -120,7 +133,7 @@ def refuse_own_keys(label: str, schema: Schema, table: str | None, partition: Te
         ModelError: They would be in the partitions of their entities, or could have the keys of entities.
     """
     own_partition, own_row = schema.templates()
-    if str(table).lower() != schema.table_name().lower():
+    if str(table).lower() != schema.table_text().lower():
         return
     if partition.text == own_partition.text:
         raise ModelError(
@@ -149,7 +162,7 @@ def check_placement_of(schema: Schema, models: Sequence[Schema]) -> None:
     for other in models:
         if not defers and not any(each.deferred for each in other.derived.values()):
             continue
-        if other.kind == schema.kind and other.table_name() == schema.table_name():
+        if other.kind == schema.kind and other.table_text() == schema.table_text():
             continue  # itself, or what an older program declares
         for its in rows_of(other):
             for own in mine:
@@ -160,3 +173,33 @@ def check_placement_of(schema: Schema, models: Sequence[Schema]) -> None:
                         f"{its.partition.text!r} and {its.row.text!r}, so that one would overwrite the other; begin "
                         "its row_key with literal text of its own, put {kind} into it, or give it another table"
                     )
+
+
+def check_table_of(schema: Schema, models: Sequence[Schema]) -> None:
+    """
+    Refuse a model if one of its tables could have the name of another model's, and only one of them has a table for
+    each period, or both have different ones: then nobody could tell by its name which rows a table has.
+
+    Args:
+        schema: The new model.
+        models: All models, as `declared_models` returns them.
+
+    Raises:
+        ModelError: One could have.
+    """
+    own = _tables_of(schema)
+    for other in models:
+        if schema.periods is None and other.periods is None:
+            continue
+        for its in _tables_of(other):
+            met = next((mine for mine in own if mine != its and tables_may_meet(mine, its)), None)
+            if met is not None:
+                raise ModelError(
+                    f"{schema.name}: its table {met!r} could have the name of {its!r}, a table of {other.name}; give "
+                    "one of them other letters to begin with"
+                )
+
+
+def _tables_of(schema: Schema) -> set[str]:
+    derived = {each.table for each in schema.derived.values() if each.table is not None and not each.in_blobs}
+    return {schema.table_text(), *derived}

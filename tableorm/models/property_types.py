@@ -83,6 +83,7 @@ class FieldInfo:
         on_write: Makes the value whenever the entity is written; None if nothing does.
         maintained: Whether other entities keep it, and this one's own writes leave it alone.
         doc: What it means, for API schemas; None if nothing is said.
+        expiry: Whether it says when the entity expires.
     """
 
     name: str
@@ -95,6 +96,7 @@ class FieldInfo:
     on_write: Callable[[], Any] | None = None
     maintained: bool = False
     doc: str | None = None
+    expiry: bool = False
 
     def is_filled(self) -> bool:
         """Return whether a write makes the value."""

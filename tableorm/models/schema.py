@@ -17,6 +17,7 @@ from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
 from .index_declaration import IndexDeclaration
 from .key import Key, Storable
 from .manifest import ManifestEntry
+from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
@@ -48,10 +49,11 @@ class DerivedSchema:
         table: The table of the rows that it concerns.
         partition: The template of their PartitionKeys; None if they have none of their own.
         building: Whether its rows are written and not read yet; None if the store says so, by the `declaration`.
-        declaration: What identifies an index in the store; None for what is always read.
+        declaration: What identifies an index or a list in the store; None for what has no state there.
         deferred: Whether it has rows in other partitions, made right after the write by means of a decision row.
         in_blobs: Whether it has blobs in place of rows, and no table has the name `table`.
         movable: Whether entities that have it can be moved to another partition.
+        in_periods: Whether a model with a table for each period can have it.
         is_feed: Whether it has a change feed in each partition of its entities.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
@@ -60,7 +62,7 @@ class DerivedSchema:
     entry_type: ClassVar[type[ManifestEntry]]
     building: bool | None = False
     declaration: IndexDeclaration | None = None
-    deferred = in_blobs = movable = is_feed = False
+    deferred = in_blobs = movable = in_periods = is_feed = False
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
@@ -142,7 +144,7 @@ class DerivedSchema:
         return False
 
 
-class Schema:
+class Schema(InTables):
     """
     What a model is, in the mapper's terms. Built by `tableorm.models.declare`; it never changes, except that `upgrades`
     and `children` grow while modules are imported.
@@ -150,7 +152,8 @@ class Schema:
     Attributes:
         model: The class.
         name: Its name, for messages.
-        table: Name of its table; None for an abstract base without one.
+        table: Name of its table, or template of the names of its tables; None for an abstract base without one.
+        periods: Its tables, if it has one for each period.
         abstract: Whether it has no entities of its own.
         kind: What is stored as its kind; None stores nothing.
         version: Its version, from 1.
@@ -166,6 +169,7 @@ class Schema:
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
+        expiry: The field that says when an entity expires; None if none does.
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
@@ -197,10 +201,12 @@ class Schema:
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
+        self.periods = find_periods(table, self.name, fields)
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
+        self.expiry = next((info for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained)
         self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
@@ -330,7 +336,7 @@ class Schema:
                 f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}"
             )
         partition, row = self.make_keys(values)
-        return Key(self.model, self.table_name(), partition, row)
+        return Key(self.model, self.table_of(partition, row), partition, row)
 
     def _key_error(self, problem: str) -> TemplateError:
         partition, row = self.templates()
@@ -345,12 +351,6 @@ class Schema:
         """
         partition, row = self.templates()
         return partition.parse(partition_key) | row.parse(row_key)
-
-    def table_name(self) -> str:
-        """Name of the table; ModelError for an abstract base without one."""
-        if self.table is None:
-            raise ModelError(f"{self.name} has no table; give the class one: class {self.name}(Entity, table=...)")
-        return self.table
 
     # Rows
 

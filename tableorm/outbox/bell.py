@@ -7,8 +7,8 @@ The queue is in the backend's queues, or in a table where it has none. It is mad
 from collections.abc import Sequence
 from typing import Protocol, cast
 
+from ..connection.beside import observed_queues
 from ..connection.connection import Connection
-from ..connection.queues import ObservedQueues
 from ..connection.translate import translate
 from ..errors import AccessDenied
 from ..protocol.codes import Code, Fault
@@ -101,7 +101,7 @@ def outbox_queues(db: Connection) -> QueueStore:
     def make(queues: QueueStore | None) -> QueueStore:
         if queues is None:
             return TableQueueStore(_CountedTables(db))
-        return cast("QueueStore", ObservedQueues(db, queues, OUTBOX))
+        return cast("QueueStore", observed_queues(db, queues, OUTBOX))
 
     return db.outbox(make)
 

@@ -18,8 +18,8 @@ from ..errors import CursorError
 from ..keys.ranges import KeyInterval, KeyPosition
 from ..protocol.filters import to_odata
 from .planning.normalize import leaves
-from .planning.partition import clip_request, region_of
-from .planning.plan import Point, QueryPlan, Range
+from .planning.partition import clip_merged, clip_request, region_of
+from .planning.plan import MergedRequests, Point, QueryPlan, Range
 from .run import QueryExecution, Source
 
 __all__ = ["MAX_CURSOR", "Position", "read_cursor", "remaining_sources", "write_cursor"]
@@ -28,6 +28,7 @@ MAX_CURSOR = 4096
 """Characters of a cursor at most."""
 
 _VERSION = 1
+_TABLE = 64  # characters for the table of a period and a point, which may stand before it
 _HASH_BYTES = 12
 
 
@@ -60,7 +61,7 @@ def write_cursor(plan: QueryPlan, position: Position, limit: int | None) -> str 
     body = msgspec.msgpack.encode([keys, position.skip, position.continuation, position.wanted])
     raw = bytes([_VERSION]) + _digest_of(plan, limit) + body
     text = _as_text(raw + crc32(raw).to_bytes(4, "big"))
-    return text if len(text) <= MAX_CURSOR else None
+    return text if len(text) <= MAX_CURSOR - _TABLE else None
 
 
 def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
@@ -109,6 +110,10 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
 def remaining_sources(run: QueryExecution, position: Position) -> list[Source]:
     """Return the requests of a query that are left from a position on."""
     requests = list(run.plan.requests)
+    if run.plan.merged:
+        if position.after is not None:
+            requests = [part for each in requests for part in clip_merged(each, position.after)]
+        return [Source(run, MergedRequests(tuple(requests)), None)]
     if position.after is not None:
         first = _first_after(run.plan, position.after)
         # Every key of the others is behind it.
@@ -130,6 +135,8 @@ def _first_after(plan: QueryPlan, key: KeyPosition) -> int:
 
 
 def _holds(plan: QueryPlan, key: KeyPosition) -> bool:
+    if plan.merged:
+        return any(region_of(request).holds(key) for request in plan.requests)
     first = _first_after(plan, key)
     return any(region_of(request).holds(key) for request in plan.requests[max(first - 1, 0) : first + 1])
 
@@ -151,6 +158,8 @@ def _make_digest(plan: QueryPlan, limit: int | None) -> bytes:
     target = plan.target
     add(target.table.lower(), target.bags, *(schema.kind for schema in target.schemas))
     add(limit, *(plan.select or ("*",)))
+    if plan.merged:
+        add("merged")
     for request in plan.requests:
         if isinstance(request, Point):
             add("point", request.partition_key, request.row_key)

@@ -7,15 +7,18 @@ from contextlib import aclosing
 from typing import Any
 
 from ..errors import DecodeError
+from ..models.expiry import is_expired
 from ..models.key import Key
+from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
-from ..stores import Row
+from ..models.schema import Schema
+from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
 from .prefetch import FetchedPage
 from .run import QueryExecution
 
-__all__ = ["delete_entities", "delete_rows"]
+__all__ = ["delete_call", "delete_entities", "delete_rows", "needs_whole_rows"]
 
 _PART = 100  # index entries whose primaries are read at the same time
 
@@ -37,9 +40,9 @@ async def delete_rows(
             for row in page.rows:
                 try:
                     found = run.wanted != 0 and bool(run.apply_filters(page.request, [row]))
-                    change = _delete_call(bulk, run, row, if_match) if found else None
+                    change = delete_call(bulk, run.plan.target.kinds, row, if_match) if found else None
                 except Exception as error:  # noqa: BLE001  # what a row or a discriminator raises stops no other row
-                    report_kept(bulk, _key(PropertyBag, run, row), error)
+                    report_kept(bulk, _key(PropertyBag, run.plan.target.kinds, row), error)
                     continue
                 if change is not None:
                     await change
@@ -48,22 +51,50 @@ async def delete_rows(
     return bulk.report
 
 
-def _key(model: type[Any], run: QueryExecution, row: Row) -> Key[Any]:
-    return Key(model, run.plan.target.table, row["PartitionKey"], row["RowKey"])
+def _key(model: type[Any], kinds: KindSet, row: Row) -> Key[Any]:
+    return Key(model, kinds.table, row["PartitionKey"], row["RowKey"])
 
 
-def _delete_call(bulk: Bulk, run: QueryExecution, row: Row, if_match: str | None) -> Coroutine[Any, Any, None] | None:
-    """Return the call that deletes a row; None if it is not a result of the query."""
-    kinds = run.plan.target.kinds
+def needs_whole_rows(kinds: KindSet) -> bool:
+    """Return whether rows of these kinds must be read in full to be deleted by `delete_call`."""
+    # What a manifest says is compared with the fields, of which any may count; and so may they for an upgrade.
+    return any(schema.tracked or (schema.expiry is not None and schema.version > 1) for schema in kinds.schemas)
+
+
+def delete_call(
+    bulk: Bulk, kinds: KindSet, row: Row, if_match: str | None = None, *, expired: bool = False
+) -> Coroutine[Any, Any, None] | None:
+    """
+    Return the call that deletes a row; None if the row is not of these kinds.
+
+    Args:
+        bulk: What deletes it.
+        kinds: The kinds. Of those whose entities expire only the entities that have not are deleted.
+        row: The row, with its keys and what tells its kind; in full if `needs_whole_rows` says so.
+        if_match: "*" deletes the row whatever became of it; None if it is still as it was found.
+        expired: Whether the entities that have expired are deleted instead, and no others.
+
+    Raises:
+        DecodeError: The row does not fit its model, so that nobody knows whether its entity has expired.
+    """
     resolved = kinds.resolve(row)
     if resolved is None and (not kinds.bags or kinds.derives(row)):
         return None
-    key = _key(PropertyBag if resolved is None else resolved[0].model, run, row)
+    if resolved is not None and resolved[0].expiry is not None and _has_expired(kinds, *resolved, row) is not expired:
+        return None
+    key = _key(PropertyBag if resolved is None else resolved[0].model, kinds, row)
     # The maintained fields of an entity of an older version may have other names: it is read in full.
     older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].maintained)
     if if_match is None and not older:
         return delete_found(bulk, key, row)
     return bulk.delete(key, if_match=if_match or row["odata.etag"])
+
+
+def _has_expired(kinds: KindSet, schema: Schema, version: int, row: Row) -> bool:
+    assert schema.expiry is not None
+    old = version < schema.version
+    entity = kinds.load(row.copy()) if old else schema.decode_part(row, frozenset({schema.expiry.name}))
+    return is_expired(entity, utc_now())
 
 
 async def delete_entities(
@@ -98,6 +129,6 @@ async def _load(bulk: Bulk, run: QueryExecution, page: FetchedPage, rows: list[R
         return await run.load_rows(page.request, rows)
     except DecodeError as error:
         if len(rows) == 1:
-            report_kept(bulk, _key(PropertyBag, run, rows[0]), error)
+            report_kept(bulk, _key(PropertyBag, run.plan.target.kinds, rows[0]), error)
             return []
     return [entity for row in rows for entity in await _load(bulk, run, page, [row])]

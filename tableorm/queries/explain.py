@@ -2,15 +2,19 @@
 Explanations: what a query will send and what that costs, for people and for assertions. Nothing is sent for it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 
 from ..connection.requests import request_line, row_path
+from ..expressions import Expression
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
+from .planning.index_following import PrimaryFetch, conditions_on_primaries
 from .planning.normalize import properties_of
-from .planning.plan import Access, Point, QueryPlan, Range
+from .planning.plan import Access, MergedRequests, Point, QueryPlan, Range
+from .planning.target import QueryTarget
 
 __all__ = ["ExplainedRequest", "Explanation", "explain"]
 
@@ -50,7 +54,7 @@ class Explanation:
         access: How rows are found; the costliest of several requests.
         path: By which keys they are found: "primary key", or "index Employee.by_email".
         requests: The requests in key order.
-        client_side: Conditions that are evaluated in this program.
+        client_side: Conditions that are evaluated in this program, on rows or on entities that are read after them.
         min_transactions: The fewest storage transactions that it takes.
         max_transactions: The most; None if that depends on how many rows there are.
         ordered: Whether results come in key order.
@@ -58,6 +62,9 @@ class Explanation:
         fetches_primaries: Whether the entity itself is read too for each index entry, because the entries hold only
             keys, or may be old.
         primary_select: `$select` of these reads; None for all properties.
+        primary_conditions: Conditions that are evaluated in this program on the entities that these reads return.
+        merged_partitions: From how many partitions, the hash buckets of a key, results are merged in the order of
+            RowKeys; 0 if they come in the order of keys, or in none.
     """
 
     query: str
@@ -71,6 +78,8 @@ class Explanation:
     concurrency: int
     fetches_primaries: bool = False
     primary_select: tuple[str, ...] | None = None
+    primary_conditions: tuple[str, ...] = ()
+    merged_partitions: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain values, ready for JSON."""
@@ -89,10 +98,13 @@ class Explanation:
         if self.fetches_primaries:
             select = "" if self.primary_select is None else f"with $select={','.join(self.primary_select)}, "
             lines.append(f"  for each row found: GET the row that it is a copy of, {select}several at the same time")
+            lines += [f"    then here: {condition}" for condition in self.primary_conditions]
         if len(self.requests) > _SHOWN:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
         if len(self.requests) > 1:
             order = "in key order" if self.ordered else "as they come"
+            if self.merged_partitions:
+                order = f"merged by RowKey from {self.merged_partitions} partitions"
             lines.append(f"  {min(self.concurrency, len(self.requests))} at the same time, results {order}")
         return "\n".join([*lines, f"  cost: {self._cost()}"])
 
@@ -101,7 +113,8 @@ class Explanation:
         amount = f"{low}" if high is None or low == high else f"{low} to {high}"
         text = f"{amount} storage transaction{'s' * (amount != '1')}"
         if high is None:
-            text += f" at least, one more for each {MAX_PAGE} rows found"
+            each = f"row found and for each {MAX_PAGE} of them" if self.fetches_primaries else f"{MAX_PAGE} rows found"
+            text += f" at least, one more for each {each}"
         return text + " and for each partition server on the way" * (self.access is Access.TABLE_SCAN)
 
 
@@ -116,7 +129,8 @@ def explain(
     ordered: bool,
     concurrency: int,
     twice: bool,
-    primary_select: tuple[str, ...] | None,
+    where: Sequence[Expression],
+    primaries: PrimaryFetch | None,
     prefix: str,
     show_values: bool = True,
 ) -> Explanation:
@@ -130,7 +144,8 @@ def explain(
         ordered: Whether results come in key order.
         concurrency: Requests at the same time.
         twice: Whether a row may have to be read once more.
-        primary_select: `$select` of the primaries that are fetched after their index entries; None for all properties.
+        where: The conditions of the query.
+        primaries: How the primary of each index entry is fetched; None if none is.
         prefix: What the names of tables begin with in the store.
         show_values: Whether filters and conditions are shown with the values of properties.
     """
@@ -139,13 +154,16 @@ def explain(
         _explain_request(plan, request, limit, prefix + plan.target.table, show_values=show_values)
         for request in requests
     )
-    here = tuple(dict.fromkeys(text for request in explained for text in request.client_side))
+    left = () if primaries is None or not explained else conditions_on_primaries(plan.target, where)
+    after = () if primaries is None else _describe(primaries.target, left, show_values=show_values)
+    here = tuple(dict.fromkeys([*(text for request in explained for text in request.client_side), *after]))
     points = all(request.top is None for request in explained)
     target = plan.target
     # The primary of an index entry is read in part first.
     more = twice + (target.fetches_primaries or (twice and target.primaries is not None))
     # With a limit the first requests may be enough.
-    least = len(explained) if limit is None else min(len(explained), 1)
+    merged = len(MergedRequests(requests).by_partition) if plan.merged and ordered else 0
+    least = len(explained) if limit is None else min(len(explained), max(merged, 1))
     most = len(explained) * (1 + more) if points or plan.access in (Access.POINT, Access.POINTS) else None
     return Explanation(
         query=query,
@@ -158,7 +176,9 @@ def explain(
         ordered=ordered,
         concurrency=concurrency,
         fetches_primaries=target.fetches_primaries,
-        primary_select=primary_select,
+        primary_select=None if primaries is None else primaries.select,
+        primary_conditions=after,
+        merged_partitions=merged,
     )
 
 
@@ -172,16 +192,19 @@ def _explain_request(
         )
     found = request.query.filter
     conditions = [each.condition for each in request.client_filters]
-    if show_values:
-        client_side = tuple(map(str, conditions))
-    else:
-        names = [", ".join(dict.fromkeys(properties_of(plan.target, each))) for each in conditions]
-        client_side = tuple(f"a condition on {each or 'keys'}" for each in names)
     return ExplainedRequest(
         access=request.access,
         path=f"{table}()",
         filter=None if found is None else to_odata(found, show_values=show_values),
         select=request.query.select,
         top=MAX_PAGE if limit is None or not request.drops_few else min(limit, MAX_PAGE),
-        client_side=client_side,
+        client_side=_describe(plan.target, conditions, show_values=show_values),
     )
+
+
+def _describe(target: QueryTarget, conditions: Sequence[Expression], *, show_values: bool) -> tuple[str, ...]:
+    """Return conditions as text: with the values that they have, or only what they are on."""
+    if show_values:
+        return tuple(map(str, conditions))
+    names = [", ".join(dict.fromkeys(properties_of(target, each))) for each in conditions]
+    return tuple(f"a condition on {each or 'keys'}" for each in names)

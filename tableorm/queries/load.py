@@ -9,7 +9,7 @@ from typing import Any
 
 from ..connection.connection import TURN
 from ..stores import Row
-from .planning.plan import Point, Range
+from .planning.plan import AnyRequest
 from .prefetch import fetch_pages
 from .run import QueryExecution, Source
 
@@ -33,7 +33,7 @@ class LoadPacer:
         most = run.concurrency * _ROUNDS_OF_A_PART  # a request for each, which are sent at the same time
         return rows[start : start + (most if run.wanted is None else max(1, min(most, run.wanted)))]
 
-    async def load(self, run: QueryExecution, request: Point | Range, part: list[Row]) -> list[Any]:
+    async def load(self, run: QueryExecution, request: AnyRequest, part: list[Row]) -> list[Any]:
         """Return the entities of some rows. The next part is smaller if they took long, or larger."""
         await run.db.yield_to_loop(len(part))
         if run.plan.target.fetches_primaries:

@@ -15,11 +15,11 @@ from ..models.state import state_of
 from ..stores import Row
 from .cursors import Position, remaining_sources, write_cursor
 from .load import LoadPacer
-from .planning.plan import Range
+from .planning.plan import Point
 from .prefetch import FetchedPage, fetch_pages
 from .run import QueryExecution
 
-__all__ = ["EntityStream", "Page", "Progress", "fetch_page"]
+__all__ = ["EntityStream", "Page", "Progress", "fetch_page", "key_of_entity"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -79,7 +79,7 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
     count, pacer = 0, LoadPacer()
     try:
         async for page in pages:
-            count += isinstance(page.request, Range)  # points are cheap, and many at once
+            count += not isinstance(page.request, Point)  # points are cheap, and many at once
             rows, start = page.rows, 0
             while start < len(rows):
                 part = pacer.part(run, rows, start)
@@ -87,7 +87,7 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
                 loaded = await pacer.load(run, page.request, part)
                 if len(loaded) > wanted - len(found):
                     found += loaded[: wanted - len(found)]
-                    return found, Position(after=_key_of_entity(found[-1]))
+                    return found, Position(after=key_of_entity(found[-1]))
                 found += loaded
                 run.wanted = wanted - len(found)
                 if not run.wanted and start < len(rows):
@@ -113,7 +113,7 @@ def _key_of(row: Row) -> KeyPosition:
     return row["PartitionKey"], row["RowKey"]
 
 
-def _key_of_entity(entity: Any) -> KeyPosition:
+def key_of_entity(entity: Any) -> KeyPosition:
     """Return the key under which an entity or a bag was found: that of an index entry, if it was found by one."""
     if isinstance(entity, PropertyBag):
         return _key_of(entity.row)
@@ -128,15 +128,16 @@ class Progress:
         self._position = Position()
         self._limit: int | None = None
         self._last: KeyPosition | None = None
-        self._given = 0
+        self._given, self._before = 0, ""
 
-    def begin(self, run: QueryExecution, position: Position, limit: int | None) -> None:
-        """Take note of the planned query, where it begins, and its limit."""
-        self.run, self._position, self._limit = run, position, limit
+    def begin(self, run: QueryExecution, position: Position, limit: int | None, before: str = "") -> None:
+        """Take note of the planned query, where it begins, its limit, and what stands before its cursors."""
+        self.run, self._position, self._limit, self._before = run, position, limit, before
+        self._given = 0
 
     def note(self, entity: Any) -> None:
         """Take note of an entity before it is given: what becomes of it afterwards does not matter."""
-        self._last = _key_of_entity(entity)
+        self._last = key_of_entity(entity)
         self._given += 1
 
     def cursor(self) -> str | None:
@@ -147,7 +148,8 @@ class Progress:
         if not run.ordered:
             raise CursorError("the stream has no cursor, because its results come in no order; remove .unordered()")
         wanted = None if self._position.wanted is None else self._position.wanted - self._given
-        return write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
+        cursor = write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
+        return None if cursor is None else self._before + cursor
 
 
 class EntityStream(Generic[E_co]):

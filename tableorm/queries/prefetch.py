@@ -8,13 +8,15 @@ more rows wait than one full page has, so that memory does not depend on how muc
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from ..connection.tasks import stop_tasks
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage
-from .planning.plan import Point, Range
+from .merge import Merger
+from .planning.plan import AnyRequest, MergedRequests
 from .run import QueryExecution, Source
 
 __all__ = ["FetchedPage", "fetch_pages"]
@@ -36,7 +38,7 @@ class FetchedPage(msgspec.Struct, frozen=True, eq=False):
     """
 
     run: QueryExecution
-    request: Point | Range
+    request: AnyRequest
     index: int
     rows: list[Row]
     continuation: str | None
@@ -54,6 +56,7 @@ class _Prefetcher:
 
     def __init__(self, source: Source, index: int, on_page: "Callable[[_Prefetcher], object] | None" = None) -> None:
         self.run, self._request, self._continuation = source.run, source.request, source.continuation
+        self._merger: Merger | None = None
         self.run.running += 1
         self._index, self._on_page = index, on_page
         self._pages: deque[RowPage] = deque()
@@ -89,8 +92,15 @@ class _Prefetcher:
             self._notify()
 
     async def _fetch(self) -> RowPage:
+        if isinstance(self._request, MergedRequests):
+            return await self._merge(self._request)
         in_order = self._on_page is None or self.run.one_by_one
-        return await self.run.fetch(self._request, self._continuation, in_order=in_order)
+        return await self.run.fetch_in_turn(self._request, self._continuation, in_order=in_order)
+
+    async def _merge(self, requests: MergedRequests) -> RowPage:
+        if self._merger is None:
+            self._merger = Merger(self.run, requests)
+        return await self._merger.next_page()
 
     def _notify(self) -> None:
         if self._on_page is not None:
@@ -139,13 +149,15 @@ class _Prefetcher:
         if not self._pages and self._task is None and not self.done:
             self.start()
 
-    def cancel(self) -> "asyncio.Task[None] | None":
-        """Stop fetching. Returns the task that ends, if there is one."""
+    def cancel(self) -> "list[asyncio.Task[Any]]":
+        """Stop fetching. Returns the tasks that end."""
         self.run.running -= 1
         task, self._task = self._task, None
+        tasks: list[asyncio.Task[Any]] = [] if self._merger is None else [*self._merger.tasks()]
         if task is not None:
             task.cancel()
-        return task
+            tasks.append(task)
+        return tasks
 
 
 class _SourceQueue:
@@ -233,6 +245,6 @@ async def _fetch_as_they_come(queue: _SourceQueue, concurrency: int) -> AsyncGen
 
 async def _stop(prefetchers: Iterable[_Prefetcher]) -> None:
     """Stop fetching, and wait for the tasks that end."""
-    tasks = [task for each in prefetchers if (task := each.cancel()) is not None]
+    tasks = [task for each in prefetchers for task in each.cancel()]
     if tasks:
         await stop_tasks(tasks)

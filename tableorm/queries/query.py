@@ -4,6 +4,7 @@ Queries: immutable descriptions of what to read, and the ways to run them.
     plan -> requests -> pages of rows -> conditions that are evaluated here -> kind -> upgrade -> decode
 """
 
+import datetime as dt
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -20,9 +21,10 @@ from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
-from .delete import delete_entities, delete_rows
+from .delete import delete_entities, delete_rows, needs_whole_rows
 from .description import QueryDescription
 from .explain import Explanation, explain
+from .follow import check_durations, find_moment, follow_log
 from .load import load_entities
 from .misuse import check_count
 from .pages import EntityStream, Page, Progress, fetch_page
@@ -141,9 +143,10 @@ class Query(QueryDescription[E_co]):
     async def count(self) -> int:
         """Count the entities; only the keys and kinds of rows are read. Raises what `all` raises."""
         query = await self._settle()
-        if query._planner.target.fetches_primaries:
+        target = query._planner.target
+        if target.fetches_primaries or target.kinds.expires:
             total = 0
-            async for _ in attrs.evolve(query, only=()):
+            async for _ in attrs.evolve(query, only=None if target.bags else (), ordered=False):
                 total += 1
             return total
         run = query._start(keys_only=True)
@@ -188,6 +191,43 @@ class Query(QueryDescription[E_co]):
                 return
             cursor = page.cursor
 
+    def follow(
+        self,
+        *,
+        lag: dt.timedelta,
+        since: dt.datetime | None = None,
+        pause: dt.timedelta = dt.timedelta(seconds=5),
+    ) -> AsyncGenerator[E_co, None]:
+        """
+        Yield what is appended to a log, each entity once, until the caller stops: a query whose RowKeys are sorted by a
+        moment, as those of `row_key="{at:ticks_desc}_{id}"` are.
+
+        What one poll finds comes in the order of time. The last `lag` is read again each time, since the clocks of
+        writers differ, and what they write may arrive late. What arrives later than that is not given.
+
+        Args:
+            lag: How far behind the clock of this process the moment of a new entity may be.
+            since: The moment from which on entities are given, to go on after a stop; None for what is written from now
+                on.
+            pause: The longest pause between two polls; it is shorter while entities come.
+
+        Raises:
+            ModelError: RowKeys do not begin with a moment, or the query has a limit.
+            ScanRefused: The query would visit every partition.
+
+        Source: table design guide, "Log tail pattern".
+        """
+        check_durations(str(self), lag, pause)
+        if self._limit is not None:
+            raise ModelError(f"{self}.follow() is refused: a log has no end that a limit could count to; remove it")
+        moment = find_moment(str(self), self._kinds, self._conditions)
+
+        async def read(start: dt.datetime, end: dt.datetime | None, most: int | None) -> list[E_co]:
+            within = (moment >= start,) if end is None else (moment >= start, moment < end)
+            return await attrs.evolve(self, where=self._where + within, limit=most, ordered=True).all()
+
+        return follow_log(read, moment.name, lag=lag, since=since, pause=pause)
+
     async def delete(
         self,
         *,
@@ -224,8 +264,7 @@ class Query(QueryDescription[E_co]):
         query = await self._settle()
         target = query._planner.target
         delete = delete_rows if target.primaries is None else delete_entities
-        # What a manifest says is compared with the fields, of which any may count.
-        run = query._start(keys_only=target.primaries is None and not any(s.tracked for s in target.kinds.schemas))
+        run = query._start(keys_only=target.primaries is None and not needs_whole_rows(target.kinds))
         bulk = Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress)
         return await delete(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 
@@ -302,7 +341,8 @@ class Query(QueryDescription[E_co]):
             ordered=self._ordered,
             concurrency=self._concurrency,
             twice=twice,
-            primary_select=self._primaries.select if self._primaries and plan.target.fetches_primaries else None,
+            where=self._conditions,
+            primaries=self._primaries if plan.target.fetches_primaries else None,
             prefix=self._db.prefix if self._db else "",
             show_values=show_values,
         )
@@ -312,7 +352,7 @@ class Query(QueryDescription[E_co]):
         if cursor is not None:
             self._check_ordered()
         run, position = await self._begin(cursor)
-        sources = run.sources() if cursor is None else remaining_sources(run, position)
+        sources = run.sources(in_order=run.ordered) if cursor is None else remaining_sources(run, position)
         if progress is not None:
             progress.begin(run, position, self._limit)
         if run.wanted == 0:
@@ -401,9 +441,10 @@ class Query(QueryDescription[E_co]):
         return run, position
 
     def _fetch_pages(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[FetchedPage, None]:
-        sources = run.sources()
+        ordered = self._ordered and in_order
+        sources = run.sources(in_order=ordered)
         # With a limit one request after the other, to ask for little, and for the first.
-        return fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=self._ordered and in_order)
+        return fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=ordered)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)

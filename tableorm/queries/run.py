@@ -2,6 +2,7 @@
 Running queries: one query while it runs, and each of its requests.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage
 from .planning.index_following import PrimaryFetch
-from .planning.plan import Point, QueryPlan, Range
+from .planning.plan import AnyRequest, MergedRequests, Point, QueryPlan, Range
 
 __all__ = ["CONCURRENCY", "QueryExecution", "Source"]
 
@@ -52,6 +53,7 @@ class QueryExecution:
         running: How many of its requests run, or wait with what they got.
         primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
         work: Its requests, for who is warned of slow queries; None if nobody is.
+        turns: Bounds the requests of several queries that run together; None if the caller bounds them.
     """
 
     db: Connection
@@ -68,14 +70,22 @@ class QueryExecution:
     running: int = 0
     primaries: PrimaryFetch | None = None
     work: QueryWork | None = None
+    turns: asyncio.Semaphore | None = None
 
     @property
     def busy(self) -> bool:
         """Whether no more of its requests may run now."""
         return self.max_requests is not None and self.running >= self.max_requests
 
-    def sources(self) -> "list[Source]":
-        """Return all requests of the query, from their starts."""
+    def sources(self, *, in_order: bool = True) -> "list[Source]":
+        """
+        Return all requests of the query, from their starts.
+
+        Args:
+            in_order: Whether the order of rows counts, so that those of some partitions may have to be merged.
+        """
+        if in_order and self.plan.merged:
+            return [Source(self, MergedRequests(self.plan.requests), None)]
         return [Source(self, request, None) for request in self.plan.requests]
 
     def requests_ahead(self) -> int:
@@ -85,6 +95,15 @@ class QueryExecution:
         if self.wanted and all(isinstance(request, Point) for request in self.plan.requests):
             return min(self.concurrency, self.wanted)
         return min(self.concurrency, _AHEAD_OF_A_LIMIT)
+
+    async def fetch_in_turn(
+        self, request: Point | Range, continuation: str | None, *, in_order: bool = True
+    ) -> RowPage:
+        """Fetch one page as `fetch` does, when there is a turn for it."""
+        if self.turns is None:
+            return await self.fetch(request, continuation, in_order=in_order)
+        async with self.turns:
+            return await self.fetch(request, continuation, in_order=in_order)
 
     async def fetch(
         self, request: Point | Range, continuation: str | None, *, in_order: bool = True, full: bool = False
@@ -110,8 +129,7 @@ class QueryExecution:
         if in_order and self.sorted_here:
             return await self._fetch_sorted(request)
         size = MAX_PAGE if full or self.wanted is None or not request.drops_few else max(1, min(self.wanted, MAX_PAGE))
-        drops = request.client_filters or target.fetches_primaries or (target.filter is None and not target.bags)
-        if continuation is not None and drops:
+        if continuation is not None and (request.client_filters or target.drops_rows):
             size = MAX_PAGE  # of the first rows some were dropped here, or are of other kinds, which only the rows tell
         store, counts = self.db.sending("query", self.name, work=self.work)
         try:
@@ -159,15 +177,17 @@ class QueryExecution:
                 rows.sort(key=lambda row: (utf16_key(row["PartitionKey"]), utf16_key(row["RowKey"])))
                 return RowPage(rows, None)
 
-    def apply_filters(self, request: Point | Range, rows: list[Row]) -> list[Row]:
+    def apply_filters(self, request: AnyRequest, rows: list[Row]) -> list[Row]:
         """Return the rows that satisfy what the store could not be asked."""
+        if isinstance(request, MergedRequests):
+            return [row for row in rows if request.keeps(row)] if request.filters else rows
         if isinstance(request, Range):
             for each in request.client_filters:
                 test = each.test
                 rows = [row for row in rows if test(row)]
         return rows
 
-    async def load_rows(self, request: Point | Range, rows: list[Row]) -> list[Any]:
+    async def load_rows(self, request: AnyRequest, rows: list[Row]) -> list[Any]:
         """Return the entities of rows, in order. Rows that have to be read in full are read again."""
         found = self.load(self.apply_filters(request, rows))
         types = set(map(type, found))
@@ -203,5 +223,5 @@ class Source(msgspec.Struct, frozen=True, eq=False):
     """
 
     run: QueryExecution
-    request: Point | Range
+    request: AnyRequest
     continuation: str | None

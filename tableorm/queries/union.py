@@ -2,6 +2,7 @@
 Unions: independent queries, run at the same time.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Generic, Self, TypeVar
 
@@ -64,7 +65,13 @@ class Union(NotAList, Generic[E]):
             run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
             run.max_requests = 1 if run.one_by_one else run.requests_ahead()
             runs.append(run)
-        sources = [source for run in runs for source in run.sources()]
+        if any(run.plan.merged for run in runs):  # which send several requests in place of one
+            turns = asyncio.Semaphore(self._concurrency)
+            for run in runs:
+                run.turns = turns
+        sources = [
+            source for run in runs for source in run.sources(in_order=run.ordered and (self._ordered or run.one_by_one))
+        ]
         found = load_entities(sources, self._concurrency, ordered=self._ordered)
         try:
             async for part in found:

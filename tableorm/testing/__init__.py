@@ -47,6 +47,7 @@ from .contract.queues import (  # noqa: E402
     QueueLimitsContract,
     QueueStoreContract,
     ReopenQueues,
+    Wait,
 )
 from .contract.tables import TableLifecycleContract, TableStoreContract  # noqa: E402
 from .contract.times import ConcurrencyContract, DurabilityContract, Reopen, TimestampContract  # noqa: E402
@@ -87,6 +88,7 @@ __all__ = [
     "TimestampContract",
     "TransactionContract",
     "TypesContract",
+    "Wait",
     "assert_requests",
     "temporary_database",
 ]

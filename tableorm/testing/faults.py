@@ -2,17 +2,17 @@
 Faults that a test asks for: the next insert fails, or its reply is lost.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import attrs
 
+from ..connection.beside import BLOB_OPERATIONS, QUEUE_OPERATIONS, StoreBeside
 from ..connection.connection import connection_of
-from ..connection.queues import QUEUE_OPERATIONS
 from ..database.database import Database
 from ..protocol.codes import Code, Fault
-from ..stores import Capabilities, Operation, QueueStore, Row, RowPage, RowQuery, TableStore, Verb
+from ..stores import BlobStore, Capabilities, Operation, QueueStore, Row, RowPage, RowQuery, TableStore, Verb
 
 __all__ = ["Faults", "PlannedFault"]
 
@@ -20,6 +20,11 @@ T = TypeVar("T")
 
 _OPERATIONS = ("get", "query", *Verb, "transaction", "create-table", "delete-table", "list-tables")
 _OF_QUEUES = tuple(QUEUE_OPERATIONS.values())
+_OF_BLOBS = tuple(dict.fromkeys(BLOB_OPERATIONS.values()))
+_READING = (
+    *("get", "query", "list-tables", "list-queues", "queue-length", "peek-messages"),
+    *("list-containers", "blob-info", "get-blob", "list-blobs"),
+)
 
 _CODES: dict[int, Code] = {
     400: Code.INVALID_INPUT,
@@ -35,6 +40,15 @@ _CODES: dict[int, Code] = {
 }
 """The code of each status, as the operations of rows meet it."""
 
+_BLOB_CODES: dict[int, Code] = {404: Code.BLOB_NOT_FOUND, 409: Code.BLOB_EXISTS, 412: Code.CONDITION_NOT_MET}
+_CONTAINER_CODES: dict[int, Code] = {404: Code.CONTAINER_NOT_FOUND, 409: Code.CONTAINER_EXISTS}
+_OTHER_CODES: dict[str, dict[int, Code]] = {
+    **{each: {404: Code.QUEUE_NOT_FOUND} for each in _OF_QUEUES},
+    **dict.fromkeys(_OF_BLOBS, _BLOB_CODES),
+    **{each: _CONTAINER_CODES for each in _OF_BLOBS if "container" in each or each == "list-blobs"},
+}
+"""The codes of statuses, by operation, where they are others."""
+
 
 @attrs.define(eq=False)
 class PlannedFault:
@@ -44,9 +58,9 @@ class PlannedFault:
 
     Args:
         operation: The operation that it is for.
-        table: The table or queue that it is for; None for every one.
+        table: The table, queue or container that it is for; None for every one.
         fault: How the request fails.
-        after: Whether it fails after it was done.
+        after: Whether its reply is lost after it was done.
         left: How many requests it is still for.
     """
 
@@ -64,12 +78,18 @@ class PlannedFault:
     ) -> None:
         left, self.left = self.left, 0
         if left and error is None:
-            place = "queue" if self.operation in _OF_QUEUES else "table"
-            where = "" if self.table is None else f" in {place} {self.table}"
-            raise AssertionError(
-                f"{left} more {self.operation!r}{where} should have failed with {self.fault.code}, but no request did "
-                f"that: print(db.explain_write(...)) shows what a verb sends"
+            beside = "queue" if self.operation in _OF_QUEUES else "container" if self.operation in _OF_BLOBS else None
+            where = "" if self.table is None else f" in {beside or 'table'} {self.table}"
+            what = f"{left} more {self.operation!r}{where}"
+            expected = (
+                f"the reply to {what} should have been lost"
+                if self.after
+                else f"{what} should have failed with {self.fault.code}"
             )
+            hint = (
+                "db.observe() shows what was sent" if beside else "print(db.explain_write(...)) shows what a verb sends"
+            )
+            raise AssertionError(f"{expected}, but no such request was sent: {hint}")
 
 
 def _index_of(planned: PlannedFault, table: str, operations: Sequence[str]) -> int | None:
@@ -94,7 +114,14 @@ class Faults:
         self._planned: list[PlannedFault] = []
         connection = connection_of(db)
         connection.wrap_store(lambda store: _FaultyStore(store, self._planned))
-        connection.wrap_queues(lambda queues: cast("QueueStore", _FaultyQueues(queues, self._planned)))
+        connection.wrap_queues(lambda queues: cast("QueueStore", self._faulty(queues, QUEUE_OPERATIONS)))
+        connection.wrap_blobs(lambda blobs: cast("BlobStore", self._faulty(blobs, BLOB_OPERATIONS)))
+
+    def _faulty(self, store: Any, operations: Mapping[str, str]) -> StoreBeside:
+        async def send(operation: str, place: str, call: Callable[[], Awaitable[Any]]) -> Any:
+            return await _send(self._planned, place, [operation], call)
+
+        return _FaultyStoreBeside(store, operations, send)
 
     def fail_next(self, operation: str, *, with_: str | int, table: str | None = None, times: int = 1) -> PlannedFault:
         """
@@ -104,18 +131,19 @@ class Faults:
             operation: "insert", "merge", "replace", "insert-or-merge", "insert-or-replace", "delete", "transaction",
                 "get", "query", "create-table", "delete-table" or "list-tables"; of queues "create-queue",
                 "delete-queue", "list-queues", "queue-length", "put-message", "take-messages", "peek-messages",
-                "renew-message", "delete-message" or "clear-messages".
+                "renew-message", "delete-message" or "clear-messages"; of blobs "create-container",
+                "delete-container", "list-containers", "put-blob", "append-blob", "blob-info", "get-blob",
+                "delete-blob" or "list-blobs".
             with_: The error code of the service, such as "ServerBusy", or the HTTP status.
-            table: The table, or queue, that it must be about; None for any.
+            table: The table, queue or container that it must be about; None for any.
             times: How many requests are refused.
 
         Raises:
             ValueError: There is no such operation, code or status.
         """
         codes = [str(code) for code in Code]
-        code = _CODES.get(with_) if isinstance(with_, int) else with_
-        if with_ == 404 and operation in _OF_QUEUES:
-            code = Code.QUEUE_NOT_FOUND
+        statuses = _CODES | _OTHER_CODES.get(operation, {})
+        code = statuses.get(with_) if isinstance(with_, int) else with_
         if code is None or code not in codes:
             raise ValueError(
                 f"fail_next(with_={with_!r}): give an error code of the service, such as 'ServerBusy', or one of the "
@@ -131,17 +159,18 @@ class Faults:
 
         Args:
             operation: As of `fail_next`.
-            table: The table, or queue, that it must be about; None for any.
+            table: The table, queue or container that it must be about; None for any.
             times: How many replies are lost.
 
         Raises:
             ValueError: There is no such operation.
         """
-        fault = Fault(Code.NO_ANSWER, "A test lost the reply to this request.", doubt=True)
+        doubt = operation not in _READING
+        fault = Fault(Code.NO_ANSWER, "A test lost the reply to this request.", doubt=doubt)
         return self._plan(operation, table, fault, times, after=True)
 
     def _plan(self, operation: str, table: str | None, fault: Fault, times: int, *, after: bool) -> PlannedFault:
-        known = (*_OPERATIONS, *_OF_QUEUES)
+        known = (*_OPERATIONS, *_OF_QUEUES, *_OF_BLOBS)
         if operation not in known:
             raise ValueError(f"there is no operation {operation!r}; give one of {', '.join(known)}")
         self._planned.append(PlannedFault(operation, table, fault, after, times))
@@ -194,33 +223,22 @@ class _FaultyStore:
         return await _send(self._planned, table, operations, call)
 
 
-class _FaultyQueues:
+class _FaultyStoreBeside(StoreBeside):
     """
-    A `QueueStore` whose requests meet the faults that are planned.
+    A `QueueStore` or a `BlobStore` whose requests meet the faults that are planned.
     """
-
-    def __init__(self, queues: QueueStore, planned: Sequence[PlannedFault]) -> None:
-        self._queues, self._planned = queues, planned
 
     @property
     def capabilities(self) -> Capabilities:
         """What the store can do; that it repeats requests itself, so that nobody else repeats what is to fail."""
-        return attrs.evolve(self._queues.capabilities, retries=True)
-
-    def __getattr__(self, member: str) -> Any:
-        found: Any = getattr(self._queues, member)
-        operation = QUEUE_OPERATIONS[member]
-
-        async def call(queue: str = "", *given: Any, **named: Any) -> Any:
-            return await _send(self._planned, queue, [operation], lambda: found(queue, *given, **named))
-
-        return call
+        own: Capabilities = self._store.capabilities
+        return attrs.evolve(own, retries=True)
 
 
 async def _send(
     planned: Sequence[PlannedFault], table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]
 ) -> T:
-    """Send a request about a table or queue, unless a fault is planned for one of its operations."""
+    """Send a request about a table, queue or container, unless a fault is planned for one of its operations."""
     for each in planned:
         index = _index_of(each, table, operations)
         if index is not None:

@@ -7,7 +7,7 @@ has deleted an index entry. The row is read, its operation corrected, and all is
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..connection.boundary import Boundary
@@ -29,20 +29,19 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, MOVE
-from ..models.write_tokens import newest_token
-from ..outbox.decision import Decision
 from ..protocol.codes import LOST_RACE, Code, Fault
-from ..stores import Operation, Row, Verb
+from ..stores import Row
 from .deferred import announce, check_places
-from .maintainer import Fill
-from .plan import PLAIN, Change, DecisionEffect, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .derived_plan import derived_plan
+from .over_expired import insert_over_expired
+from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives, refuse_before_sending
 from .stages.encode import encode, needs_row
-from .stages.execute import execute, plan_writes, refuse
+from .stages.execute import execute, refuse
 from .stages.lost_replies import InDoubt
 from .subject import adopt, check_change, forget, key_of, key_of_target
 
@@ -53,7 +52,6 @@ __all__ = [
     "check_effects",
     "commit",
     "delete_target",
-    "derived_plan",
     "load_existing",
     "refresh_entity",
     "write_change",
@@ -61,8 +59,8 @@ __all__ = [
 
 Loader = Callable[[type[Any], str, Row], Any]
 """
-Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None for a marker row,
-which counts as no row.
+Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None for a marker row, or
+if the entity has expired: both count as no row.
 """
 
 
@@ -192,6 +190,14 @@ async def commit(
         LostRace: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
+    try:
+        await _commit(db, writes, options)
+    except (EntityExists, TransactionFailed) as error:
+        await insert_over_expired(_commit, db, writes, options, error)
+
+
+async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
+    """Send writes that take no row for free whose entity has expired. Raises what `commit` raises."""
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
@@ -320,99 +326,6 @@ def _derive_again(derived: Derived, writes: Sequence[PlannedWrite]) -> Derived:
         if effect.survives_replan and type(again.effects.get(address)) is type(effect):
             again.effects[address] = effect
     return again
-
-
-def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
-    """
-    Return the plan of writes and their effects.
-
-    Args:
-        derived: What `derive` made.
-        found: The rows that had to be read.
-
-    Raises:
-        ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
-        LimitExceeded: A limit of the service would be passed.
-        TransactionFailed: One of these errors, in a transaction.
-    """
-    writes = list(derived.writes)
-    for fill in derived.fills:
-        number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
-        writes[number] = _fill(derived, writes, number, fill, found)
-    for effect in derived.effects.values():
-        writes += _plan_effect(derived, effect, found.get(effect.address))
-    decision = None
-    if derived.deferred:
-        works = tuple(each.work for each in derived.deferred)
-        decision = Decision(partition_key=writes[0].change.partition_key, token=derived.claim, works=works)
-        writes.append(_decision_write(derived, decision))
-    return plan_writes(writes, transaction=derived.transaction, decision=decision)
-
-
-def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
-    """Return the insert of a decision row."""
-    origin = derived.deferred[0].origin
-    try:
-        row = decision.to_row()
-    except TableOrmError as error:
-        refuse_before_sending(origin, error, transaction=derived.transaction)
-    return PlannedWrite(
-        operation=Operation(Verb.INSERT, row),
-        change=origin.change,
-        index=origin.index,
-        after=row,
-        weight=None,
-        token=decision.token,
-        first=origin.first,
-        effect=DecisionEffect(row["RowKey"], origin),
-    )
-
-
-def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
-    try:
-        operation = effect.operation(stored, derived.token)
-        if operation is None:
-            return []
-        operations = [operation, *effect.further_operations(stored, derived.token)]
-    except TableOrmError as error:
-        refuse_before_sending(effect.origin, error, transaction=derived.transaction)
-    base = newest_token(stored) or None
-    return [_effect_write(derived, effect, each, base if each is operation else None) for each in operations]
-
-
-def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: str | None) -> PlannedWrite:
-    origin, row = effect.origin, None if operation.verb is Verb.DELETE else operation.row
-    weight: int | None = 0
-    if row is not None:
-        weight = origin.weight
-        weight = None if weight is None or effect.reads else weight + len(effect.address)
-    return PlannedWrite(
-        operation=operation,
-        change=origin.change,
-        index=origin.index,
-        after=row,
-        weight=weight,
-        partial=operation.verb is Verb.MERGE,
-        token=None if row is None else derived.token,
-        base=base,
-        first=origin.first,
-        effect=effect,
-    )
-
-
-def _fill(
-    derived: Derived, writes: Sequence[PlannedWrite], number: int, fill: Fill, found: Mapping[str, Row | None]
-) -> PlannedWrite:
-    """Return a write with the part that is made from another row, as that is stored or will be by these writes."""
-    write = writes[number]
-    source: Row | None = None
-    if fill.source is not None:
-        same = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
-        source = found.get(fill.source) if same is None else same.after
-    try:
-        return fill.apply_to(write, source)
-    except TableOrmError as error:
-        refuse_before_sending(write, error, transaction=derived.transaction)
 
 
 async def _read_other(db: Connection, effect: Effect) -> Row | None:

@@ -26,8 +26,9 @@ from ..models.reserved import BLOB_LISTS
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
 from ..stores import METHODS, Operation, Row, Verb
-from .commit import check_effects, derived_plan
+from .commit import check_effects
 from .deferred import coming_entries, doorbell_for
+from .derived_plan import derived_plan
 from .move import (
     check_movable,
     command_to_move,

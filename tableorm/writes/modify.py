@@ -13,6 +13,7 @@ from ..connection.rows import read_row
 from ..errors import EncodeError, EntityExists, EntityNotFound, LostRace, ModelError, PreconditionFailed, shown
 from ..models.entity import Entity
 from ..models.key import Key
+from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
@@ -72,7 +73,7 @@ async def modify_target(
         elif create is not None:
             result = applied(function, made_new(db.boundary, create, key), instance)
             change = insertion(key, result)
-            if row is not None:
+            if row is not None and is_marker(row):
                 raise marker_error(change)
         else:
             raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
@@ -105,9 +106,10 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
         row = await RELOCATION.read_current(db, change)
         if row is not None:
             found = load(type(entity), change.table, row)
-            if found is None:
+            if found is not None:
+                return found, False
+            if is_marker(row):
                 raise marker_error(change)
-            return found, False
         try:
             await write_change(db, change)
         except EntityExists as error:

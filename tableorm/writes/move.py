@@ -119,6 +119,11 @@ def check_movable(schema: Schema) -> None:
         NotSupported: Its rows have no kind or no write tokens, or it declares what cannot be moved.
     """
     name = schema.name
+    if schema.periods is not None:
+        raise NotSupported(
+            f"{name} cannot be moved to another partition or period: it has a table for each period; delete the entity "
+            "and insert it at its new key"
+        )
     if schema.kind is None or callable(schema.discriminator):
         raise NotSupported(
             f"{name} cannot be moved to or from another partition: a row there that is not an entity yet could be read "

@@ -34,6 +34,8 @@ from ..outbox.bell import check_reach, ring, silence
 from ..outbox.decision import Decision, Work, insert_failure
 from ..outbox.move_command import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
+from ..protocol.codes import Code
+from ..stores import Row
 from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
 from .deferred import check_room
 from .move import (
@@ -44,6 +46,7 @@ from .move import (
     marking_write,
     move_changes,
 )
+from .plan import Change
 from .relocation import clearing_write, is_leaving
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
@@ -101,8 +104,8 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     leaving = delete_change(entity, verb="move")
     row = await RELOCATION.read_current(db, leaving)
     leaving = complete(leaving, row)
+    stored = _load_leaving(load, entity, leaving, row)
     assert row is not None
-    stored = load(type(entity), leaving.table, row.copy())
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
     if any(each.in_blobs for each in target.derived.values()):
@@ -140,8 +143,7 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
     leaving = delete_change(entity, verb="move")
     row = await RELOCATION.read_current(db, leaving)
     leaving = complete(leaving, row)
-    assert row is not None
-    stored = load(type(entity), leaving.table, row.copy())
+    stored = _load_leaving(load, entity, leaving, row)
     unsaved = {n: entity.__dict__[n] for n in entity.__schema__.fields if n in entity.__dict__}
     unsaved = {name: value for name, value in unsaved.items() if value != stored.__dict__[name]}
     arriving = insert_change(entity_at_target(stored.evolve(**unsaved), target, fields), verb="move")
@@ -150,6 +152,19 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
         write = encode(change, 0)
         assert write is not None
         check_effects(db.boundary, derive((write,)))
+
+
+def _load_leaving(load: Loader, entity: Entity, leaving: Change, row: Row | None) -> Any:
+    """Return the entity that is moved as it is stored. Raises EntityNotFound if it has expired."""
+    assert row is not None
+    stored = load(type(entity), leaving.table, row.copy())
+    if stored is None:
+        raise EntityNotFound(
+            f"{leaving}: the entity has expired, and is not moved; prolong its life first, or insert another one",
+            Code.RESOURCE_NOT_FOUND,
+            entity,
+        )
+    return stored
 
 
 async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity, error: TableOrmError) -> None:

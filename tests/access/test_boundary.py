@@ -54,6 +54,7 @@ FREE = {
     "url": "says where the tables are",
     "prefix": "says what names begin with",
     "create_tables": "makes empty tables",
+    "prepare_periods": "makes empty tables",
     "ping": "reads no row",
     "tables": "reads no row",
     "bulk": "makes a bulk, which has a test of its own",
@@ -88,9 +89,11 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "new": [((Note,), keys)],
         "scope": [((), {"tenant": "theirs"})],
         "drop_table": [(("Notes",), {}), ((Note,), {})],
+        "drop_periods": [((Note,), {"before": 1})],
         "build_index": [((Note.by_text,), {})],
         "policies": [((Note,), {}), (("Notes",), {})],
         "audit": [((Note,), {})],
+        "sweep": [((Note,), {})],
         "index_states": [((), {})],
         "modify": [
             (each, {**named, **options})

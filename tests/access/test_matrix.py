@@ -297,7 +297,7 @@ async def test_good_tokens(place: Place) -> None:
 async def test_bad_tokens(place: Place, how: str) -> None:
     """A token that is not good opens nothing, whatever its permissions, and nothing changes."""
     before = await state(place.owner)
-    for letters in SETS:
+    for letters in (SETS[0], SETS[-1]):
         tables = await place.tables(BAD[how](letters))
         for name in (*NEEDS, *NEVER):
             for keys in (("n", "c"), ("q", "a")):

@@ -1,5 +1,5 @@
 """
-A database for each test of audits: in a file, in memory, and on the emulator of Azure.
+A database for each test of audits: in memory, and on the emulator of Azure.
 """
 
 from tests.database.conftest import db

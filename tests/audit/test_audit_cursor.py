@@ -2,7 +2,7 @@
 Cursors of audits that somebody else has written.
 """
 
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from zlib import compress, crc32
 
 import pytest
@@ -44,3 +44,15 @@ def test_a_cursor_of_many_levels() -> None:
     cursor = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).decode("ascii")
     with pytest.raises(CursorError, match="damaged"):
         read_cursor(PURPOSE, cursor, "audit", RangeCounts)
+
+
+def test_a_cursor_of_another_version() -> None:
+    """A cursor of a program that writes them in another form is refused, although nothing of it is damaged."""
+    cursor = write_cursor(PURPOSE, [AuditRange(table="x", partitions=Bounds())], RangeCounts())
+    assert cursor is not None
+    raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[:-4]
+    raw = bytes([raw[0] + 1]) + raw[1:]
+    other = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
+
+    with pytest.raises(CursorError, match="is not a cursor, or is damaged"):
+        read_cursor(PURPOSE, other, "audit", RangeCounts)

@@ -29,6 +29,7 @@ from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
 from tests.damage import Case, Cases, found_by
+from tests.database.conftest import also_in_file
 from tests.torture import on_stores
 
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
@@ -375,6 +376,7 @@ async def test_entities_of_an_older_version_are_right(db: Database) -> None:
     assert (await db.audit(First)).found == 0
 
 
+@also_in_file
 async def test_audit_while_others_write(db: Database) -> None:
     """What other writers do at the same time is no damage."""
     await fill(db)

@@ -33,6 +33,7 @@ from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 from tests.database.between import Shuffled
+from tests.database.conftest import also_in_file
 
 
 class Before(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
@@ -186,6 +187,7 @@ async def test_entities_of_an_older_version_are_upgraded(db: Database) -> None:
     assert (await db.get(PropertyBag.key("Workers", "0T", "w_00010")))["EntityType"] == "Worker"
 
 
+@also_in_file
 async def test_build_while_others_write(db: Database) -> None:
     """Programs that have the index write all the time; afterwards each entity has its copy, and none has another."""
     await workers(db)

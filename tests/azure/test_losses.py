@@ -99,7 +99,7 @@ async def test_a_transaction_happens_once_or_not_at_all(
 
 async def test_a_time_out_is_in_doubt(proxy: FaultProxy, backend: AzureBackend, table: str) -> None:
     """The answer does not come in time; the write was done."""
-    async with behind(proxy, timeout=2.0) as hasty:
+    async with behind(proxy, timeout=1.0) as hasty:
         proxy.losses.append(Loss.SILENCE)
         fault = await refusal(hasty.tables.write(table, Operation(Verb.INSERT, row(A=1))))
 

@@ -164,7 +164,7 @@ async def test_a_blob_that_stops_coming(stub: Stub) -> None:
         "x-ms-blob-type": "BlockBlob",
     }
     stub.answers = [Answer(206, head, b"half", missing=5)]
-    async with stub.backend(timeout=0.1, blobs=stub.url) as backend:
+    async with stub.backend(timeout=0.1, blobs=stub.url, retry=RetryPolicy(attempts=2, base=0.0)) as backend:
         assert backend.blobs is not None
         fault = await refusal(backend.blobs.read("box", "name"))
 

@@ -13,7 +13,7 @@ import pytest
 
 from tableorm import connect
 from tableorm.audit.report import AuditReport
-from tableorm.cli.audit import _save_state  # pyright: ignore[reportPrivateUsage]
+from tableorm.cli.progress import Progress
 from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, fill, write
 from tests.commandline import run_command as tableorm
@@ -162,17 +162,17 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
     # The command itself, told to stop by the terminal when it is half through.
     script.write_text(
         "import os, signal, sys\n"
-        "from tableorm.cli import audit as commands\n"
+        "from tableorm.cli import progress\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
-        "keep = commands._save_state\n"
+        "save = progress.Progress.save\n"
         "done = 0\n"
-        "commands._SECONDS = 0\n"
-        "def kept(state, report):\n"
+        "progress._SECONDS = 0\n"
+        "def saved(self):\n"
         "    global done\n"
-        "    keep(state, report)\n"
+        "    save(self)\n"
         "    done += 1\n"
         "    if done == 20: os.kill(os.getpid(), signal.SIGINT)\n"
-        "commands._save_state = kept\n"
+        "progress.Progress.save = saved\n"
         "from tableorm.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
@@ -200,9 +200,10 @@ def test_the_state_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
     state, other = tmp_path / "state", tmp_path / "other"
     other.write_text("precious")
     (tmp_path / "state.new").symlink_to(other)
-    report = AuditReport(cursor=lambda: "text")
+    progress = Progress[AuditReport](state, str)
+    progress.note(AuditReport(cursor=lambda: "text"))
     for _ in range(2):
-        _save_state(state, report)
+        progress.save()
         assert state.read_text() == "text\n"
 
     assert other.read_text() == "precious"

@@ -124,7 +124,7 @@ async def test_requests_of_queues_are_told() -> None:
         await db.queues.peek("mail", count=2)
         await db.queues.length("mail")
         await db.queues.clear("mail")
-        await db.queues.list_queues("m")
+        await db.queues.list_queues(prefix="m")
         await db.queues.delete_queue("mail")
         with pytest.raises(TableOrmError):
             await db.queues.take("mail")
@@ -141,6 +141,42 @@ async def test_requests_of_queues_are_told() -> None:
         "GET ?comp=list ok",
         "DELETE mail ok",
         "GET mail/messages QueueNotFound",
+    ]
+
+
+async def test_requests_of_blobs_are_told() -> None:
+    """What a program asks of `db.blobs` is told and counted, a stream by the request that opens it."""
+    async with connect("local::memory:") as db:
+        with db.observe() as seen:
+            blobs = db.blobs
+            await blobs.create_container("photos")
+            await blobs.put("photos", "a", b"x", if_none_match=True)
+            await blobs.append("photos", "log", b"y")
+            await blobs.info("photos", name="a")
+            async with blobs.get("photos", "a") as stream:
+                assert [chunk async for chunk in stream.chunks] == [b"x"]
+            await blobs.read("photos", "a")
+            await blobs.list_blobs(container="photos", prefix="l")
+            await blobs.list_containers("p")
+            await blobs.delete("photos", "a")
+            with pytest.raises(EntityNotFound):
+                async with blobs.get("photos", "a"):
+                    pass
+            await blobs.delete_container("photos")
+        assert db.stats.counts["get-blob", ""].requests == 3
+
+    assert [f"{each.line} {each.outcome}" for each in seen.requests] == [
+        "PUT photos ok",
+        "PUT photos/BLOB ok",
+        "PUT photos/BLOB?comp=appendblock ok",
+        "HEAD photos/BLOB ok",
+        "GET photos/BLOB ok",
+        "GET photos/BLOB ok",
+        "GET photos?comp=list ok",
+        "GET ?comp=list ok",
+        "DELETE photos/BLOB ok",
+        "GET photos/BLOB BlobNotFound",
+        "DELETE photos ok",
     ]
 
 

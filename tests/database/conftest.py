@@ -1,5 +1,5 @@
 """
-A database for each test: in a file, in memory, and on the emulator of Azure.
+A database for each test: in memory, and on the emulator of Azure; and in a file where writers and readers meet.
 """
 
 from collections.abc import AsyncIterator
@@ -15,6 +15,9 @@ AZURITE = {
 }
 """Tests that the emulator fails by a fault of its own (see docs/azure.md), with the reason."""
 
+also_in_file = pytest.mark.parametrize("db", ["file", "memory", "azurite"], indirect=True)
+"""Of tests in which several tasks read and write: a file is read beside its writer, which is a thread of its own."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip on Azurite what it is known to fail."""
@@ -23,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=AZURITE[item.originalname]))
 
 
-@pytest.fixture(params=["file", "memory", "azurite"])
+@pytest.fixture(params=["memory", "azurite"])
 async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     if request.param == "azurite":
         emulator: Azurite = request.getfixturevalue("azurite")

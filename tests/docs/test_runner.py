@@ -133,6 +133,15 @@ def test_error_names_the_line_of_the_page(tmp_path: Path) -> None:
     assert (last.filename, last.lineno) == (str(page), 5)
 
 
+def test_names_are_watched(tmp_path: Path) -> None:
+    """Whoever wants to sees the names after each block, also those that a later block defines anew."""
+    page = write(tmp_path, "'''python\nx = 1\n'''\n'''python\nx = 2\n'''\n")
+    seen: list[object] = []
+
+    run(page, lambda names: seen.append(names["x"]))
+    assert seen == [1, 2]
+
+
 def test_not_run(tmp_path: Path) -> None:
     """A block that is marked so does not run, but its types are checked."""
     page = write(tmp_path, "<!-- not run: needs an account -->\n'''python\n1 / 0\n'''\n")

@@ -20,14 +20,15 @@ ASKED = {"1", "8", "30"}
 
 
 def days_asked_about(source: Source) -> Source:
-    """Return the source with the flights of a few days, and everything else."""
+    """Return the source with every fourth flight of a few days, one that is asked for, and everything else."""
     header, *lines = source.texts["flights.csv"].splitlines(keepends=True)
-    chosen = [line for line in lines if line.split(",")[2] in ASKED]
+    of_days = [line for line in lines if line.split(",")[2] in ASKED]
+    chosen = [line for number, line in enumerate(of_days) if number % 4 == 0 or ",UA,1545," in line]
     return Source(source.name, source.sha256, {**source.texts, "flights.csv": "".join([header, *chosen])})
 
 
 async def test_answers_are_the_same(azurite: Azurite, rounds: Rounds, capsys: pytest.CaptureFixture[str]) -> None:
-    """Three days of flights, or January's 34,026 rows, are loaded and asked on the embedded engine and on Azurite."""
+    """Some flights of three days, or all 34,026 rows, are loaded and asked on the embedded engine and on Azurite."""
     source = january() if rounds(0, 1) else days_asked_about(january())
 
     printed: list[str] = []

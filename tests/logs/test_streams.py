@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import random
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from hypothesis import given
@@ -107,22 +107,37 @@ async def test_several_writers(db: Database) -> None:
 
 
 async def test_a_late_writer_goes_on_behind_the_last(db: Database) -> None:
-    """It asks once which numbers there are, and not number by number."""
-    async with LogStream(db, "queue", durable=True) as log:
-        for n in range(12):
-            await log.write({"n": n}, at=NOON)
+    """It looks for the last number in steps that double, and not number by number; no list is read."""
+    await db.blobs.create_container("logs")
+    for number in range(1, 301):
+        await db.blobs.put("logs", f"queue/2014/07/31/1200/{number:06d}.log", b"", metadata=TIMES)
     async with LogStream(db, "queue", durable=True) as late:
         with db.observe() as seen:
-            await late.write({"n": 12}, at=NOON)
-            await late.write({"n": 13}, at=NOON)
-    assert [request.operation for request in seen.requests] == [
-        "put-blob",
-        "blob-info",
-        "list-blobs",
-        "put-blob",
-        "put-blob",
-    ]
-    assert await read(db, "queue", NOON, NOON + HOUR) == list(range(14))
+            await late.write({"n": 0}, at=NOON)
+            first = [request.operation for request in seen.requests]
+            await late.write({"n": 1}, at=NOON)
+    operations = [request.operation for request in seen.requests]
+
+    assert (first[0], first[-1], {*first[1:-1]}) == ("put-blob", "put-blob", {"blob-info"})
+    assert len(first) <= 2 + 2 * 10
+    assert operations[len(first) :] == ["put-blob"]
+    assert await names_of(db) == [f"queue/2014/07/31/1200/{number:06d}.log" for number in range(1, 303)]
+
+
+@given(st.integers(0, 20), st.integers(1, 3))
+async def test_writers_in_turns_leave_no_number_out(taken: int, writers: int) -> None:
+    """Whoever has lost a number takes the next one that is free, however many segments others have written."""
+    async with connect("local::memory:") as db, AsyncExitStack() as opened:
+        await db.blobs.create_container("logs")
+        for number in range(1, taken + 1):
+            await db.blobs.put("logs", f"queue/2014/07/31/1200/{number:06d}.log", b"", metadata=TIMES)
+        streams = [await opened.enter_async_context(LogStream(db, "queue", durable=True)) for _ in range(writers)]
+        for _ in range(2):
+            for stream in streams:
+                await stream.write({}, at=NOON)
+
+        last = taken + 2 * writers
+        assert await names_of(db) == [f"queue/2014/07/31/1200/{number:06d}.log" for number in range(1, last + 1)]
 
 
 async def test_durable_records_share_a_segment(db: Database) -> None:

@@ -1,5 +1,5 @@
 """
-A database for each test of migrations: in a file, in memory, and on the emulator of Azure.
+A database for each test of migrations: in memory, and on the emulator of Azure.
 """
 
 from tests.database.conftest import db

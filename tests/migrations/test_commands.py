@@ -291,6 +291,17 @@ def test_wrong_usage(project: Project, arguments: list[str], status: int, proble
     assert problem in error
 
 
+def test_a_mistyped_name(project: Project) -> None:
+    """The error names what there is instead: the models of a module, the indexes of a model."""
+    run(project.fill(0))
+    project.declare(SECOND)
+    wrong = project.run("rewrite", URL, "items:Items"), project.run("build-index", URL, "items:Item.by_titles")
+
+    assert [status for status, _, _ in wrong] == [2, 2]
+    assert "items has no attribute 'Items': did you mean 'Item'? there are Item" in wrong[0][2]
+    assert "Item has no attribute 'by_titles': did you mean 'by_title'? there are by_title" in wrong[1][2]
+
+
 class Terminal(io.StringIO):
     """A terminal on which everything is written."""
 

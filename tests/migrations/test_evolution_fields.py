@@ -2,12 +2,13 @@
 Changes of fields, each judged by its rule, and each shown by two programs that write the same rows in turn.
 """
 
+import datetime as dt
 import enum
 
 import attrs
 import pytest
 
-from tableorm import Database, Entity, Int32, Mapped, PropertyBag, field, upgrade
+from tableorm import Database, Entity, EntityNotFound, Int32, Mapped, PropertyBag, field, upgrade
 from tests.faults import FaultyBackend
 
 from .turns import Case, Program, both_work, new_reads_no_old, old_reads_no_new
@@ -69,6 +70,14 @@ class Fraction(Base, kind="Item"):
 
 class Kept(Base, kind="Item"):
     more: Mapped[str] = field(default="none", maintained=True)
+
+
+class Moment(Base, kind="Item"):
+    more: Mapped[dt.datetime | None] = field(default=None)
+
+
+class Expiring(Base, kind="Item"):
+    more: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
 class Colour(enum.Enum):
@@ -186,6 +195,14 @@ async def is_written_by_both(old: Program, new: Program) -> None:
     assert (await new.get(1)).more == "mine"
 
 
+async def expires_for_one(old: Program, new: Program) -> None:
+    """The old program finds an entity that has expired for the new one."""
+    await new.insert(1)
+    await old.change(1, note="x")
+    with pytest.raises(EntityNotFound):
+        await new.get(1)
+
+
 async def knows_more_values(old: Program, new: Program) -> None:
     """The old program reads no value that it does not know."""
     await old.insert(1)
@@ -195,6 +212,8 @@ async def knows_more_values(old: Program, new: Program) -> None:
     with pytest.raises(Exception, match="more"):
         await old.get(1)
 
+
+PAST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 CASES = {
     "optional": Case(("field-added",), Item, Optional, both_work, new_values={"more": "x"}),
@@ -269,6 +288,8 @@ CASES = {
     "no default": Case(("default-removed",), Defaulted, Required, misses_what_is_older, {}, {"more": "x"}),
     "a default": Case(("default-added",), Required, Defaulted, both_work, {"more": "x"}, {"more": "x"}),
     "maintained": Case(("maintained-changed",), Defaulted, Kept, is_written_by_both),
+    "expiry added": Case(("field-added", "expiry-changed"), Item, Expiring, expires_for_one, new_values={"more": PAST}),
+    "expiry": Case(("expiry-changed",), Moment, Expiring, expires_for_one, {"more": PAST}, {"more": PAST}),
     "nested": Case(
         ("class-changed",),
         OrderedNow,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Count, Embedded, Entity, Index, Int32, Mapped, ModelError, PropertyBag, field, upgrade
+from tableorm import Count, Embedded, Entity, Index, IndexList, Int32, Mapped, ModelError, PropertyBag, field, upgrade
 from tableorm_migrations import (
     BuildIndex,
     Repair,
@@ -61,6 +61,8 @@ class Beside(Entity, table=TABLE, partition_key="{group}", row_key="beside_{id:0
     id: Mapped[int]
     by_id = Index(row_key="other_{id:05d}")
     decided = Index(row_key="decided_{id:05d}", building=False)
+    listed = IndexList(row_key="list_{id:05d}")
+    decided_list = IndexList(row_key="decided_list_{id:05d}", building=False)
 
 
 class Elsewhere(Entity, table="RevisionOthers", kind="Other", partition_key="{group}", row_key="item_{id:03d}"):
@@ -157,7 +159,7 @@ def test_a_project_that_has_a_snapshot_begins_with_revisions(tmp_path: Path) -> 
 def test_indexes_of_a_new_model_of_an_old_table_are_built(tmp_path: Path) -> None:
     """Nobody has said that they are complete; those of a new table are from the beginning."""
     revise(tmp_path, First)
-    assert revise(tmp_path, First, Beside).steps == (BuildIndex("Beside", "by_id"),)
+    assert revise(tmp_path, First, Beside).steps == (BuildIndex("Beside", "by_id"), BuildIndex("Beside", "listed"))
 
     other = tmp_path / "other"
     other.mkdir()

@@ -8,6 +8,7 @@ import pytest
 
 from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, PropertyBag, TableNotFound, upgrade
 from tableorm_migrations import RunReport, drop_run, list_runs, run_rewrite
+from tests.database.conftest import also_in_file
 
 UPKEEP = "TableormUpkeep"
 
@@ -86,6 +87,7 @@ async def test_a_run_that_has_ended_is_done_again_unless_it_has_a_name(db: Datab
     assert [each.name for each in await list_runs(db)] == ["0001 rename", again.name]
 
 
+@also_in_file
 async def test_several_processes_share_the_ranges(db: Database) -> None:
     """Each row is read by one of them, and all return the same report."""
     await fill(db, 12)

@@ -246,6 +246,29 @@ async def until(holds: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+class Distant(Process):
+    """A store whose replies take longer than the lease."""
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        etag = await super().write(table, operation)
+        await asyncio.sleep(0.02)
+        return etag
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        await asyncio.sleep(0 if table == UPKEEP else 0.01)
+        return page
+
+
+async def test_a_lease_that_is_too_short(engine: LocalBackend) -> None:
+    """Processes take ranges from each other, give themselves more time for the next, and end the run."""
+    async with Database(Distant(engine)) as first, Database(Distant(engine)) as second, asyncio.timeout(10):
+        one, two = await asyncio.gather(*(run_rewrite(db, Boat, lease=0.005) for db in (first, second)))
+
+    assert one == two
+    await check(engine, one)
+
+
 async def test_a_range_that_was_taken_over_is_left_alone(engine: LocalBackend) -> None:
     """Who had it before writes nothing into its row, while the other works on it."""
     slow, other = Process(engine), Process(engine)

@@ -3,8 +3,8 @@ Snapshots: what is kept of models, that removed names never come back with anoth
 """
 
 import json
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
@@ -20,6 +20,7 @@ from tableorm_migrations import (
     read_snapshot,
     write_snapshot,
 )
+from tests.commandline import run_command
 
 from . import test_evolution_fields, test_evolution_models
 from .turns import Case
@@ -167,58 +168,65 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{id:03d}"):
 """
 
 
-def migrate(folder: Path, *arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tableorm.cli", "migrate", "check", *arguments],
-        cwd=folder,
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-    )
+def migrate(*arguments: str) -> tuple[int, str]:
+    """Run the command with the models as the folder has them now: status, and what it printed."""
+    sys.modules.pop("shop", None)
+    done = run_command("migrate", "check", *arguments)
     return done.returncode, done.stdout + done.stderr
 
 
-def test_the_command(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of a program, in which the command runs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    yield tmp_path
+    sys.modules.pop("shop", None)
+
+
+def test_the_command(folder: Path) -> None:
     """It fails where models differ, writes what is not refused, and leaves the file alone otherwise."""
-    module = tmp_path / "shop.py"
+    module = folder / "shop.py"
     module.write_text(MODELS, encoding="utf-8")
-    status, said = migrate(tmp_path, "shop")
+    status, said = migrate("shop")
     assert status == 1
     assert "write the first one with --write" in said
-    assert migrate(tmp_path, "shop", "--write") == (0, "models.snapshot.json was written; models: 1\n")
-    assert migrate(tmp_path, "shop") == (0, "")
+    assert migrate("shop", "--write") == (0, "models.snapshot.json was written; models: 1\n")
+    assert migrate("shop") == (0, "")
 
     module.write_text(MODELS + "    note: Mapped[str | None] = field(default=None)\n", encoding="utf-8")
-    status, said = migrate(tmp_path, "shop")
+    status, said = migrate("shop")
     assert status == 1
     assert said.startswith("Item.note: property 'note' is new (field-added): is safe while older programs run: ")
-    assert migrate(tmp_path, "shop", "--write") == (0, said)
-    assert migrate(tmp_path, "shop") == (0, "")
+    assert migrate("shop", "--write") == (0, said)
+    assert migrate("shop") == (0, "")
 
     module.write_text(MODELS + "    note: Mapped[int]\n", encoding="utf-8")
-    kept = (tmp_path / "models.snapshot.json").read_bytes()
-    status, said = migrate(tmp_path, "shop", "--write")
+    kept = (folder / "models.snapshot.json").read_bytes()
+    status, said = migrate("shop", "--write")
     assert status == 1
     assert "Item.note: str becomes int (type-changed): is refused: stored values are of the old type" in said
     assert "was not written" in said
-    assert (tmp_path / "models.snapshot.json").read_bytes() == kept
+    assert (folder / "models.snapshot.json").read_bytes() == kept
 
 
 @pytest.mark.parametrize(("module", "problem"), [("nowhere", "ModuleNotFoundError"), ("json", "has no models")])
-def test_modules_without_models(tmp_path: Path, module: str, problem: str) -> None:
+@pytest.mark.usefixtures("folder")
+def test_modules_without_models(module: str, problem: str) -> None:
     """They are named."""
-    status, said = migrate(tmp_path, module)
+    status, said = migrate(module)
     assert status == 1
     assert problem in said
 
 
-def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_or_written(folder: Path) -> None:
     """The file is named on one line, with what is wrong."""
-    (tmp_path / "shop.py").write_text(MODELS, encoding="utf-8")
-    status, said = migrate(tmp_path, "shop", "--snapshot", "nowhere/kept.json", "--write")
+    (folder / "shop.py").write_text(MODELS, encoding="utf-8")
+    status, said = migrate("shop", "--snapshot", "nowhere/kept.json", "--write")
     assert (status, said) == (1, "tableorm: nowhere/kept.json.new: No such file or directory\n")
-    (tmp_path / "folder").mkdir()
-    status, said = migrate(tmp_path, "shop", "--snapshot", "folder")
+    (folder / "folder").mkdir()
+    status, said = migrate("shop", "--snapshot", "folder")
     assert (status, said) == (1, "tableorm: folder: Is a directory\n")
 
 

@@ -24,6 +24,7 @@ from tableorm import (
     http_status,
     to_dict,
 )
+from tableorm.models.derivation import DerivationOf
 
 
 class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{number:06d}"):
@@ -179,6 +180,8 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
         r"audit\(on_progress=5\) is refused: give a plain function, which is not awaited",
     ),
     (lambda db: db.build_index("by_note"), r"build_index\('by_note'\) is refused: give an index of a class"),
+    (lambda db: db.build_index(ANY), r"give an index of a class, .*, or a sum; Order has by_note$"),
+    (lambda db: db.build_index(DerivationOf(Order, "by_nte")), r"build_index\(Order.by_nte\) .*; Order has by_note$"),
     (lambda db: db.bulk(on_progress=5), r"bulk\(on_progress=5\) is refused: give a plain function"),
     (lambda db: db.create_tables(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
     (lambda db: db.create_tables([Order]), r"\[<class .*Order'>\] is not a model"),

@@ -200,6 +200,7 @@ ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
         r"Index\(include='some'\) is unknown; use 'all', 'keys' or a list",
     ),
     (IndexList, {"row_key": None}, r"IndexList\(row_key=None\) is refused: give a template, as 'lastname_{last_name}'"),
+    (IndexList, {"row_key": "a_{b}", "building": 1}, r"IndexList\(building=1\) is refused: give True or False"),
     (IndexList, {"row_key": "a_{b}", "divide_at": 5}, r"IndexList\(divide_at=5\) is refused: give bytes from 2048"),
     (
         lambda: Count(cast("Any", "orders")),

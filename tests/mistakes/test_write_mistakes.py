@@ -220,6 +220,24 @@ async def test_deleting_a_stale_entity_with_others(db: Database, delete: Callabl
     assert not await db.exists(Team.key(country="SE", name="a"))
 
 
+@pytest.mark.parametrize("if_match", [None, "*"])
+async def test_a_stale_entity_that_is_saved_and_then_deleted(db: Database, if_match: str | None) -> None:
+    """The save needs the ETag that was read, so its transaction is refused, however the row is deleted after it."""
+    team = Team(country="SE", name="a")
+    ann = Person(country="SE", id=1, team="a")
+    await db.insert(team)
+    await db.insert(ann)
+    stale = await db.get(Team.key(country="SE", name="a"))
+    await db.delete(ann)
+    stale.extra["motto"] = "onwards"
+
+    with pytest.raises(TransactionFailed):
+        async with db.transaction() as tx:
+            tx.save(stale)
+            tx.delete(stale, if_match=if_match)
+    assert await db.exists(Team.key(country="SE", name="a"))
+
+
 async def test_reports_count_in_english(db: Database) -> None:
     """One request is no "1 requests", and what was deleted was not "written"."""
     note = Note(topic="a", number=1)

@@ -74,8 +74,18 @@ async def prepared(plan: Plan) -> MemoryStore:
     return store
 
 
+_RUNS: dict[str, CleanRun] = {}
+_WORKER_WRITES: dict[str, int] = {}
+
+
 async def run_plan(plan: Plan) -> CleanRun:
-    """Run a plan in memory."""
+    """Run a plan in memory; each plan once, as it does the same each time."""
+    if plan.name not in _RUNS:
+        _RUNS[plan.name] = await _run_anew(plan)
+    return _RUNS[plan.name]
+
+
+async def _run_anew(plan: Plan) -> CleanRun:
     store = await prepared(plan)
     contents = [await content_of(store)]
     network = _Watching(store, contents)
@@ -90,6 +100,12 @@ async def run_plan(plan: Plan) -> CleanRun:
 
 async def worker_writes(plan: Plan) -> int:
     """Return how many writes a worker sends, after the writer has died at its first commit."""
+    if plan.name not in _WORKER_WRITES:
+        _WORKER_WRITES[plan.name] = await _count_worker_writes(plan)
+    return _WORKER_WRITES[plan.name]
+
+
+async def _count_worker_writes(plan: Plan) -> int:
     store = await prepared(plan)
     await die_after_commit(store, plan)
     network = FaultyStore(store)

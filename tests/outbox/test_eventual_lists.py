@@ -27,7 +27,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.eventual import EventualListMaintainer
 from tableorm.derived.index_list.rows import keys_of, list_row
 from tableorm.models.manifest import PlacedListEntry, manifest_text
-from tableorm.models.reserved import BLOB_LISTS
+from tableorm.models.reserved import BLOB_LISTS, UPKEEP_TABLE
 from tableorm.outbox import shared_bell
 from tableorm.outbox.decision import Decision, Work
 from tableorm.stores import Operation, Row, TableStore, Verb
@@ -117,7 +117,7 @@ async def test_entities_of_all_partitions_are_listed(db: Database, model: Model)
     assert [each.team for each in await in_city(db, model, "Rome")] == ["blue"]
     assert await in_city(db, model, "Bonn") == []
     assert await in_city(db, model, "Paris") == []
-    assert await db.tables() == ["ListedCities", "ListedFans", "ListedPlayers"]
+    assert await db.tables() == ["ListedCities", "ListedFans", "ListedPlayers", UPKEEP_TABLE]
 
 
 async def test_the_requests_of_a_write_and_of_a_lookup(db: Database) -> None:

@@ -40,7 +40,7 @@ def places(plan: Plan, fault: AnyFault, writes: int, rounds: Rounds) -> Iterator
     Return the numbers of the writes that meet a fault, some of them, others for another fault; and whether what comes
     late arrives after the workers that follow, or before them.
     """
-    step = rounds(7, 1)
+    step = rounds(13, 1)
     numbers = range((PLANS.index(plan) + 2 * FAULTS.index(fault)) % step, writes, step)
     return product(numbers, (False, True) if fault in COMES_LATE else (False,))
 
@@ -108,7 +108,7 @@ async def set_back(db: Database) -> None:
 async def test_a_request_that_later_changes_overtake(plan: Plan, role: str, rounds: Rounds) -> None:
     """A request of who has died changes nothing that was made right for a later change, when it arrives after that."""
     writes = (await run_plan(plan)).writes if role == "writer" else await worker_writes(plan)
-    for at in range(PLANS.index(plan) % rounds(3, 1), writes, rounds(3, 1)):
+    for at in range(PLANS.index(plan) % rounds(5, 1), writes, rounds(5, 1)):
         store = await prepared(plan)
         if role == "worker":
             await die_after_commit(store, plan)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,28 +27,25 @@ def killed(url: str, count: int, names: Sequence[str]) -> list[tuple[str, list[s
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-ALL = pytest.param(NAMES, id="all")
+SOME = pytest.param(NAMES[::3], id="some")
 
 
-@pytest.mark.parametrize("names", [ALL] if choose_rounds(1, 0) else [[name] for name in NAMES], ids="-".join)
+@pytest.mark.parametrize("names", [SOME] if choose_rounds(1, 0) else [[name] for name in NAMES], ids="-".join)
 def test_writers_and_workers_that_are_killed(tmp_path: Path, names: list[str], rounds: Rounds) -> None:
     """
     After each request of a writer, and each of a worker after it: another worker finishes what was committed, and of
-    what was not there is nothing. Without torture these are 30 deaths of all plans.
+    what was not there is nothing. Without torture these are 10 deaths of every third plan.
     """
-    # A process that is killed loses nothing that it has given to the kernel: a disk is not needed.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        found = killed(f"local:{folder}/test.tables", rounds(30, 0), names)
+    found = killed(f"local:{tmp_path}/test.tables", rounds(10, 0), names)
 
-    assert len(found) == 30 or rounds(0, len(found)) > 10
+    assert len(found) == 10 or rounds(0, len(found)) > 10
     assert [each for each in found if each[1]] == []
 
 
 def test_writers_and_workers_that_are_killed_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
     """The same on another store, whose queues are real ones."""
-    count = rounds(5, 100)
-    found = killed(azurite.connection_string, count, NAMES if rounds(0, 1) else ["insert", "move", "welcome"])
+    count = rounds(2, 100)
+    found = killed(azurite.connection_string, count, NAMES if rounds(0, 1) else ["insert", "welcome"])
 
     assert len(found) == count
     assert [each for each in found if each[1]] == []

@@ -17,6 +17,7 @@ from tableorm.queries.cursors import MAX_CURSOR, Position, write_cursor
 from tableorm.queries.planning.planner import planner_of
 from tableorm.queries.query import start_query
 from tests.database.between import Awkward, Recorded
+from tests.database.conftest import also_in_file
 
 
 class Item(Entity, table="Items", partition_key="{group}", row_key="{label}_{number:03d}"):
@@ -224,6 +225,7 @@ async def test_empty_pages_make_progress() -> None:
     assert [item.key for item in found] == [item.key for item in ITEMS if item.group in "ab"]
 
 
+@also_in_file
 async def test_rows_come_and_go_between_pages(db: Database) -> None:
     """The row of the cursor may be gone; what is inserted behind it is seen."""
     await fill(db)

@@ -98,10 +98,14 @@ async def test_parts_are_disjoint_and_complete(name: str, parts: int) -> None:
         shares = query.split(parts)
         travelled = [pickle.loads(pickle.dumps(share)).bind(db) for share in shares]
         found = [entity.key for share in travelled for entity in await share.all()]
+        again = [entity.key for share in shares for part in share.split(3) for entity in await part.all()]
+        if query.explain().merged_partitions:  # each part is merged by itself
+            for each in (whole, found, again):
+                each.sort(key=lambda key: (key.partition_key, key.row_key))
 
         assert found == whole
         assert len(shares) <= parts
-        assert [entity.key for share in shares for part in share.split(3) for entity in await part.all()] == whole
+        assert again == whole
 
 
 @pytest.mark.parametrize(

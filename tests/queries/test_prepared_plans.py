@@ -251,3 +251,17 @@ def test_only_conditions_have_a_shape() -> None:
     """Anything else is refused, and shown."""
     with pytest.raises(TypeError, match="'age > 3' is not a condition"):
         shape_of(cast("Any", ["age > 3"]))
+
+
+async def test_all_of_some_conditions_after_any_of_them() -> None:
+    """Conditions that differ only in `&` and `|` are of two shapes: neither query gets the plan of the other."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Order)
+        for number in range(4):
+            note, amount = "yes" if number % 2 else "no", number // 2
+            await db.insert(Order(shop="a", number=number, code="c", note=note, amount=amount))
+        orders = db.select(Order).where(Order.shop == "a")
+        either = await orders.where((Order.note == "yes") | (Order.amount == 1)).all()
+        both = await orders.where((Order.note == "yes") & (Order.amount == 1)).all()
+
+    assert ([each.number for each in either], [each.number for each in both]) == ([1, 2, 3], [3])

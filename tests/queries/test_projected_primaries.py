@@ -139,6 +139,22 @@ async def test_a_primary_of_an_older_version_is_read_in_full(backend: Selected, 
         assert [each is None for each in backend.selected] == [False, True]
 
 
+async def test_what_primaries_are_asked_is_explained(office: Database) -> None:
+    """Conditions that entries do not hold are evaluated here, and each entry that is found costs a request."""
+    query = office.select(Clerk.by_name).where(Clerk.office == "Oslo", Clerk.name == "Li", Clerk.note == "long")
+    explained, hidden = query.explain(), query._explain(query._plan(query._select), show_values=False)  # pyright: ignore[reportPrivateUsage]
+
+    assert explained.primary_conditions == ("Clerk.note == 'long'",)
+    assert explained.client_side == (*explained.requests[0].client_side, "Clerk.note == 'long'")
+    assert str(explained).splitlines()[-2:] == [
+        "    then here: Clerk.note == 'long'",
+        "  cost: 1 storage transaction at least, one more for each row found and for each 1000 of them",
+    ]
+    assert hidden.primary_conditions == ("a condition on note",)
+    assert query.limit(0).explain().client_side == ()
+    assert of_name(office, "Li")[0].explain().primary_conditions == ()
+
+
 async def test_an_entry_of_an_older_version_is_read_by_its_primary(backend: Selected, office: Database) -> None:
     """Also where entries hold all fields: the explanation bounds the requests that it takes."""
     for key, kind in (("id_000", "Clerk"), ("number_0", "Clerk#by_id")):

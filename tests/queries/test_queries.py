@@ -14,6 +14,7 @@ from tableorm import Database, DecodeError, Entity, Expression, Int32, Mapped, M
 from tableorm.protocol.edm import utf16_key
 from tableorm.protocol.filters import Op
 from tableorm.stores import Operation, Verb
+from tests.database.conftest import also_in_file
 
 
 class Item(Entity, table="Items", partition_key="{group}", row_key="{label}_{number:03d}"):
@@ -161,6 +162,7 @@ async def test_a_query_goes_through_all_pages(db: Database) -> None:
     assert (db.stats.requests - before.requests, db.stats.rows - before.rows) == (1, 7)
 
 
+@also_in_file
 async def test_other_tasks_run_while_a_query_is_consumed(db: Database) -> None:
     """The consumer never waits itself, yet others get turns between slices of the work."""
     await db.create_tables(Item)
@@ -183,6 +185,7 @@ async def test_other_tasks_run_while_a_query_is_consumed(db: Database) -> None:
     assert turns - before >= 3000 // 250 - 1
 
 
+@pytest.mark.parametrize("db", ["file", "memory"], indirect=True)
 async def test_other_tasks_run_while_small_reads_follow_each_other(db: Database) -> None:
     """A loop of point reads, each of which is answered at once, does not keep the event loop to itself."""
     await db.create_tables(Item)

@@ -116,11 +116,20 @@ async def test_what_is_not_authorized_is_not_decompressed(decompressors: Decompr
     assert decompressors.made == 0
 
 
-async def test_what_needs_no_body_decompresses_none(decompressors: Decompressors, server: Server, api: Api) -> None:
-    """The body of a signed GET is not decompressed either."""
+@pytest.mark.parametrize(
+    ("verb", "path", "headers", "status"),
+    [
+        ("GET", "/Tab()", (), 200),
+        ("DELETE", "/Tab(PartitionKey='p',RowKey='r')", ("If-Match: *",), 404),
+    ],
+)
+async def test_what_needs_no_body_decompresses_none(
+    decompressors: Decompressors, server: Server, api: Api, verb: str, path: str, headers: tuple[str, ...], status: int
+) -> None:
+    """The body of a signed GET or DELETE is not decompressed either."""
     wire = await Wire.connect(server)
-    wire.writer.write(head("GET", "/Tab()", f"Content-Length: {len(BOMB)}", "Content-Encoding: gzip") + BOMB)
-    assert await wire.status() == 200
+    wire.writer.write(head(verb, path, *headers, f"Content-Length: {len(BOMB)}", "Content-Encoding: gzip") + BOMB)
+    assert await wire.status() == status
     await wire.close()
 
     assert decompressors.made == 0

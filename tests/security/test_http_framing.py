@@ -79,6 +79,22 @@ async def test_a_large_head_is_good(server: Server, api: Api) -> None:
         await wire.close()
 
 
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize("before", [0, 1], ids=["alone", "behind another"])
+async def test_a_head_may_have_just_as_many_bytes(before: int, over: int) -> None:
+    """A signed request with as many bytes as a head may have is answered; with one more it is not."""
+    sent = head("GET", "/Tables", "Connection: close", *fields(2).decode().splitlines())
+    async with serve(None, port=0, limits=Limits(head_bytes=len(sent) - over)) as server:
+        wire = await Wire.connect(server)
+        wire.writer.write(before * head("GET", "/Tables") + sent)
+        async with asyncio.timeout(5):
+            answers = await wire.everything()
+        await wire.close()
+
+    assert over or answers.count(b"HTTP/1.1 200") == before + 1
+    assert not over or (answers.count(b"HTTP/1.1 200") <= before and b" 400 " in answers and b"InvalidUri" in answers)
+
+
 async def count_open(wires: list[Wire]) -> int:
     """How many of the connections the server has not ended."""
     await asyncio.sleep(0.1)

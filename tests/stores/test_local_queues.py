@@ -10,9 +10,10 @@ import pytest
 from tableorm.stores import QueueStore
 from tableorm.testing import QueueStoreContract, ReopenQueues
 from tableorm_local import LocalBackend
+from tests.stores.passing_time import PassingTime
 
 
-class TestFile(QueueStoreContract):
+class TestFile(PassingTime, QueueStoreContract):
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[LocalBackend]:
         async with LocalBackend(tmp_path / "data") as backend:
@@ -32,7 +33,7 @@ class TestFile(QueueStoreContract):
         return reopen
 
 
-class TestMemory(QueueStoreContract):
+class TestMemory(PassingTime, QueueStoreContract):
     @pytest.fixture
     async def store(self) -> AsyncIterator[QueueStore]:
         async with LocalBackend(None) as backend:

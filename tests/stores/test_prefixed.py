@@ -34,6 +34,7 @@ from tableorm_local import LocalBackend, serve
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
 from tests.database.test_stores import TablesAlone
+from tests.stores.passing_time import PassingTime
 
 HOUR = dt.timedelta(hours=1)
 
@@ -72,7 +73,7 @@ class TestTables(TableLifecycleContract):
         assert (await refusal(store.create_table("a" * 62))).code == Code.KEY_OUT_OF_RANGE
 
 
-class TestQueues(QueueStoreContract):
+class TestQueues(PassingTime, QueueStoreContract):
     @pytest.fixture
     def store(self, backend: PrefixedBackend) -> QueueStore:
         assert backend.queues is not None

@@ -15,15 +15,16 @@ from tableorm_local import Account, LocalBackend, serve
 from tests.azure.cosmos import URL, CosmosStub
 from tests.azure.stub import Stub
 from tests.azurite import KEY, Azurite
+from tests.stores.passing_time import PassingTime
 
 
-class TestMemory(QueueStoreContract):
+class TestMemory(PassingTime, QueueStoreContract):
     @pytest.fixture
     def store(self) -> QueueStore:
         return TableQueueStore(MemoryStore())
 
 
-class TestFile(QueueStoreContract):
+class TestFile(PassingTime, QueueStoreContract):
     @pytest.fixture
     async def backend(self, tmp_path: Path) -> AsyncIterator[LocalBackend]:
         async with LocalBackend(tmp_path / "data") as backend:
@@ -43,7 +44,7 @@ class TestFile(QueueStoreContract):
         return reopen
 
 
-class AzureQueuesContract(QueueStoreContract):
+class AzureQueuesContract(PassingTime, QueueStoreContract):
     """A subclass gives the fixture `backend`."""
 
     @pytest.fixture

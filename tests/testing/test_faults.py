@@ -24,6 +24,8 @@ from tableorm import (
     Unavailable,
     field,
 )
+from tableorm.logs import LogStream
+from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults, temporary_database
 
 
@@ -199,6 +201,55 @@ async def test_requests_of_queues_fail(db: Database, faults: Faults) -> None:
     assert message.body == b"b"
 
 
+async def test_requests_of_blobs_fail(db: Database, faults: Faults) -> None:
+    """Requests of `db.blobs` fail too, of one container or any, and their replies are lost after they were done."""
+    blobs = db.blobs
+    await blobs.create_container("photos")
+    with faults.fail_next("put-blob", with_=503, table="photos"), pytest.raises(Throttled):
+        await blobs.put("photos", "a", b"a")
+    with faults.lose_reply("put-blob"), pytest.raises(OutcomeUnknown):
+        await blobs.put("photos", "b", b"b", if_none_match=True)
+    with faults.fail_next("get-blob", with_=404, times=2):
+        with pytest.raises(EntityNotFound) as caught:
+            async with blobs.get(container="photos", name="b"):
+                pass
+        with pytest.raises(EntityNotFound):
+            await blobs.read("photos", "b")
+    with faults.lose_reply("get-blob"), pytest.raises(Unavailable):
+        await blobs.read("photos", "b")
+    with faults.fail_next("append-blob", with_=412), pytest.raises(PreconditionFailed):
+        await blobs.append("photos", "c", b"c")
+    with faults.fail_next("list-blobs", with_=404), pytest.raises(TableOrmError) as gone:
+        await blobs.list_blobs("photos")
+    with (
+        pytest.raises(AssertionError, match="1 more 'blob-info' in container other should have failed"),
+        faults.fail_next("blob-info", with_=503, table="other"),
+    ):
+        assert (await blobs.info("photos", "b")).length == 1
+
+    assert (caught.value.code, gone.value.code) == ("BlobNotFound", "ContainerNotFound")
+    assert await blobs.list_containers(prefix="pho") == ["photos"]
+    async with blobs.get("photos", "b") as stream:
+        assert [chunk async for chunk in stream.chunks] == [b"b"]
+
+
+async def test_blobs_of_the_mapper_fail(db: Database, faults: Faults) -> None:
+    """A log that writes a blob meets the fault as what remains after all repetitions."""
+    async with LogStream(db, "sales") as log:
+        await log.write({"sold": 1})
+        with faults.fail_next("put-blob", with_=503), pytest.raises(Throttled):
+            await log.flush()
+
+
+async def test_other_members_of_queues_and_blobs(db: Database) -> None:
+    """What a store has beside its requests stays there, and what it has not is missing as anywhere."""
+    Faults(db)
+
+    assert db.queues.capabilities.retries and db.blobs.capabilities.retries
+    for store in (db.queues, db.blobs):
+        assert not hasattr(store, "sing")
+
+
 async def test_the_queue_of_the_outbox_fails(db: Database, faults: Faults) -> None:
     """The message before a write with an eventual index fails too; then nothing was written."""
     await db.create_tables(Reader)
@@ -221,6 +272,15 @@ async def test_a_fault_that_nothing_meets(db: Database, faults: Faults) -> None:
     await db.insert(Note(id="b"))
 
 
+async def test_a_lost_reply_that_nothing_meets(db: Database, faults: Faults) -> None:
+    """A block in which no request lost its reply says so."""
+    with (
+        pytest.raises(AssertionError, match="the reply to 1 more 'merge' in table Notes should have been lost, but no"),
+        faults.lose_reply("merge", table="Notes"),
+    ):
+        await db.insert(Note(id="a"))
+
+
 def test_what_cannot_be_asked_for(faults: Faults) -> None:
     """Operations, codes and statuses that there are not are refused, with those that there are."""
     with pytest.raises(ValueError, match="no operation 'save'; give one of get, query, insert, merge"):
@@ -231,3 +291,17 @@ def test_what_cannot_be_asked_for(faults: Faults) -> None:
         faults.fail_next("insert", with_="ServerIdle")
     with pytest.raises(ValueError, match=r"with_=418\): .*statuses 400, 403, 404, 409"):
         faults.fail_next("insert", with_=418)
+
+
+async def test_a_lost_reply_to_a_merge_into_more(db: Database, faults: Faults) -> None:
+    """A row that has more than was merged into it shows all the same that the merge was done."""
+    row = {"PartitionKey": "notes", "RowKey": "note_a", "EntityType": "Note", "More": 1}
+    await db.store.write("Notes", Operation(Verb.INSERT, row))
+    note = Note(id="a", text="new")
+    with faults.lose_reply("insert-or-merge"), db.observe() as seen:
+        await db.upsert(note)
+    note.text = "newer"
+    await db.save(note)
+
+    assert [each.operation for each in seen.requests] == ["insert-or-merge", "get"]
+    assert (await db.store.get("Notes", "notes", "note_a"))["text"] == "newer"

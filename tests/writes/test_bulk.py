@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AccessDenied,
     BulkReport,
     Database,
     EncodeError,
@@ -32,7 +33,7 @@ from tableorm import (
 )
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation
-from tableorm.testing import MemoryStore
+from tableorm.testing import Faults, MemoryStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -206,6 +207,13 @@ async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, stor
             await bulk.upsert(Thing(name=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (50, 1)
     assert isinstance(bulk.report.failed[0].error, Throttled)
+
+    with Faults(things).fail_next("transaction", with_="InsufficientAccountPermissions"):
+        async with things.bulk() as bulk:
+            for number in range(50):
+                await bulk.upsert(Thing(name=f"{number}"))
+    assert (bulk.report.failures, bulk.report.requests) == (50, 1)
+    assert isinstance(bulk.report.failed[0].error, AccessDenied)
 
 
 async def test_lost_replies_in_bulk() -> None:
@@ -627,3 +635,23 @@ async def test_progress_is_told_to_a_plain_function(things: Database) -> None:
     with pytest.raises(ModelError, match=r"on_progress=.*plain function"):
         async with things.bulk(on_progress=Teller()) as bulk:
             await bulk.insert(Thing(name="a"))
+
+
+async def test_nothing_is_taken_after_the_block(things: Database) -> None:
+    """An operation that waited for its turn when the block was left is refused, and not written as if nothing were."""
+    taken, leaving = list[bool](), False
+
+    async def add() -> None:
+        for number in range(100):
+            await bulk.insert(Thing(name=f"{number:03d}"))
+            taken.append(leaving)
+
+    async with things.bulk() as bulk:
+        adding = asyncio.create_task(add())
+        await asyncio.sleep(0)
+        leaving = True
+    with pytest.raises(NotSupported, match="the bulk is "):
+        await adding
+
+    assert taken and not any(taken)
+    assert bulk.report.written == len(taken)

@@ -32,6 +32,7 @@ from tableorm import (
 )
 from tableorm.stores import Operation, Verb
 from tableorm.testing import MemoryStore
+from tests.database.conftest import also_in_file
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 DAY = dt.datetime(2024, 2, 29, tzinfo=dt.UTC)
@@ -166,6 +167,7 @@ async def test_the_row_has_changed_or_is_gone(things: Database) -> None:
     assert old.number == 1 and old.etag is not None
 
 
+@also_in_file
 async def test_moves_and_saves_at_the_same_time(things: Database) -> None:
     """Of several that move or save one row from the same reading one wins, and no row is doubled or lost."""
     for number in range(0, 40, 10):

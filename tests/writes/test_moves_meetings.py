@@ -508,3 +508,14 @@ async def test_a_move_that_fails_while_another_changes_the_entity(
     left = await db.get_or_none(Person, dep="a", id=1)
     assert (None if left is None else left.text) == (None if change == "delete" else "new")
     assert (await db.get(Person, dep="b", id=1)).text == "taken"
+
+
+async def test_an_audit_ends_a_move_whose_target_is_gone(db: Database, network: FaultyStore) -> None:
+    """A forward that leads to no row tells no kind: its move is ended all the same."""
+    await move_half(db, network, FORWARD)
+    await network.store.write("Meetings", Operation(Verb.DELETE, {"PartitionKey": "b", "RowKey": "person_001"}, "*"))
+    CLOCK.advance(2 * HOUR)
+    report = await db.audit(Person, repair=True)
+
+    assert [each.repaired for each in report.findings if each.damage is Damage.UNFINISHED] == [True]
+    assert not [each for each in await kinds(db) if each.startswith("a ")]

@@ -23,6 +23,7 @@ from tableorm import (
     TransactionFailed,
     field,
 )
+from tests.database.conftest import also_in_file
 
 
 class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
@@ -296,6 +297,7 @@ async def test_every_verb_in_a_transaction(things: Database) -> None:
     assert found == {"a": ("t", 1), "b": ("t", 2), "c": ("t", 3), "e": (None, 4), "f": (None, 5)}
 
 
+@also_in_file
 async def test_run_transaction_runs_again_after_a_lost_race(things: Database) -> None:
     """Twenty tasks move numbers between two rows: what is read and what is written belong together."""
     await things.insert(Thing(name="a", number=100))

@@ -33,6 +33,7 @@ from tableorm import (
 from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import EntityState, set_state, state_of
 from tableorm.stores import Operation, Row, Verb
+from tests.database.conftest import also_in_file
 
 
 class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
@@ -241,6 +242,7 @@ async def test_a_forced_replace_of_what_was_never_read_reads_first(things: Datab
         await things.replace(Thing(name="b"), if_match="*")
 
 
+@also_in_file
 async def test_a_forced_replace_survives_races(things: Database) -> None:
     """Twenty at once: each reads, and writes again after losing: none is refused, and nothing unknown is lost."""
     await put(things, "a", novel=1)

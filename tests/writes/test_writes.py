@@ -28,6 +28,7 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
+from tests.database.conftest import also_in_file
 
 
 class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
@@ -372,6 +373,7 @@ async def test_a_transaction_that_cannot_be_is_refused_before_it_is_sent(
     assert things.stats.requests == requests
 
 
+@also_in_file
 async def test_concurrent_inserts_of_one_key_have_one_winner(things: Database) -> None:
     """Of 20 tasks one inserts, the others get EntityExists."""
     outcomes = await asyncio.gather(

@@ -42,11 +42,11 @@ __all__ = [
 _DELETE, _INSERT, _PUT = Verb.DELETE, Verb.INSERT, Verb.INSERT_OR_REPLACE
 
 _encode = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(Row)
+_decoder = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 
 
 decode: Callable[[bytes], Row] = _decoder.decode
-"""Decodes a stored body into its row, whose keys nobody has checked."""
+"""Decodes a stored body into its row, whose keys nobody has checked. No value is a list or an object."""
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):

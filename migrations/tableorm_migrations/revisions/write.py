@@ -19,7 +19,7 @@ from tableorm.protocol.redaction import escape_unprintable
 
 from ..evolution import Difference, carry_removed, compare_snapshots
 from ..rules import Verdict
-from ..snapshot import Identity, ModelLayout, Snapshot, describe_models, read_snapshot, write_snapshot
+from ..snapshot import HAVE_STATES, Identity, ModelLayout, Snapshot, describe_models, read_snapshot, write_snapshot
 from .line import check_snapshot, load_revisions
 from .revision import BuildIndex, Repair, Rewrite, Step
 
@@ -135,7 +135,7 @@ def _find_steps(
             # It has no rows, and the table is old, so that nothing else says that its indexes are complete.
             decided = {*each.model.building, *each.model.unasked}
             for index, derived in each.model.derived.items():
-                if derived["pattern"] == "Index" and index not in decided:
+                if derived["pattern"] in HAVE_STATES and index not in decided:
                     steps[BuildIndex(name, index)] = None
     return tuple(steps)
 

@@ -46,12 +46,14 @@ class Lease:
     Attributes:
         part: How far it is now; what is stored follows.
         counts: What was counted so far.
+        lost: Whether somebody has taken the range over.
     """
 
     db: Database
     row: RunRange
     part: AuditRange = attrs.field(init=False)
     counts: RunCounts = attrs.field(init=False)
+    lost: bool = attrs.field(init=False, default=False)
     _over: bool = attrs.field(init=False, default=False)
     _turn: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
 
@@ -92,6 +94,6 @@ class Lease:
                         return
                 stored = await self.db.get_or_none(RunRange, name=row.name, number=row.number)
                 if stored is None or stored.taken != row.taken:
-                    self._over = True
+                    self._over = self.lost = True
                 else:
                     self.row = stored  # by a write of this process whose reply was lost

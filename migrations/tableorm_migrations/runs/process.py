@@ -117,6 +117,7 @@ class _Process:
     def __init__(self, db: Database, job: Job, options: RunOptions) -> None:
         self._db, self._job, self._options = db, job, options
         self._name = options.name or f"{job.what[: _LONGEST_NAME - 20]} {job.purpose[:12]}"
+        self._lease = float(options.lease)
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._pace = None if options.rate is None else Pace(options.rate)
         self._run: Run | None = None
@@ -219,6 +220,8 @@ class _Process:
                 await self._work_while_held(lease)
             finally:
                 del self._held[lease.row.number]
+                if lease.lost:  # a lease that is shorter than a write takes would be lost each time
+                    self._lease *= 2
                 self._fresh = False
                 self._ended.set()
 
@@ -245,7 +248,7 @@ class _Process:
 
     async def _take(self, row: RunRange) -> Lease | None:
         """Take a range; return None if another process was first."""
-        row.owner, row.taken, row.lease = self._owner, new_token(), float(self._options.lease)
+        row.owner, row.taken, row.lease = self._owner, new_token(), self._lease
         row.beat += 1
         lease = Lease(self._db, row)
         try:

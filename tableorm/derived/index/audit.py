@@ -12,7 +12,6 @@ from ...audit.decisions import is_under_way
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
 from ...connection.connection import Connection
-from ...connection.index_states import known_unreadable
 from ...errors import DecodeError, TableOrmError, shown
 from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedEntry
@@ -21,7 +20,7 @@ from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS
 from .eventual_schema import EventualIndexSchema, owner_text
-from .schema import EntrySchema, IndexSchema, contents_of
+from .schema import IndexSchema, contents_of
 
 __all__ = ["EventualIndexCheck", "IndexCheck"]
 
@@ -43,7 +42,8 @@ class IndexCheck(EntryCheck):
     def __init__(self, context: AuditContext, index: IndexSchema) -> None:
         name = index.entry_name
         # Until an index is complete, entities may lack entries that their manifests do not name.
-        super().__init__(context, index.primary, name, lenient=_may_lack_entries(context, index))
+        lenient = context.is_incomplete(index.declaration, building=index.building)
+        super().__init__(context, index.primary, name, lenient=lenient)
         self._index = index
         self._alone = context.only is not None
         self._current = index.kind_properties[ENTITY_TYPE]
@@ -101,7 +101,7 @@ class EventualIndexCheck(Check):
         super().__init__(context, index.primary, index.entry_name)
         self._index, self._reconcile = index, reconcile
         self._owners = attrs.evolve(context, kinds=KindSet.of([index.primary.model]))  # the entries may be elsewhere
-        self._lenient = _may_lack_entries(context, index)
+        self._lenient = context.is_incomplete(index.declaration, building=index.building)
 
     def owns(self, kind: str) -> bool:
         """Return whether it is the kind of the entries."""
@@ -233,18 +233,6 @@ class EventualIndexCheck(Check):
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowKeys(self.schema.table_name(), primary["PartitionKey"], primary["RowKey"])
         return kind_of(row) == self._index.kind and row.get(COPY_OF) == owner_text(owner)
-
-
-def _may_lack_entries(context: AuditContext, index: EntrySchema) -> bool:
-    """
-    Return whether entities may lack their entries: the store does not say that the index is complete. The audit that
-    belongs to a build of the index accepts no such entity.
-    """
-    if index.building is None:
-        incomplete = bool(known_unreadable(context.db, [index.declaration], assumed=False))
-    else:
-        incomplete = index.building
-    return incomplete and context.only != index.entry_name
 
 
 def _eventual_contents(entry: Row) -> bytes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 from ...audit.check import AuditedSchema
 from ...errors import ModelError
 from ...keys.parse import parse_template
-from ...models.derivation import Derivation, RowsOf, check_placement
+from ...models.derivation import Derivation, RowsOf, check_building, check_placement
 from ...models.key import Storable
 from ...models.schema import Schema
 from .effect import IndexMaintainer
@@ -76,9 +76,9 @@ class Index(Derivation):
     ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"Index(row_key={row_key!r}) is refused: give a template, as in 'email_{{email}}'")
-        for argument, value in {"unique": unique, "building": building}.items():
-            if not isinstance(value, bool) and (argument == "unique" or value is not None):
-                raise ModelError(f"Index({argument}={value!r}) is refused: give True or False")
+        if type(unique) is not bool:
+            raise ModelError(f"Index(unique={unique!r}) is refused: give True or False")
+        check_building("Index", building)
         reserves = unique and consistency is not None
         if include is None:
             include = "keys" if reserves else "all"
@@ -115,6 +115,12 @@ class Index(Derivation):
                 building=self.building,
             )
             return UniqueIndexMaintainer(rows) if self.unique else EventualIndexMaintainer(rows)
+        if schema.periods is not None and self.building is None:
+            raise ModelError(
+                f"{label} is refused without building=: the store keeps the states of indexes of one table, and "
+                f"{schema.name} has many; give building=False if all of them have had this index from their first row, "
+                "or building=True until those are gone that have not"
+            )
         own_rows = IndexSchema(
             self.name,
             schema,

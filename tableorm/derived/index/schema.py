@@ -99,6 +99,7 @@ class EntrySchema(Schema):
             write_token=self.exact,
         )
         self.name = self.label
+        self.expiry = primary.expiry
         self.needed = tuple([name for name in self.key_fields if primary.fields[name].optional])
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
@@ -172,7 +173,7 @@ class EntrySchema(Schema):
                     f"{self.label}: include={list(include)!r} is refused: {', '.join(kept & set(include))} is kept "
                     "by other entities, and its entries would not follow; leave it out"
                 )
-            chosen |= frozenset(include) | primary.key_names
+            chosen |= frozenset(self._held_fields(include)) | primary.key_names
         found = {
             name: attrs.evolve(info, stored=info.stored or name not in in_keys)
             for name, info in primary.fields.items()
@@ -189,6 +190,11 @@ class EntrySchema(Schema):
                 )
         return found
 
+    def _held_fields(self, include: Sequence[str]) -> set[str]:
+        """Return the fields that entries hold of those declared, and the one by which readers drop what has expired."""
+        expiry = self.primary.expiry
+        return {*include} if expiry is None else {*include, expiry.name}
+
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it."""
         partition, row = self.templates()
@@ -198,7 +204,7 @@ class EntrySchema(Schema):
             "partition_key": partition.text,
             "row_key": row.text,
             "unique": self.unique,
-            "include": self.include if isinstance(self.include, str) else sorted(self.include),
+            "include": self.include if isinstance(self.include, str) else sorted(self._held_fields(self.include)),
             "where": self.where is not None,
             "consistency": None if self.exact else "eventual",
         }
@@ -207,7 +213,7 @@ class EntrySchema(Schema):
     def declaration(self) -> IndexDeclaration:
         """What names the row that says whether the index is complete."""
         primary, layout = self.primary, {"kind": self.kind, **self.describe()}
-        return IndexDeclaration.of(primary.name, self.entry_name, primary.table_name(), self.table_name(), layout)
+        return IndexDeclaration.of(primary.name, self.entry_name, primary.table_text(), self.table_text(), layout)
 
     # Writing
 

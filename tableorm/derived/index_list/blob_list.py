@@ -54,7 +54,6 @@ class BlobListMaintainer(EventualListMaintainer):
 
     async def members_of(self, db: Connection, partition_key: str, list_key: str) -> set[tuple[str, str]]:
         """Return the keys of the entities that a list names. Raises what reading it raises."""
-        await blobs_of(db, self.label)  # whose refusal names the declaration
         return set(await members_of(db, self.place(partition_key, list_key)))
 
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
@@ -69,7 +68,8 @@ class BlobListMaintainer(EventualListMaintainer):
 
     def checks(self, context: AuditContext) -> Sequence["BlobListCheck"]:
         """Return the check of the lists."""
-        return (BlobListCheck(context, self.schema, self.name, self.kind, self.reconcile),)
+        lenient = context.is_incomplete(self.declaration, building=self.building)
+        return (BlobListCheck(context, self.schema, self.name, self.kind, self.reconcile, lenient=lenient),)
 
     async def audit_blobs(self, context: AuditContext) -> None:
         """Verify that the entities that lists name are in these."""
@@ -93,10 +93,13 @@ class BlobListCheck(EventualListCheck):
         name: Name of the declaration.
         kind: The kind of the lists.
         reconcile: Makes lists right for an entity.
+        lenient: Whether entities may be missing in it whose manifests do not name it.
     """
 
-    def __init__(self, context: AuditContext, schema: Schema, name: str, kind: str, reconcile: Reconcile) -> None:
-        super().__init__(context, schema, name, kind, reconcile)
+    def __init__(
+        self, context: AuditContext, schema: Schema, name: str, kind: str, reconcile: Reconcile, *, lenient: bool
+    ) -> None:
+        super().__init__(context, schema, name, kind, reconcile, lenient=lenient)
         self._kept: dict[PlacedListEntry, set[tuple[str, str]]] = {}
 
     def owns(self, kind: str) -> bool:

@@ -110,7 +110,8 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
 
     def checks(self, context: AuditContext) -> Sequence[Check]:
         """Return the check of the lists."""
-        return (EventualListCheck(context, self.schema, self.name, self.kind, self.reconcile),)
+        lenient = context.is_incomplete(self.declaration, building=self.building)
+        return (EventualListCheck(context, self.schema, self.name, self.kind, self.reconcile, lenient=lenient),)
 
 
 @entry_rules(PlacedListEntry)

@@ -38,12 +38,16 @@ class EventualListCheck(Check):
         name: Name of the declaration.
         kind: The kind of the list's rows.
         reconcile: Makes lists right for an entity.
+        lenient: Whether entities may be missing in it whose manifests do not name it.
     """
 
     row_phases = frozenset({Phase.ENTITIES})
 
-    def __init__(self, context: AuditContext, schema: Schema, name: str, kind: str, reconcile: Reconcile) -> None:
+    def __init__(
+        self, context: AuditContext, schema: Schema, name: str, kind: str, reconcile: Reconcile, *, lenient: bool
+    ) -> None:
         super().__init__(context, schema, name)
+        self._lenient = lenient
         self._kind, self._reconcile = kind, reconcile
         self._owners = attrs.evolve(context, kinds=KindSet.of([schema.model]))  # the lists may be elsewhere
 
@@ -63,7 +67,7 @@ class EventualListCheck(Check):
     async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
         """Look for an entity in its list, and in one that its manifest names wrongly; repair what is repaired."""
         noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
-        if snapshot.problem is not None or not snapshot.legible:
+        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
             return ()
         source = RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
         problems = await self._compare(source, noted, due)

@@ -9,7 +9,7 @@ from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...keys.parse import parse_template
-from ...models.derivation import Derivation, DerivationOf, check_placement
+from ...models.derivation import Derivation, DerivationOf, check_building, check_placement
 from ...models.key import Storable
 from ...models.manifest import folder_of_lists
 from ...models.schema import Schema
@@ -49,6 +49,9 @@ class IndexList(Derivation):
         where: Takes the entity; only entities for which it is true are listed.
         divide_at: Bytes of keys of which a row is divided, up to 512 KiB. Each write reads and writes one row, so a
             small one takes less; all rows of a list are read by one query.
+        building: Whether the list is written and not read, since entities that were there before it are missing in it.
+            None leaves that to the store, which knows it from `db.create_tables` and `db.build_index`; True and False
+            do not ask it.
 
     Raises:
         ModelError: An argument is wrong; when the class is made, the template does not fit the model.
@@ -66,6 +69,7 @@ class IndexList(Derivation):
         consistency: Literal["eventual"] | None = None,
         where: Callable[[Any], bool] | None = None,
         divide_at: int = _DIVIDE_AT,
+        building: bool | None = None,
     ) -> None:
         if not isinstance(row_key, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"IndexList(row_key={row_key!r}) is refused: give a template, as 'lastname_{{last_name}}'")
@@ -78,7 +82,8 @@ class IndexList(Derivation):
             given = "divide_at" if table is None else "table"
             raise ModelError(f"IndexList(blob=True, {given}=...) is refused: a blob has no rows; leave {given} out")
         check_placement("IndexList", partition_key=partition_key, table=table, consistency=consistency, blob=blob)
-        self.row_key, self.divide_at = row_key, divide_at
+        check_building("IndexList", building)
+        self.row_key, self.divide_at, self.building = row_key, divide_at, building
         self.partition_key, self.table = partition_key, table
         self._pattern = BlobListMaintainer if blob else EventualListMaintainer if consistency else ListMaintainer
 
@@ -90,7 +95,7 @@ class IndexList(Derivation):
             partition = parse_template(self.partition_key, label, "partition_key", known, schema.kind)
         table = self.table
         if self._pattern is BlobListMaintainer:
-            table = folder_of_lists(schema.table_name(), f"{schema.kind}#{self.name}")
+            table = folder_of_lists(schema.table_text(), f"{schema.kind}#{self.name}")
         return self._pattern(
             self.name,
             schema,
@@ -99,6 +104,7 @@ class IndexList(Derivation):
             divide_at=self.divide_at,
             table=table,
             partition=partition,
+            building=self.building,
         )
 
     if TYPE_CHECKING:

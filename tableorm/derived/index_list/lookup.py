@@ -8,16 +8,18 @@ from typing import Any, TypeVar
 
 from ...audit.scan import pages
 from ...connection.connection import Connection
+from ...connection.index_states import find_unreadable, not_readable
 from ...connection.rows import read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TemplateError
 from ...keys.ranges import KeyRegion
-from ...models.derivation import bound_to
+from ...models.derivation import bound_to, refuse_building
 from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
 from ...stores import Bounds, Row
 from .blob_list import BlobListMaintainer
+from .blobs import blobs_of
 from .index_list import ListOf
 from .rows import SEPARATOR, split_address
 from .schema import ListSchema
@@ -44,6 +46,7 @@ async def look_up(
         ModelError: It is not an index list of one concrete class, or `concurrency` is not a number from 1.
         TemplateError: A field is missing, unknown, or does not fit.
         DecodeError: A row does not fit its model.
+        NotSupported: Entities may be missing in the list.
     """
     if not isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ModelError(f"lookup({index!r}) is refused: give an index list of a model, as Employee.by_last_name")
@@ -58,6 +61,12 @@ async def look_up(
         wanted = ", ".join(sorted(schema.key_names))
         raise TemplateError(f"needs {wanted}; given are {', '.join(fields)}", schema.label, "row_key", schema.row.text)
     partition_key, list_key = schema.list_partition.format(fields), schema.row.format(fields)
+    if isinstance(schema, BlobListMaintainer):
+        await blobs_of(db, schema.label)  # a token opens none, whatever the store says of the list
+    refuse_building(index, schemas)
+    declaration = schema.declaration if schema.building is None else None
+    if declaration is not None and await find_unreadable(db, (declaration,)):
+        raise not_readable(db, declaration)
     if isinstance(schema, BlobListMaintainer):
         members = await schema.members_of(db, partition_key, list_key)
     else:

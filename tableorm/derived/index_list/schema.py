@@ -16,6 +16,7 @@ from ...keys.formats import Format, make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.derivation import refuse_without_kind
+from ...models.index_declaration import IndexDeclaration
 from ...models.manifest import ListEntry, ManifestEntry, manifest_of
 from ...models.schema import Schema
 from ...protocol.limits import MAX_KEY_UNITS
@@ -40,6 +41,7 @@ class ListSchema(Maintainer):
         divide_at: Bytes of keys at which a row is divided.
         table: Name of the table of its rows; None for that of the model.
         partition: Template of their PartitionKeys; None for that of the model.
+        building: Whether it is written and not read yet; None if the store says so.
 
     Attributes:
         primary: The schema of the model.
@@ -62,6 +64,7 @@ class ListSchema(Maintainer):
         divide_at: int,
         table: str | None = None,
         partition: Template | None = None,
+        building: bool | None = None,
     ) -> None:
         super().__init__(name, schema)
         self.primary, self.table = schema, table or schema.table
@@ -74,6 +77,10 @@ class ListSchema(Maintainer):
         self._refuse_own_keys()
         schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
         schema.refuse_maintained(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
+        self.building, own_table = building, schema.table_text()
+        lists_table = own_table if self.in_blobs else str(self.table)
+        layout = {"kind": self.kind, **self.describe()}
+        self.declaration = IndexDeclaration.of(schema.name, name, own_table, lists_table, layout)
 
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it. How rows are divided may differ between programs."""

@@ -129,12 +129,18 @@ class _Disjunct:
     __slots__ = ("_chosen", "_common", "_picks", "_residuals", "_spread", "_target", "own", "regions", "terms")
 
     def __init__(
-        self, target: QueryTarget, common: Sequence[Expression], chosen: Sequence[Expression], base: KeyRegions | None
+        self,
+        target: QueryTarget,
+        common: Sequence[Expression],
+        chosen: Sequence[Expression],
+        base: KeyRegions | None,
+        *,
+        by_bucket: bool,
     ) -> None:
         self._target, self._common = target, common
         self.terms = (*common, *chosen)
         self.own = frozenset(range(len(common), len(self.terms)))
-        self.regions = KeyRegions(target, self.terms, base)
+        self.regions = KeyRegions(target, self.terms, base, by_bucket=by_bucket)
         self._picks: list[tuple[int, ...]] = []
         self._spread: list[list[tuple[int, bool]]] = []
         self._residuals: dict[frozenset[int], tuple[ResidualPredicate, ...]] = {}
@@ -151,7 +157,7 @@ class _Disjunct:
     def count(self, values: Values) -> int:
         """Return how many alternatives there are with these values."""
         spread = [math.prod([len(values[at]) for at, many in each if many]) for each in self._spread]
-        return len(self._picks) + sum(spread)
+        return (len(self._picks) + sum(spread)) * max(self.regions.buckets, 1)
 
     def expand(self, common: Values, values: Values) -> Iterator[Values]:
         """Yield the values of each alternative, which has one value of each `in_`."""
@@ -214,13 +220,17 @@ class Alternatives:
             conditions name.
         terms: Parameterised conditions in normal form, all of which must hold.
         divide: Whether `or` and `in_` over key fields are taken apart; otherwise there is one alternative.
+        by_bucket: Whether each hash bucket that the terms leave open in a PartitionKey is an alternative.
 
     Attributes:
         weight: About how much there is to keep.
+        has_buckets: Whether there are alternatives for hash buckets.
     """
 
-    def __init__(self, target: QueryTarget, terms: Sequence[Expression], *, divide: bool = True) -> None:
-        self._target = target
+    def __init__(
+        self, target: QueryTarget, terms: Sequence[Expression], *, divide: bool = True, by_bucket: bool = True
+    ) -> None:
+        self._target, self._by_bucket = target, by_bucket
         common: list[Expression] = []
         choices: list[list[_Choice]] = []
         self._least = 1  # alternatives, with one value for each `in_`
@@ -233,13 +243,14 @@ class Alternatives:
                 self._least *= len(expanded)
         shared = renumber(common, 0)
         self._at = [parameter.at for parameter in shared.before]
-        self._base = _Disjunct(target, shared.terms, (), None)
+        self._base = _Disjunct(target, shared.terms, (), None, by_bucket=by_bucket)
         self._base.add((), ())
         self._disjuncts: list[_Disjunct] = []
         if choices and self._least <= MAX_ALTERNATIVES:
             self._disjuncts = self._divide(shared.terms, choices)
         # In one partition of one kind everything that a request can read is one interval.
         self._whole = next((each for each in self._disjuncts if each.regions.adds_nothing), None)
+        self.has_buckets = any(each.regions.buckets for each in self._disjuncts or [self._base])
         self.weight = (1 + len(self._disjuncts)) * (1 + len(terms)) + self._least // 2
 
     def _divide(self, common: Sequence[Expression], choices: list[list[_Choice]]) -> list[_Disjunct]:
@@ -250,7 +261,9 @@ class Alternatives:
             own = renumber(terms, len(self._at))
             disjunct = by_shape.get(own.shape)
             if disjunct is None:
-                disjunct = by_shape[own.shape] = _Disjunct(self._target, common, own.terms, self._base.regions)
+                disjunct = by_shape[own.shape] = _Disjunct(
+                    self._target, common, own.terms, self._base.regions, by_bucket=self._by_bucket
+                )
             disjunct.add(terms, own.before)
         return list(by_shape.values())
 
@@ -265,13 +278,15 @@ class Alternatives:
         common = [values[at] for at in self._at]
         known = self._base.regions.match_keys(common)
         base = self._base.regions.merge_kinds(known)
-        if not base or (len(base) == 1 and not self._disjuncts):
+        if not base or not self._disjuncts:
+            # Several are in a partition each, of several kinds or hash buckets.
+            base.sort(key=lambda region: (low_of(region.partition), low_of(region.row)))
             return [self._base.alternative(region, common) for region in base]
         if self._whole is not None:
-            return [self._absorb(self._whole, base[0], known, common, values)]
+            return [self._absorb(self._whole, region, known, common, values) for region in base]
         candidates = [
             _Candidate(low_of(region.partition), low_of(region.row), region, disjunct, each)
-            for disjunct in self._disjuncts or (self._base,)  # of several kinds, in a partition each, there is no other
+            for disjunct in self._disjuncts
             for each in disjunct.expand(common, values)
             for region in disjunct.regions.find(each, known)
         ]
@@ -305,10 +320,11 @@ class Alternatives:
         implied: frozenset[int] = frozenset()
         partition = hull([each.region.partition for each in cluster])
         row = hull([each.region.row for each in cluster])
-        if len(base) == 1:
-            inside, along = meet(partition, base[0].partition), meet(row, base[0].row)
+        around = base if len(base) == 1 else [each for each in base if each.partition == partition]
+        if len(around) == 1:
+            inside, along = meet(partition, around[0].partition), meet(row, around[0].row)
             if inside is not None and along is not None:
-                partition, row, implied = inside, along, base[0].implied
+                partition, row, implied = inside, along, around[0].implied
         residuals = self._base.residuals(implied, common)
         if not any(self._is_whole(each, partition, row) for each in cluster):
             residuals.append(self._any_of([(each.disjunct, each.values) for each in cluster]))

@@ -25,7 +25,7 @@ from .client_filter import make_test
 from .normalize import has_field, leaves, properties_of
 from .target import QueryTarget
 
-__all__ = ["PrimaryFetch", "conditions_on_entries", "plan_fetch", "unverified_kinds"]
+__all__ = ["PrimaryFetch", "conditions_on_entries", "conditions_on_primaries", "plan_fetch", "unverified_kinds"]
 
 
 FetchPoint = Callable[[str, str, str, tuple[str, ...] | None], Awaitable[list[Row]]]
@@ -174,6 +174,12 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
                 f"{own} itself"
             )
     return tuple(kept)
+
+
+def conditions_on_primaries(target: QueryTarget, where: Sequence[Expression]) -> list[Expression]:
+    """Return the conditions that index entries cannot be asked. Takes and raises what `conditions_on_entries` does."""
+    asked = {id(term) for each in conditions_on_entries(target, where) for term in conjuncts(each)}
+    return [term for each in where for term in conjuncts(each) if id(term) not in asked]
 
 
 def _primary_condition(where: Sequence[Expression], told: AbstractSet[str]) -> Expression:

@@ -5,12 +5,13 @@ Parameterised conditions tell which of them says something of which key; the val
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
 import attrs
 import msgspec
 
 from ...expressions import Comparison, Expression, PropertyComparison
-from ...keys.bounds import KeyConstraint
+from ...keys.bounds import ConstraintShape, KeyConstraint
 from ...keys.intervals import EVERYTHING, hull, meet
 from ...keys.template import Template
 from ...models.entity import schema_of
@@ -34,10 +35,12 @@ class KeyMatch(msgspec.Struct, frozen=True, eq=False):
     Args:
         bounds: The interval of these keys.
         implied: The terms, by index, that hold for every key inside.
+        buckets: The keys one by one, if nothing but the hash buckets in them is open; otherwise none.
     """
 
     bounds: Bounds
     implied: frozenset[int]
+    buckets: "tuple[KeyMatch, ...]" = ()
 
 
 class KeyPair(msgspec.Struct, frozen=True, eq=False):
@@ -125,7 +128,18 @@ class _TemplateRule:
     ) -> "_TemplateRule":
         """Make the rule of these conditions, each with its index among the terms."""
         relevant = [(index, term) for index, term in conditions if term.field.name in template.fields]
-        constraint = template.constrain(tuple((term.field.name, term.op) for _, term in relevant))
+        return cls._make(template.constrain(_shape_of(relevant)), relevant, foreign=foreign)
+
+    @classmethod
+    def by_bucket(cls, template: Template, conditions: Sequence[tuple[int, Comparison]]) -> "tuple[_TemplateRule, ...]":
+        """Make the rules of conditions that leave nothing open but hash buckets, one for each; otherwise none."""
+        relevant = [(index, term) for index, term in conditions if term.field.name in template.fields]
+        return tuple(cls._make(each, relevant) for each in template.constrain_by_bucket(_shape_of(relevant)))
+
+    @classmethod
+    def _make(
+        cls, constraint: KeyConstraint, relevant: Sequence[tuple[int, Comparison]], *, foreign: bool = False
+    ) -> "_TemplateRule":
         terms = tuple(index for index, _ in relevant)
         implied = frozenset(terms[at] for at in constraint.exact)
         return cls(
@@ -151,6 +165,29 @@ class _TemplateRule:
         return KeyMatch(bounds, frozenset(self.terms[at] for at in exact))
 
 
+def _shape_of(conditions: Sequence[tuple[int, Comparison]]) -> ConstraintShape:
+    return tuple((term.field.name, term.op) for _, term in conditions)
+
+
+@attrs.frozen
+class _BucketRules:
+    """
+    The conditions on a PartitionKey that give all of it but its hash buckets.
+
+    Args:
+        whole: What they say of it where its buckets are not looked at.
+        buckets: What they say of it in each bucket.
+    """
+
+    whole: _TemplateRule
+    buckets: tuple[_TemplateRule, ...]
+
+    def match(self, values: Values) -> KeyMatch | None:
+        whole = self.whole.match(values)
+        found = [match for each in self.buckets if (match := each.match(values)) is not None]
+        return KeyMatch(whole.bounds, whole.implied, tuple(found)) if whole is not None and found else None
+
+
 @attrs.frozen
 class _JoinedRules:
     """
@@ -169,12 +206,24 @@ class _JoinedRules:
             if whole is None or found is None:
                 whole = None
                 continue
-            bounds = meet(whole.bounds, found.bounds)
-            whole = None if bounds is None else KeyMatch(bounds, whole.implied | found.implied)
+            whole = _join(whole, found)
         return whole
 
 
-_KeyRule = _StoredKeyRule | _TemplateRule | _JoinedRules
+def _join(first: KeyMatch, second: KeyMatch) -> KeyMatch | None:
+    """Return what two rules say together of one key; None if no key can satisfy both."""
+    bounds = meet(first.bounds, second.bounds)
+    if bounds is None:
+        return None
+    implied = first.implied | second.implied
+    if not first.buckets and not second.buckets:
+        return KeyMatch(bounds, implied)
+    pairs = product(first.buckets or (first,), second.buckets or (second,))
+    buckets = tuple([match for one, other in pairs if (match := _join(one, other)) is not None])
+    return KeyMatch(bounds, implied, buckets) if buckets else None
+
+
+_KeyRule = _StoredKeyRule | _TemplateRule | _BucketRules | _JoinedRules
 """What conditions say of one key of one kind: `match` takes values, and gives None if no key can satisfy them."""
 
 
@@ -193,19 +242,29 @@ class KeyRegions:
         terms: Parameterised conditions in normal form, all of which must hold.
         base: The regions of the first of the terms. What they say of a key is not worked out again where the other
             terms add nothing to it.
+        by_bucket: Whether each hash bucket that the terms leave open in a PartitionKey has a region of its own.
 
     Attributes:
         adds_nothing: Whether the other terms say nothing of either key of the one kind.
+        buckets: How many hash buckets of partitions have regions of their own, of all kinds.
     """
 
-    __slots__ = ("_rules", "_same", "_schemas", "_target", "adds_nothing")
+    __slots__ = ("_rules", "_same", "_schemas", "_target", "adds_nothing", "buckets")
 
-    def __init__(self, target: QueryTarget, terms: Sequence[Expression], base: "KeyRegions | None" = None) -> None:
+    def __init__(
+        self,
+        target: QueryTarget,
+        terms: Sequence[Expression],
+        base: "KeyRegions | None" = None,
+        *,
+        by_bucket: bool = True,
+    ) -> None:
         self._target = target
         self._schemas: list[Schema | None] = list(target.schemas)
         if target.bags:
             self._schemas.append(None)  # rows of any kind: only the conditions themselves bound them
-        self._rules = [_rules_of(schema, terms) for schema in self._schemas]
+        self._rules = [_rules_of(schema, terms, by_bucket=by_bucket) for schema in self._schemas]
+        self.buckets = sum([_count_buckets(partition) for partition, _ in self._rules])
         self._same = [(False, False)] * len(self._rules)
         if base is not None:
             pairs = zip(self._rules, base._rules, strict=True)
@@ -240,7 +299,10 @@ class KeyRegions:
             partition, row = pairs[0].partition, pairs[0].row
             if partition is None or row is None:
                 return []
-            return [RegionMatch(partition.bounds, row.bounds, self._target, partition.implied | row.implied)]
+            return [
+                RegionMatch(each.bounds, row.bounds, self._target, each.implied | row.implied)
+                for each in partition.buckets or (partition,)
+            ]
         possible = [
             _KindMatch(schema, pair.partition, pair.row)
             for schema, pair in zip(self._schemas, pairs, strict=True)
@@ -248,11 +310,12 @@ class KeyRegions:
         ]
         if not possible:
             return []
-        if not all(each.partition.bounds.point for each in possible):
+        if not all(each.partition.bounds.point or each.partition.buckets for each in possible):
             return [_merge(possible, self._target)]
         by_partition: dict[str | None, list[_KindMatch]] = {}
         for each in possible:
-            by_partition.setdefault(each.partition.bounds.lower, []).append(each)
+            for key in each.partition.buckets or (each.partition,):
+                by_partition.setdefault(key.bounds.lower, []).append(_KindMatch(each.schema, key, each.row))
         return [_merge(group, self._target.select([each.schema for each in group])) for group in by_partition.values()]
 
 
@@ -278,7 +341,13 @@ def _merge_key(matches: Sequence[KeyMatch]) -> tuple[Bounds, frozenset[int]]:
     return whole, matches[0].implied.intersection(*[each.implied for each in matches])
 
 
-def _rules_of(schema: Schema | None, terms: Sequence[Expression]) -> _KeyRules:
+def _count_buckets(rule: _KeyRule) -> int:
+    if isinstance(rule, _JoinedRules):
+        return sum(map(_count_buckets, rule.rules))
+    return len(rule.buckets) if isinstance(rule, _BucketRules) else 0
+
+
+def _rules_of(schema: Schema | None, terms: Sequence[Expression], *, by_bucket: bool) -> _KeyRules:
     """Return what the terms say of both keys of one kind; None: of any kind."""
     by_owner: dict[int, tuple[Schema, list[tuple[int, Comparison]]]] = {}
     if schema is not None:
@@ -300,7 +369,9 @@ def _rules_of(schema: Schema | None, terms: Sequence[Expression]) -> _KeyRules:
             continue  # an abstract base writes no keys; its conditions are evaluated row by row
         for which, template in enumerate((owner.partition, owner.row)):
             if owner is schema:
-                rules[which].append(_TemplateRule.of(template, conditions))
+                rule = _TemplateRule.of(template, conditions)
+                buckets = _TemplateRule.by_bucket(template, conditions) if by_bucket and which == 0 else ()
+                rules[which].append(_BucketRules(rule, buckets) if buckets else rule)
             else:
                 found = _rule_of_other_model(schema, owner, template, conditions)
                 if found is not None:

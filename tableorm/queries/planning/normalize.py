@@ -138,9 +138,9 @@ def refuse_other_models(target: QueryTarget, term: Expression) -> None:
     entities = target.primaries or target  # the entries of an index may be in a table of their own
     for leaf in leaves(term):
         if isinstance(leaf, (Comparison, Membership, Presence)):
-            table = schema_of(leaf.field.model).table
-            if table is not None and table.lower() != entities.table.lower():
-                problem = f"the model is of table {table}, the query reads {entities.table}"
+            schema = schema_of(leaf.field.model)
+            if not schema.may_be_in(entities.table):
+                problem = f"the model is of table {schema.table}, the query reads {entities.table}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
             schemas = entities.schemas
             if schemas and not entities.bags and not any(has_field(schema, leaf.field) for schema in schemas):

@@ -12,7 +12,7 @@ from ...stores import Bounds
 from .plan import Access, Point, QueryPlan, Range
 from .target import QueryTarget
 
-__all__ = ["clip_request", "divide_plan", "divide_request", "region_of"]
+__all__ = ["clip_merged", "clip_request", "divide_plan", "divide_request", "region_of"]
 
 
 def region_of(request: Point | Range) -> KeyRegion:
@@ -28,6 +28,16 @@ def clip_request(request: Point | Range, interval: KeyInterval) -> list[Point | 
     if isinstance(request, Point):
         return [request] if regions else []
     return [_narrow(request, region) for region in regions]
+
+
+def clip_merged(request: Point | Range, after: KeyPosition) -> list[Point | Range]:
+    """Return what of a request, which is merged with others by RowKey, is behind a key."""
+    region = region_of(request)
+    passed = key_order((region.partition.lower or "", "")) <= key_order((after[0], ""))
+    left = region.meet(KeyRegion(row=Bounds(after[1], lower_open=passed)))
+    if left is None:
+        return []
+    return [request if isinstance(request, Point) else _narrow(request, left)]
 
 
 def _narrow(request: Range, region: KeyRegion) -> Range:

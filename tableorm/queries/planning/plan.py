@@ -8,11 +8,12 @@ from functools import cached_property
 import attrs
 import msgspec
 
-from ...stores import RowQuery
+from ...keys.intervals import overlaps
+from ...stores import Bounds, Row, RowQuery
 from .client_filter import ClientFilter
 from .target import QueryTarget
 
-__all__ = ["RANKS", "Access", "Point", "QueryPlan", "Range"]
+__all__ = ["RANKS", "Access", "AnyRequest", "MergedRequests", "Point", "QueryPlan", "Range"]
 
 
 class Access(enum.Enum):
@@ -65,6 +66,44 @@ class Range:
     drops_few: bool = True
 
 
+@attrs.frozen(eq=False, slots=False)
+class MergedRequests:
+    """
+    Requests whose rows come in the order of their RowKeys, then PartitionKeys: what is fetched in place of each alone.
+
+    Args:
+        requests: The requests in key order, each within one partition.
+    """
+
+    requests: tuple[Point | Range, ...]
+
+    @cached_property
+    def by_partition(self) -> dict[str, list[Point | Range]]:
+        """The requests of each partition, in key order."""
+        found: dict[str, list[Point | Range]] = {}
+        for each in self.requests:
+            partition = each.partition_key if isinstance(each, Point) else each.query.partition.lower
+            found.setdefault(partition or "", []).append(each)
+        return found
+
+    @cached_property
+    def filters(self) -> bool:
+        """Whether any rows must satisfy more than the store was asked."""
+        return any(isinstance(each, Range) and each.client_filters for each in self.requests)
+
+    def keeps(self, row: Row) -> bool:
+        """Return whether a row satisfies what the store could not be asked by the request that has found it."""
+        key = Bounds.only(row["RowKey"])
+        for each in self.by_partition[row["PartitionKey"]]:
+            if isinstance(each, Range) and overlaps(each.query.row, key):
+                return all(client_filter.test(row) for client_filter in each.client_filters)
+        return True
+
+
+AnyRequest = Point | Range | MergedRequests
+"""What is fetched page by page."""
+
+
 class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
     """
     What a query sends, and what is left to do with what comes back.
@@ -74,12 +113,14 @@ class QueryPlan(msgspec.Struct, frozen=True, eq=False, dict=True):
         access: How rows are found; the costliest of several requests.
         requests: The requests in key order: every key of one is before every key of the next.
         select: The properties that are asked for; None for all.
+        merged: Whether each request is within one partition, and the rows of all are merged by their RowKeys.
     """
 
     target: QueryTarget
     access: Access
     requests: tuple[Point | Range, ...]
     select: tuple[str, ...] | None = None
+    merged: bool = False
 
     @cached_property
     def digests(self) -> dict[int | None, bytes]:

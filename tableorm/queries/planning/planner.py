@@ -15,6 +15,7 @@ import attrs
 
 from ...expressions import Comparison, Expression, Membership, Presence, conjuncts
 from ...keys.ranges import KeyInterval
+from ...keys.template import MAX_BUCKETS
 from ...models.entity import schema_of
 from ...models.kinds import KindSet
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op
@@ -26,7 +27,7 @@ from .parameters import QueryShape, bind, parameterise, shape_of
 from .partition import clip_request, divide_request
 from .plan import RANKS, Access, Point, QueryPlan, Range
 from .points import PointPlanner, are_short_enough, can_be_key
-from .scan_refusal import scan_error, too_many_error
+from .scan_refusal import scan_error, too_many_buckets_error, too_many_error
 from .target import QueryTarget
 
 __all__ = ["MAX_FILTER_CHARACTERS", "Planner", "planner_of"]
@@ -147,6 +148,7 @@ class Planner:
                 return QueryPlan(self.target, Access.NOTHING, (), names)
             return QueryPlan(self.target, _POINT, (Point(partition, row),), names)
         found = None if points is None else points.find(values)
+        merged = False
         if found is None:
             alternatives = prepared.alternatives
             if alternatives is not None and (count := alternatives.count(values)) > MAX_ALTERNATIVES:
@@ -154,6 +156,13 @@ class Planner:
                     raise too_many_error(self.target, count)
                 alternatives = Alternatives(self.target, prepared.terms, divide=False)
             regions = [] if alternatives is None else alternatives.find(values)
+            if alternatives is not None and alternatives.has_buckets:
+                count = _count_merged(regions)
+                if count > MAX_BUCKETS:
+                    if not allow_scan:
+                        raise too_many_buckets_error(self.target, count)
+                    regions = Alternatives(self.target, prepared.terms, by_bucket=False).find(values)
+                merged = 1 < count <= MAX_BUCKETS
             wanted = None if names is None else dict.fromkeys(names)
             found = [request for each in regions if (request := _make_request(self.target, each, wanted)) is not None]
             if not allow_scan and any(isinstance(each, Range) and each.access is Access.TABLE_SCAN for each in found):
@@ -166,7 +175,7 @@ class Planner:
             found = [part for each in found for part in divide_request(self.target, each, each_part)]
         if interval is not None:
             found = [part for each in found for part in clip_request(each, interval)]
-        return QueryPlan(self.target, _worst_access(found), tuple(found), names)
+        return QueryPlan(self.target, _worst_access(found), tuple(found), names, merged)
 
     def _prepare(self, where: Sequence[Expression], shape: QueryShape) -> _PreparedPlan:
         """Find out what a shape tells, and keep it if it is not too large."""
@@ -193,6 +202,13 @@ def _may_change(target: QueryTarget, leaf: Expression) -> bool:
         return False
     named = schema_of(leaf.field.model)
     return named.abstract and (target.bags or not all(issubclass(s.model, named.model) for s in target.schemas))
+
+
+def _count_merged(regions: Sequence[Alternative]) -> int:
+    """Return how many partitions are read, if all are named; otherwise 0: then nothing can be merged."""
+    if not all(each.partition.point for each in regions):
+        return 0
+    return len({each.partition.lower for each in regions})
 
 
 def _worst_access(requests: Sequence[Point | Range]) -> Access:

@@ -7,12 +7,13 @@ from collections.abc import Set as AbstractSet
 
 from ...errors import ScanRefused
 from ...expressions import Comparison, Expression, Membership
+from ...keys.template import MAX_BUCKETS
 from ...models.schema import Schema
 from ...protocol.filters import Op
 from .alternatives import MAX_ALTERNATIVES
 from .target import QueryTarget
 
-__all__ = ["scan_error", "too_many_error"]
+__all__ = ["scan_error", "too_many_buckets_error", "too_many_error"]
 
 
 def too_many_error(target: QueryTarget, count: int) -> ScanRefused:
@@ -22,6 +23,15 @@ def too_many_error(target: QueryTarget, count: int) -> ScanRefused:
         f"{_names_of(target)}: the conditions have {found} alternatives, each a request; a query has at most "
         f"{MAX_ALTERNATIVES:,}. Read entities whose keys you know with db.get_many(keys), ask for fewer at a time, or "
         f"add .allow_scan() to read table {target.table} and pick its rows here"
+    )
+
+
+def too_many_buckets_error(target: QueryTarget, count: int) -> ScanRefused:
+    """Return the error that refuses a query of more than `MAX_BUCKETS` partitions of which some are hash buckets."""
+    return ScanRefused(
+        f"{_names_of(target)}: the conditions leave hash buckets of PartitionKeys open, and so name {count:,} "
+        f"partitions; the rows of {MAX_BUCKETS} at most are merged. Ask for fewer at a time, or add .allow_scan() to "
+        f"read table {target.table}"
     )
 
 
@@ -42,7 +52,16 @@ def scan_error(target: QueryTarget, terms: Sequence[Expression]) -> ScanRefused:
     for schema in target.schemas:
         template = schema.partition
         missing = [field for field in template.fields if field not in given] if template is not None else []
+        if template is not None and template.constrain_by_bucket(tuple((each, Op.EQ) for each in given)):
+            continue  # it is another kind that would scan
+        if template is not None and missing and template.spread_fields.issuperset(missing):
+            return ScanRefused(
+                f"{names}: the query visits every partition of table {target.table}, because partition_key "
+                f"{template.text!r} has more than {MAX_BUCKETS} hash buckets of {' and '.join(missing)}; give "
+                f"{' and '.join(missing)}, or add .allow_scan() if a scan is meant"
+            )
         if template is not None and missing:
+            missing = [field for field in missing if field not in template.spread_fields]
             wanted = ", ".join(f"{(schema.primary or schema).name}.{field} == ..." for field in missing)
             return ScanRefused(
                 f"{names}: the query visits every partition of table {target.table}, because it has no equality on "

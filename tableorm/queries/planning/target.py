@@ -36,6 +36,7 @@ class QueryTarget:
         fetches_primaries: Whether rows are index entries of which the primary of each is fetched.
         undecided: The indexes whose entries these are, as far as the store says whether they are complete.
         asks_addresses: Whether these hold more than what leads to their primaries, which alone is asked for.
+        drops_rows: Whether rows that satisfy all conditions may be no results, as the rows themselves tell.
     """
 
     primaries: "QueryTarget | None"
@@ -56,9 +57,13 @@ class QueryTarget:
             derived = self.schemas[0].derived.values()
             self.indexes = tuple([each for each in derived if each.row_schema is not None and not each.deferred])
         primaries = tuple([schema.primary for schema in self.schemas if schema.primary is not None])
-        self.primaries = QueryTarget(KindSet(primaries, primaries[0].table_name(), bags=False)) if primaries else None
+        self.primaries = None
+        if primaries:  # of a model with a table for each period, they are in the table of the entries
+            table = self.table if primaries[0].may_be_in(self.table) else primaries[0].table_name()
+            self.primaries = QueryTarget(KindSet(primaries, table, bags=False))
         self.fetches_primaries = any(schema.follows for schema in self.schemas)
         entries = [schema for schema in self.schemas if isinstance(schema, EntrySchema)]
+        self.drops_rows = self.fetches_primaries or kinds.expires or (self.filter is None and not self.bags)
         self.undecided = [schema.declaration for schema in entries if schema.building is None]
         self.asks_addresses = any(schema.follows and not schema.keys_only for schema in entries)
         self._parts: dict[tuple[Schema | None, ...], QueryTarget] = {}

@@ -21,10 +21,14 @@ __all__ = [
     "QueueLimitsContract",
     "QueueStoreContract",
     "ReopenQueues",
+    "Wait",
 ]
 
 ReopenQueues = Callable[[], Awaitable[QueueStore]]
 """Closes the store and opens the same data again."""
+
+Wait = Callable[[float], Awaitable[None]]
+"""Lets so many seconds pass on the clock of the store."""
 
 # The codes with which a store refuses a stale receipt; the service uses either.
 _STALE = (Code.POP_RECEIPT_MISMATCH, Code.MESSAGE_NOT_FOUND)
@@ -51,6 +55,11 @@ class _Contract:
         await store.create_queue(name)
         yield name
         await store.delete_queue(name)
+
+    @pytest.fixture
+    def wait(self) -> Wait:
+        """Waits; a store whose clock a test can put forward may do that instead."""
+        return asyncio.sleep
 
 
 class QueueLifecycleContract(_Contract):
@@ -236,7 +245,7 @@ class MessageContract(_Contract):
 
         assert await store.length(queue) >= 3
 
-    async def test_hidden_comes_back_when_its_time_is_over(self, store: QueueStore, queue: str) -> None:
+    async def test_hidden_comes_back_when_its_time_is_over(self, store: QueueStore, queue: str, wait: Wait) -> None:
         """A message that was taken for a second, or put with a delay of one, is hidden and then visible."""
         await store.put(queue, b"taken")
         await store.put(queue, b"delayed", delay_seconds=1)
@@ -245,20 +254,20 @@ class MessageContract(_Contract):
         while len(seen) < 2:
             for message in await store.take(queue, 32, visibility_seconds=600):
                 seen[message.body] = message.dequeue_count
-            await asyncio.sleep(_POLL_SECONDS)
+            await wait(_POLL_SECONDS)
 
         assert mine.body == b"taken"
         assert seen == {b"taken": 2, b"delayed": 1}
         assert (await refusal(store.delete(queue, mine))).code in _STALE
 
-    async def test_expired_vanishes(self, store: QueueStore, queue: str) -> None:
+    async def test_expired_vanishes(self, store: QueueStore, queue: str, wait: Wait) -> None:
         """A message expires after its time to live; others stay."""
         await store.put(queue, b"short", ttl_seconds=1)
         await store.put(queue, b"long", ttl_seconds=600)
         await store.put(queue, b"for ever")
         left = await store.peek(queue, 32)
         while len(left) > 2:
-            await asyncio.sleep(_POLL_SECONDS)
+            await wait(_POLL_SECONDS)
             left = await store.peek(queue, 32)
 
         assert {each.body for each in left} == {b"long", b"for ever"}

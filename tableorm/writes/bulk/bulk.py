@@ -21,14 +21,15 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.translate import translate
-from ...errors import ModelError, NotSupported, TableOrmError, shown
+from ...errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, shown
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
-from ...protocol.codes import Code, Fault
+from ...protocol.codes import Fault
 from ...stores import Row
+from ..over_expired import may_replace_expired
 from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
 from ..stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from ..stages.derive import derives
@@ -214,7 +215,7 @@ class Bulk:
         if queue is None:
             queue = self._queues[address] = PartitionQueue(address)
         queue.append(write, size)
-        queue.derives = queue.derives or late or derives(write)
+        queue.derives = queue.derives or late or derives(write) or may_replace_expired(write)
         self._waiting += 1
         self._bytes += size
         self._given.setdefault(id(change.subject), []).append(queue)
@@ -443,7 +444,7 @@ def _is_positive(value: object, *types: type) -> bool:
 
 def _concerns_all(fault: Fault) -> bool:
     """Return whether a fault is not that of one operation, so that all others would meet it."""
-    return fault.transient or fault.code == Code.TABLE_NOT_FOUND or fault.code.startswith("Auth")
+    return fault.transient or isinstance(translate(fault, "", ""), (AccessDenied, TableNotFound))
 
 
 def _error_of(fault: Fault, write: PlannedWrite) -> TableOrmError:

@@ -11,7 +11,16 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.tasks import map_together
-from ...errors import DecodeError, LimitExceeded, TableOrmError, TransactionFailed, shown
+from ...errors import (
+    AccessDenied,
+    DecodeError,
+    LimitExceeded,
+    TableNotFound,
+    TableOrmError,
+    TransactionFailed,
+    Unavailable,
+    shown,
+)
 from ...models.schema import Schema
 from ...outbox.shared_bell import SharedBell
 from ...stores import Operation, RetryBudget, Row, Verb
@@ -114,11 +123,11 @@ async def commit_chunk(
         except TransactionFailed as error:
             cause = error.__cause__ if isinstance(error.__cause__, TableOrmError) else error
             fault, at = passing_fault(cause), error.index
-            if fault is not None:
-                if await budget.another(fault):
-                    continue
-                if at is None:
-                    return ChunkOutcome(idle, [*failed, *((write, cause) for write in given)])
+            if fault is not None and await budget.another(fault):
+                continue
+            # What concerns the table or the caller every part of the chunk would meet.
+            if isinstance(cause, TableNotFound) or (at is None and isinstance(cause, (AccessDenied, Unavailable))):
+                return ChunkOutcome(idle, [*failed, *((write, cause) for write in given)])
             too_much = isinstance(cause, LimitExceeded) and len(given) > 1
             if (at is None and len(given) > 1) or too_much:
                 return ChunkOutcome(idle, failed, _halves(given))

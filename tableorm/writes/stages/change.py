@@ -80,13 +80,25 @@ def upsert_change(
 
     Raises:
         ModelError: There is no such mode.
+        EncodeError: The entity never expires, and is to be merged into a row that may have a time.
         TemplateError: A key field is missing or does not fit.
         NotLoaded: It was loaded in part.
     """
     chosen = _UPSERTS.get(mode) if isinstance(cast("object", mode), str) else None
     if chosen is None:
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
-    return _write_change("upsert", chosen, subject, pending)
+    change = _write_change("upsert", chosen, subject, pending)
+    expiry = None if change.schema is None else change.schema.expiry
+    if expiry is not None and chosen is Mode.UPSERT_MERGE and change.values[expiry.name] is None:
+        raise EncodeError(
+            "is None, for never, and an upsert that merges would leave the time at which the entity expires that may "
+            "be stored; give mode='replace', or a time",
+            change.model,
+            expiry.name,
+            None,
+            misuse=True,
+        )
+    return change
 
 
 def _write_change(
@@ -147,7 +159,7 @@ def _write_change(
             mode=mode,
             subject=subject,
             schema=schema,
-            table=schema.table_name(),
+            table=schema.table_of(*keys),
             partition_key=keys[0],
             row_key=keys[1],
             if_match=condition,

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import structs
 
 from ...connection.connection import Connection
+from ...connection.period_tables import make_missing_table
 from ...connection.translate import translate
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
@@ -248,14 +249,23 @@ async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
     store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
     if attempt == 1:
         counts.operations += 1
-    return [await store.write(plan.table, write.operation)]
+    try:
+        return [await store.write(plan.table, write.operation)]
+    except Fault as fault:
+        await make_missing_table(db, plan.table, [write.operation], fault, attempt)
+    return await _send_one(db, plan, attempt + 1)
 
 
 async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
     if attempt == 1:
         counts.operations += len(plan.writes)
-    return await store.transact(plan.table, [write.operation for write in plan.writes])
+    operations = [write.operation for write in plan.writes]
+    try:
+        return await store.transact(plan.table, operations)
+    except Fault as fault:
+        await make_missing_table(db, plan.table, operations, fault, attempt)
+    return await _send_all(db, plan, attempt + 1)
 
 
 def claim(doubt: InDoubt) -> list[int]:

@@ -18,13 +18,14 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
+from ...connection.period_tables import is_absent
 from ...connection.tasks import map_together
 from ...errors import OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import bag_of_row
 from ...models.write_tokens import tokens_of
 from ...outbox.decision import Decision, decision_of, settle_decision
-from ...protocol.codes import THROTTLING, Code, Fault
+from ...protocol.codes import THROTTLING, Fault
 from ...stores import Operation, RetryBudget, Row, Verb, single_try
 from ..plan import PlannedWrite, SendOptions, WritePlan
 from ..rows import changes, content
@@ -253,7 +254,7 @@ async def _read_all(db: Connection, plan: WritePlan) -> list[Row | None] | None:
         try:
             return await store.get(plan.table, keys["PartitionKey"], keys["RowKey"])
         except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
+            if is_absent(fault, plan.table):
                 return None
             raise
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from base64 import b64decode, b64encode
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tableorm.connection.connection import Connection
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.damage import Case, Cases, found_by
+from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 from tests.derived.patterns.test_random import Client
 from tests.torture import on_stores, seeds
@@ -290,6 +292,10 @@ async def test_damage_is_found_and_repaired(db: Database, case: Case) -> None:
 # Lists that were divided
 
 
+in_memory = pytest.mark.parametrize("db", ["memory"], indirect=True)
+"""Of tests of long lists that are alike on every store; how they are sent, one of them shows on the emulator."""
+
+
 async def fill_many(db: Database, people: int = 400) -> None:
     await db.insert(Department(name="Sales"))
     async with db.bulk() as bulk:
@@ -309,6 +315,7 @@ async def audited(db: Database) -> set[tuple[Damage, str | None, str, str | None
     return found_by(report)
 
 
+@in_memory
 async def test_key_is_twice(db: Database) -> None:
     """In a row that was divided, and where it belongs: it goes from the first."""
     await fill_many(db)
@@ -319,6 +326,7 @@ async def test_key_is_twice(db: Database) -> None:
     assert await snapshot(db) == before
 
 
+@in_memory
 async def test_key_is_in_the_wrong_row(db: Database) -> None:
     """By the bits of its hash it belongs into the other half."""
     await fill_many(db, 200)
@@ -334,6 +342,7 @@ async def test_key_is_in_the_wrong_row(db: Database) -> None:
     assert await snapshot(db) == before
 
 
+@in_memory
 async def test_row_does_not_say_that_it_was_divided(db: Database) -> None:
     """It does again, and what it got meanwhile is where it belongs."""
     await fill_many(db, 200)
@@ -347,6 +356,7 @@ async def test_row_does_not_say_that_it_was_divided(db: Database) -> None:
     assert await snapshot(db) == before
 
 
+@in_memory
 async def test_first_row_is_gone(db: Database) -> None:
     """Writers would begin the list anew; it is put back, and its halves are untouched."""
     await fill_many(db, 200)
@@ -367,6 +377,7 @@ async def test_half_is_damaged(db: Database) -> None:
     assert await snapshot(db) == before
 
 
+@in_memory
 async def test_one_wrong_key_makes_one_suspect(db: Database) -> None:
     """Of a list of many, those that are right are not looked at one by one."""
     await fill_many(db)
@@ -396,19 +407,20 @@ async def test_row_of_another_kind(db: Database) -> None:
 # Rows that no list has
 
 
-@pytest.mark.parametrize(
-    "row_key",
-    [
-        "empid_000009",  # of an entity of the model
-        "lastname_Ng",  # of no row of a list, which all have a "~"
-        "firstname_Ng~",  # of another template
-        "lastname_Ng~012",  # what follows the "~" are bits
-        "lastname_Ng~" + "01" * 17,  # more bits than rows of lists have
-    ],
-)
-@pytest.mark.parametrize("members", [{}, {"Divided": True}, {"Keys00": "nonsense"}], ids=str)
-async def test_a_row_whose_key_no_list_can_have_is_left(db: Database, row_key: str, members: Row) -> None:
+NO_LISTS = [
+    "empid_000009",  # of an entity of the model
+    "lastname_Ng",  # of no row of a list, which all have a "~"
+    "firstname_Ng~",  # of another template
+    "lastname_Ng~012",  # what follows the "~" are bits
+    "lastname_Ng~" + "01" * 17,  # more bits than rows of lists have
+]
+MEMBERS: list[Row] = [{}, {"Divided": True}, {"Keys00": "nonsense"}]
+
+
+@on_stores("strange", product(NO_LISTS, MEMBERS), lambda each: f"{each[0]}-{each[1]}")
+async def test_a_row_whose_key_no_list_can_have_is_left(db: Database, strange: tuple[str, Row]) -> None:
     """It says that it is of the list: that is reported, with few requests, and nothing is written where it leads."""
+    row_key, members = strange
     await fill(db)
     clean = await db.audit(Employee)
     await write(db, Verb.INSERT, row_key, EntityType=KIND, **members)
@@ -571,6 +583,7 @@ async def test_writers_are_no_damage(db: Database, monkeypatch: pytest.MonkeyPat
     await assert_consistent(db)
 
 
+@also_in_file
 async def test_repairs_while_others_write(db: Database) -> None:
     """Damage is repaired among writers, and at rest all is right."""
     await fill(db, people=8)
@@ -649,6 +662,7 @@ async def harm(db: Database, pick: random.Random) -> None:
                 await merge(db, row_key, _ix=note_of)
 
 
+@also_in_file
 @seeds(2, 60)
 async def test_whatever_others_do_can_be_repaired(db: Database, seed: int) -> None:
     """One repair makes all right again, in segments as in one, and the entities stay as they were left."""

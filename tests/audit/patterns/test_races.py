@@ -22,6 +22,7 @@ from tests.damage import found_by
 from tests.database.between import Between
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
 from tests.faults import QUICK
+from tests.torture import Rounds
 
 Deed = Callable[[Database], Awaitable[object]]
 """What somebody does to the rows."""
@@ -68,7 +69,7 @@ class Interrupted(Between):
 
 async def fill(db: Database) -> None:
     """A department that is led by the first of four employees, and a badge."""
-    await db.create_tables(Department)
+    await db.create_tables(*MODELS)
     async with db.transaction() as tx:
         tx.insert(Department(name="Sales"))
         for number, last_name in ((1, "Li"), (2, "Li"), (3, "Wu"), (5, "Li")):
@@ -153,13 +154,14 @@ HARMS = {case.name: case.harm for case in CASES}
         (entry_is_changed, change_code),
     ],
 )
-async def test_a_write_between_two_requests(harm: Deed, deed: Deed) -> None:
+async def test_a_write_between_two_requests(harm: Deed, deed: Deed, rounds: Rounds) -> None:
     """
     Wherever it falls, the audit finds what was wrong before it or after it, and nothing else; and after a repair
     everything is as the entities say.
     """
+    step = rounds(2, 1)
     for repair in (False, True):
-        for number in count():
+        for number in count(repair % step, step):
             backend = Interrupted()
             async with Database(backend, retry=QUICK) as db:
                 await fill(db)

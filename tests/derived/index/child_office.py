@@ -1,7 +1,7 @@
 """
 What the test of killed processes runs: a program of every sort of write, killed at its n-th request, for each n.
 
-    python child_office.py URL FIRST STEP        prints a line of JSON for each n, and each moment
+    python child_office.py URL MOMENTS FIRST STEP      prints a line of JSON for each n, and each moment
 
 Each time a child is forked that runs the program from the beginning and kills itself with SIGKILL: just before the
 request is sent, while it is under way, or before anybody hears the answer. Another child then looks at all that is
@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
+from itertools import cycle, islice
 from typing import Any
 
 from tableorm import Database, Transaction, connect
@@ -181,12 +182,15 @@ def fork(work: Callable[[int], Coroutine[Any, Any, None]]) -> tuple[int, Any]:
     return os.waitpid(pid, 0)[1], json.loads(text or b"null")
 
 
-def main(url: str, first: int, step: int) -> None:
-    """One line for each write, and each moment, at which the program was killed; the last for one that is not there."""
+def main(url: str, moments: int, first: int, step: int) -> None:
+    """
+    One line for each write, and each moment, at which the program was killed; the last for one that is not there. Of
+    each write so many moments come, in turn.
+    """
     connect(url)  # not opened: what is imported for it need not be imported by each child
-    at = first
+    at, turns = first, cycle(Moment)
     while True:
-        for moment in Moment:
+        for moment in islice(turns, moments):
             ended, asked = fork(lambda pipe, at=at, moment=moment: run(url, at, moment, pipe))  # type: ignore[misc]
             looked, wrong = fork(lambda pipe: look_and_go_on(url, pipe))
             line = {"at": at, "moment": moment, "ended": ended, "asked": asked, "looked": looked, "wrong": wrong}
@@ -197,4 +201,4 @@ def main(url: str, first: int, step: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *(int(each) for each in sys.argv[2:4]))
+    main(sys.argv[1], *(int(each) for each in sys.argv[2:5]))

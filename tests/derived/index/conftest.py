@@ -1,5 +1,5 @@
 """
-A database for each test of indexes: in a file, in memory, and on the emulator of Azure.
+A database for each test of indexes: in memory, and on the emulator of Azure.
 """
 
 from tests.database.conftest import db

@@ -24,7 +24,7 @@ from tableorm import (
 )
 from tests.derived.index.oracle import audit, read_table, rows_of
 from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee
-from tests.torture import every
+from tests.torture import every, on_stores
 
 FIELDS: dict[str, Any] = {
     "department": "Sales",
@@ -404,12 +404,11 @@ async def test_copies_follow(memory: Database, verb: str, source: str, change: s
     await check(memory, verb, source, CHANGES[change])
 
 
-@pytest.mark.parametrize("source", ["loaded", "by_email", "by_age", "upgraded"])
-@pytest.mark.parametrize("verb", VERBS)
-async def test_copies_follow_on_every_store(db: Database, verb: str, source: str) -> None:
+@on_stores("case", itertools.product(VERBS, ["loaded", "by_email", "by_age", "upgraded"]), "-".join)
+async def test_copies_follow_on_every_store(db: Database, case: tuple[str, str]) -> None:
     """The same where all changes."""
     await prepare(db)
-    await check(db, verb, source, CHANGES["everything"])
+    await check(db, *case, CHANGES["everything"])
 
 
 @pytest.mark.parametrize("verb", ["save", "upsert_merge", "delete", "tx_modify"])

@@ -1,5 +1,5 @@
 """
-The same databases as for the verbs: in a file, in memory, and on the emulator of Azure.
+The same databases as for the verbs: in memory, on the emulator of Azure, and in a file where a test asks for it.
 """
 
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from tests.azurite import Azurite
 from tests.derived.patterns.firm import Badge, Department, Employee
 
 
-@pytest.fixture(params=["file", "memory", "azurite"])
+@pytest.fixture(params=["memory", "azurite"])
 async def db(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
     if request.param == "azurite":
         emulator: Azurite = request.getfixturevalue("azurite")

@@ -5,6 +5,7 @@ Chunks of a bulk, and parts of rows made from others: what one failure costs, an
 import pytest
 
 from tableorm import (
+    AccessDenied,
     Database,
     Entity,
     EntityExists,
@@ -12,9 +13,13 @@ from tableorm import (
     Mapped,
     PreconditionFailed,
     ReferenceNotFound,
+    RetryPolicy,
+    TableNotFound,
     TransactionFailed,
+    Unavailable,
     connect,
 )
+from tableorm.testing import Faults
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 
 
@@ -30,6 +35,21 @@ async def fill(db: Database, *numbers: int) -> None:
     await db.insert(Department(name="Sales"))
     for number in numbers:
         await db.insert(Employee(department="Sales", id=number))
+
+
+@pytest.mark.parametrize("code", ["TableNotFound", "AuthorizationFailure", "InternalError"])
+async def test_what_every_part_would_meet_is_sent_once(code: str) -> None:
+    """A table that is missing, or a refusal of the caller, is an error of each write, after one transaction for all."""
+    async with connect("local::memory:", retry=RetryPolicy(base=0, attempts=1)) as db:
+        if code != "TableNotFound":
+            await db.create_tables(Ticket)
+            Faults(db).fail_next("transaction", with_=code, times=1000)
+        async with db.bulk() as bulk:
+            for number in range(20):
+                await bulk.insert(Ticket(queue="a", id=number, state="open"))
+
+    assert (bulk.report.failures, bulk.report.requests) == (20, 1)
+    assert {type(each.error) for each in bulk.report.failed} <= {TableNotFound, AccessDenied, Unavailable}
 
 
 async def test_what_fails_is_left_out(db: Database) -> None:

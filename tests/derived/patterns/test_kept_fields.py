@@ -2,13 +2,13 @@
 Fields that other entities keep: a write of the entity leaves them as they are stored, in value and in type.
 """
 
+from itertools import product
 from typing import Any, Literal
-
-import pytest
 
 from tableorm import Database
 from tableorm.stores import Operation, Row, Verb
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
+from tests.torture import on_stores
 
 NAMES = ("EmployeeCount", "juniors", "salaries")
 
@@ -36,10 +36,13 @@ SPELLINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("members", SPELLINGS, ids=["Int32", "several", "absent"])
-@pytest.mark.parametrize("verb", ["replace", "replace as read", "merge", "upsert merge", "upsert replace", "save"])
-async def test_what_others_keep_stays_as_it_is_stored(db: Database, verb: str, members: dict[str, Any]) -> None:
+VERBS = ["replace", "replace as read", "merge", "upsert merge", "upsert replace", "save"]
+
+
+@on_stores("case", product(VERBS, SPELLINGS), lambda case: f"{case[0]}-{len(case[1])}")
+async def test_what_others_keep_stays_as_it_is_stored(db: Database, case: tuple[str, dict[str, Any]]) -> None:
     """Whatever writes the entity, seen or unseen; what is not there does not come to be."""
+    verb, members = case
     await written_otherwise(db, **members)
     before = await kept(db)
     match verb.split():

@@ -131,6 +131,24 @@ async def test_refused_before_anything_is_sent(engine: Engine, container: str) -
     assert asked == 0
 
 
+async def test_an_upload_that_had_sent_nothing_leaves_the_writes_of_others(engine: Engine) -> None:
+    """Requests share a transaction: nothing is written to give back nothing, and what another has written stays."""
+    await engine.create_table("Beside")
+    dirty = list[bool]()
+
+    def release(session: WriteSession) -> None:
+        blob_contents.release_staged(session, blob_contents.new_content())
+        dirty.append(session.dirty)
+
+    await engine.submit(release)
+    row = {"PartitionKey": "p", "RowKey": "r"}
+    writes = [Operation(Verb.INSERT, row | {"RowKey": str(number)}) for number in range(5)]
+    await asyncio.gather(*(each for op in writes for each in (engine.write("Beside", op), engine.submit(release))))
+
+    assert dirty[0] is False
+    assert all([await engine.get("Beside", "p", str(number)) for number in range(5)])
+
+
 async def test_cancelled_upload_is_given_back(engine: Engine, container: str) -> None:
     """A put that is cancelled while it waits for data leaves nothing."""
     waiting = asyncio.Event()

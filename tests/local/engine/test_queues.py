@@ -209,3 +209,11 @@ async def test_a_message_comes_again_after_half_a_minute(engine: Engine, queue: 
     assert await bodies(engine, queue) == []
     tableorm_clock.advance(dt.timedelta(seconds=0.1))
     assert await bodies(engine, queue) == [b"x"]
+
+
+async def test_a_time_that_is_refused_is_named(engine: Engine, queue: str) -> None:
+    """The fault says which argument it is about."""
+    message = await engine.queues.put(queue, b"x")
+    for call in (engine.queues.renew(queue, message, -1), engine.queues.take(queue, 1, 0)):
+        with pytest.raises(Fault, match="visibility_seconds is "):
+            await call

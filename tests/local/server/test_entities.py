@@ -400,3 +400,11 @@ async def test_select_of_one(api: Api) -> None:
     full = (await api("GET", ONE, query="$select=A", Accept=FULL_METADATA)).json
     assert full["odata.editLink"] == "Tab(PartitionKey='p',RowKey='r')"
     assert {name for name in full if not name.startswith("odata.")} == {"A"}
+
+
+@pytest.mark.parametrize("length", [3, 256])
+async def test_a_forbidden_character_in_a_path(api: Api, length: int) -> None:
+    """It is an error of syntax, however long the key is that could be stored; a longer key is too long first of all."""
+    path = f"/Tab(PartitionKey='p',RowKey='{'a' * (length - 1)}%01')"
+
+    assert (await api("GET", path)).code == "InvalidInput"

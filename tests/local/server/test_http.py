@@ -28,11 +28,13 @@ from hypothesis import strategies as st
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.engine import FairTurns
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve, serving
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, dispatch, serve, serving
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.front.http import Front
 from tableorm_local.server.front.limits import Budget
 from tableorm_local.server.front.request_body import RequestBody
+from tableorm_local.server.wire import options
+from tableorm_local.server.wire.calls import Call
 from tests.local.server.client import Api, Wire, head, http_date, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r", "A": 1}
@@ -273,9 +275,14 @@ other.close()
 """
 
 
-async def test_the_timeout_of_a_request_is_obeyed(tmp_path: Path) -> None:
+async def test_the_timeout_of_a_request_is_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes longer is given up with 500 OperationTimedOut: a body that does not come, a lock that is not free."""
     path = tmp_path / "data.tables"
+
+    def tenth_of_seconds(call: Call) -> float | None:
+        return (options.seconds_of(call) or 0) / 10 or None
+
+    monkeypatch.setattr(dispatch, "seconds_of", tenth_of_seconds)
     async with aiohttp.ClientSession() as session, serve(path, port=0) as server:
         api = Api(session, root_of(server))
         await api("POST", "/Tables", {"TableName": "Tab"})

@@ -4,7 +4,7 @@ Agents, whom an index and lists find by their desks, in other partitions than th
 
 from tableorm import Damage, Database, Entity, Index, IndexList, Mapped
 
-__all__ = ["Agent", "ListedAgent", "engage", "find_missing", "find_problems"]
+__all__ = ["Agent", "engage", "find_missing", "find_problems"]
 
 TABLE = "RunAgents"
 DESKS = 5
@@ -22,13 +22,6 @@ class Agent(Entity, table=TABLE, partition_key="office_{office:02d}", row_key="a
     desk: Mapped[int]
 
     by_desk = Index(partition_key="desk_{desk:02d}", row_key="of_{office:02d}_{id:05d}", consistency="eventual")
-
-
-class ListedAgent(Entity, table=TABLE, kind="Agent", partition_key="office_{office:02d}", row_key="agent_{id:05d}"):
-    office: Mapped[int]
-    id: Mapped[int]
-    desk: Mapped[int]
-
     at_desk = IndexList(partition_key="at_{desk:02d}", row_key="agents", consistency="eventual")
 
 
@@ -41,21 +34,21 @@ async def engage(db: Database, count: int) -> None:
     assert bulk.report.failures == 0
 
 
-async def find_missing(db: Database, count: int, model: type[Agent | ListedAgent]) -> list[str]:
-    """Return what is wrong with what is found by the index, or by the lists."""
+async def find_missing(db: Database, count: int, *, listed: bool) -> list[str]:
+    """Return what is wrong with what is found by the lists, or by the index."""
     problems: list[str] = []
     for desk in range(DESKS):
-        if model is Agent:
-            agents: list[Agent | ListedAgent] = [*await db.select(Agent.by_desk).where(Agent.desk == desk).all()]
+        if listed:
+            agents = await db.lookup(Agent.at_desk, desk=desk)
         else:
-            agents = [*await db.lookup(ListedAgent.at_desk, desk=desk)]
+            agents = await db.select(Agent.by_desk).where(Agent.desk == desk).all()
         found, wanted = sorted(agent.id for agent in agents), [*range(desk, count, DESKS)]
         problems += [] if found == wanted else [f"at desk {desk} are {found}, and {wanted} should be"]
     return problems
 
 
-async def find_problems(db: Database, count: int, model: type[Agent | ListedAgent]) -> list[str]:
+async def find_problems(db: Database, count: int, *, listed: bool) -> list[str]:
     """Return what is wrong when nobody has written but those who built, and no worker has worked."""
-    problems, audit = await find_missing(db, count, model), await db.audit(model)
+    problems, audit = await find_missing(db, count, listed=listed), await db.audit(Agent)
     # What a decision row has left to do is done, and a worker takes the row out.
     return problems + [str(each) for each in audit.findings if each.damage is not Damage.UNFINISHED]

@@ -1,14 +1,16 @@
 """
-Clerks who sit at desks. Old programs knew no index of the desks; while it is built, others write and read by it.
+Clerks who sit at desks. Old programs knew no index of the desks, nor lists; while one of both is built, others write
+and read by it.
 """
 
 import asyncio
 import random
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tableorm import Database, Entity, Index, Mapped, NotSupported
+from tableorm import Database, Entity, Index, IndexList, Mapped, NotSupported
 from tests.migrations.programs.journal import GONE, Journal, Pen
 
 __all__ = ["ANSWERS", "Clerk", "find_problems", "hire", "read_desks", "write_desks"]
@@ -34,6 +36,7 @@ class Clerk(Entity, table=TABLE, partition_key="office_{office:02d}", row_key="c
     desk: Mapped[int]
 
     by_desk = Index(row_key="desk_{desk:03d}_{id:05d}")
+    at_desk = IndexList(row_key="at_{desk:03d}")
 
 
 def office_of(number: int) -> int:
@@ -99,7 +102,19 @@ async def _write(db: Database, number: int, old: int, new: int) -> None:
         await db.modify(key, move, attempts=100)
 
 
-async def read_desks(connected: Callable[[], Any], journal: Path, over: Callable[[], bool]) -> dict[str, Any]:
+async def _find_desks(db: Database, office: int, desks: range, *, listed: bool) -> dict[int, int]:
+    """Return the desks of the clerks of an office, found by the lists of some desks, or by the index."""
+    if listed:
+        lookups = [db.lookup(Clerk.at_desk, office=office, desk=desk) for desk in desks]
+        clerks = [*chain.from_iterable(await asyncio.gather(*lookups))]
+    else:
+        clerks = await db.select(Clerk.by_desk).where(Clerk.office == office).all()
+    return {clerk.id: clerk.desk for clerk in clerks}
+
+
+async def read_desks(
+    connected: Callable[[], Any], journal: Path, over: Callable[[], bool], *, listed: bool
+) -> dict[str, Any]:
     """
     Ask for the clerks of each office by their desks until it is over, and some answers have come.
 
@@ -107,11 +122,12 @@ async def read_desks(connected: Callable[[], Any], journal: Path, over: Callable
         connected: Opens the database, anew each time, so that nothing is known from earlier.
         journal: Says what has to be found.
         over: Says whether it is over.
+        listed: Whether the lists are read, of some desks, and not the index.
 
     Returns:
         How often it was refused and answered, and what was wrong with the answers.
     """
-    view = Journal(journal)
+    view, desks = Journal(journal), range(0, DESKS, 8 if listed else 1)
     refused = answered = late = 0
     problems: list[str] = []
     while len(problems) < ANSWERS and not (over() and answered >= ANSWERS):
@@ -122,22 +138,23 @@ async def read_desks(connected: Callable[[], Any], journal: Path, over: Callable
         async with connected() as db:
             for office in map(office_of, range(OFFICES)):
                 view.catch_up()
-                before = {number: known for number, known in view.settled().items() if office_of(number) == office}
+                here = {number: known for number, known in view.settled().items() if office_of(number) == office}
+                before = {number: known for number, known in here.items() if known.value in (GONE, *desks)}
                 try:
-                    clerks = await db.select(Clerk.by_desk).where(Clerk.office == office).all()
+                    found = await _find_desks(db, office, desks, listed=listed)
                 except NotSupported:
                     refused += 1
                     if answered:
                         problems.append("it is refused after it was answered")
                 else:
                     answered += 1
-                    problems += view.find_problems(before, {clerk.id: clerk.desk for clerk in clerks})
+                    problems += view.find_problems(before, found)
         await asyncio.sleep(0.02)
     return {"refused": refused, "answered": answered, "problems": problems[:ANSWERS]}
 
 
-async def find_problems(db: Database, journal: Path) -> list[str]:
-    """Return what is wrong when nobody writes any more."""
+async def find_problems(db: Database, journal: Path, *, listed: bool) -> list[str]:
+    """Return what is wrong when nobody writes any more; `listed` says that the lists were built, and not the index."""
     view = Journal(journal)
     view.catch_up()
     settled = view.settled()
@@ -145,8 +162,8 @@ async def find_problems(db: Database, journal: Path) -> list[str]:
     clerks = {clerk.id: clerk.desk async for clerk in db.select(Clerk).allow_scan()}
     problems += [f"the entity: {each}" for each in view.find_problems(settled, clerks)]
     for office in map(office_of, range(OFFICES)):
-        found = {clerk.id: clerk.desk for clerk in await db.select(Clerk.by_desk).where(Clerk.office == office).all()}
+        found = await _find_desks(db, office, range(DESKS), listed=listed)
         here = {number: known for number, known in settled.items() if office_of(number) == office}
-        problems += [f"by the index: {each}" for each in view.find_problems(here, found)]
+        problems += [f"by {'the lists' if listed else 'the index'}: {each}" for each in view.find_problems(here, found)]
     audit = await db.audit(Clerk)
     return problems + ([] if audit.clean else [str(finding) for finding in audit.findings])

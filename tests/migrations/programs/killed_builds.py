@@ -1,11 +1,12 @@
 """
-What the tests of killed processes run: two processes build one index, and kill themselves after one of their requests,
-or stand still there for longer than the others wait for them.
+What the tests of killed processes run: two processes build one index, or one list, and kill themselves after one of
+their requests, or stand still there for longer than the others wait for them.
 
-    python killed_builds.py URL COUNT FOLDER    prints a line of JSON for each run: who died, and what is wrong then
+    python killed_builds.py URL COUNT FOLDER [list]    prints a line of JSON for each run: who died, and what is wrong
 
-Meanwhile a third process writes, and a fourth reads by the index. When a builder has died, a last one goes on. With a
-COUNT so many runs are chosen by chance; without, which is 0, there is one for each request of a builder.
+Meanwhile a third process writes, and a fourth reads by the index or the list. When a builder has died, a last one goes
+on. With a COUNT so many runs are chosen by chance, of an index and of a list in turn, first of a list if that is said;
+without, which is 0, there is one of each for each request of a builder.
 """
 
 import asyncio
@@ -41,11 +42,13 @@ class Scene:
         url: What opens it.
         prefix: What its tables begin with: of each run others.
         journal: The journal of its writers.
+        listed: Whether the lists are built and read, and not the index.
     """
 
     url: str
     prefix: str
     journal: Path
+    listed: bool
 
     def over(self) -> bool:
         """Whether writers and readers shall end; they do also when nobody looks at them any more."""
@@ -75,21 +78,21 @@ async def write(scene: Scene, seed: int) -> int:
 
 
 async def read(scene: Scene) -> dict[str, Any]:
-    return await read_desks(scene.connect, scene.journal, scene.over)
+    return await read_desks(scene.connect, scene.journal, scene.over, listed=scene.listed)
 
 
 async def build(scene: Scene, fatal: int = NEVER) -> dict[str, Any]:
-    """Build the index, together with others; return what was reported, and how many requests that were."""
-    deadly = Deadly(fatal, 2 * LEASE)
+    """Build the index or the list, together with others; return what was reported, and how many requests that were."""
+    deadly, index = Deadly(fatal, 2 * LEASE), Clerk.at_desk if scene.listed else Clerk.by_desk
     async with connect(scene.url, prefix=scene.prefix, on_request=deadly) as db:
-        report = await run_build_index(db, Clerk.by_desk, name=NAME, no_older_writers=True, parallel=2, lease=LEASE)
+        report = await run_build_index(db, index, name=NAME, no_older_writers=True, parallel=2, lease=LEASE)
     return {"complete": report.complete, "state": report.state, "text": str(report), "requests": deadly.count}
 
 
 async def look(scene: Scene) -> list[str]:
     """Return what is wrong when all have ended, and clear up."""
     async with scene.connect() as db:
-        problems = await find_problems(db, scene.journal)
+        problems = await find_problems(db, scene.journal, listed=scene.listed)
         for table in await db.tables():
             await db.drop_table(table)
         return problems
@@ -113,27 +116,27 @@ def run_deaths(scene: Scene, deaths: tuple[int, ...], seed: int) -> tuple[list[s
     return problems + fork(partial(look, scene)).result(), reports[-1]["requests"]
 
 
-def main(url: str, count: int, folder: Path) -> None:
+def main(url: str, count: int, folder: Path, *, list_first: bool) -> None:
     """Try some deaths."""
     scan.MAX_PAGE = PAGE  # type: ignore[attr-defined]
     connect(url)  # loads the backend, which the forked processes then have
     chance = random.Random(count)
 
-    def scene(number: int) -> Scene:
-        return Scene(url, f"case{number}x", folder / f"journal{number}")
+    def scene(number: int, *, listed: bool) -> Scene:
+        return Scene(url, f"case{number}x", folder / f"journal{number}", listed)
 
-    requests = ABOUT
-    if not count:
-        found, requests = run_deaths(scene(0), (NEVER,), 0)
-        print(json.dumps([f"of {requests} requests none is fatal", found]), flush=True)  # noqa: T201
-    fatal = chance.sample(range(1, requests + 1), count) if count else range(1, requests + 1)
-    for number, first in enumerate(fatal, 1):
+    cases = [((number % 2 == 0) is list_first, chance.randint(1, ABOUT)) for number in range(count)]
+    for listed in () if count else (False, True):
+        found, requests = run_deaths(scene(int(listed), listed=listed), (NEVER,), 0)
+        print(json.dumps([f"{listed=}: of {requests} requests none is fatal", found]), flush=True)  # noqa: T201
+        cases += [(listed, fatal) for fatal in range(1, requests + 1)]
+    for number, (listed, first) in enumerate(cases, 2):
         # The second one lives, dies too, or stands still; and so does sometimes the first.
-        second = chance.choice([NEVER, chance.randint(1, requests), -chance.randint(1, requests)])
+        second = chance.choice([NEVER, chance.randint(1, ABOUT), -chance.randint(1, ABOUT)])
         deaths = (first if chance.random() < 0.8 else -first, second)
-        found, _ = run_deaths(scene(number), deaths, number)
-        print(json.dumps([f"deaths after {deaths}", found]), flush=True)  # noqa: T201
+        found, _ = run_deaths(scene(number, listed=listed), deaths, number)
+        print(json.dumps([f"{listed=}: deaths after {deaths}", found]), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), list_first=sys.argv[4:] == ["list"])

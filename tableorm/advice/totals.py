@@ -1,0 +1,173 @@
+"""
+What is counted of rows: how many there are, their bytes, their kinds, and in which partitions they are.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+
+import attrs
+
+from ..models.reserved import ENTITY_TYPE
+from ..protocol.limits import entity_size
+from ..stores import Row
+
+__all__ = ["PartitionCounts", "Totals", "common_prefix", "count_partitions"]
+
+_MOST_KINDS = 1_000
+_OTHER_KINDS = "(other kinds)"
+_LARGEST = 1_000  # partitions of which the counts are known
+_MOST_COUNTS = 4_096  # of partitions and of prefixes
+# Ends a whole PartitionKey among the prefixes; no key has this character.
+_END = "\0"
+
+
+def common_prefix(first: str, second: str) -> str:
+    """Return what two texts begin with."""
+    length = 0
+    for a, b in zip(first, second, strict=False):
+        if a != b:
+            break
+        length += 1
+    return first[:length]
+
+
+class PartitionCounts:
+    """
+    How many rows partitions have, in bounded memory: the largest partitions, and all of them by prefixes of their keys.
+
+    Where there are too many partitions, the small ones are counted under the prefixes that they share with others.
+    """
+
+    def __init__(self) -> None:
+        self._largest: dict[str, float] = {}
+        self._prefixes: dict[str, float] = {}
+
+    def add(self, partition: str, rows: float) -> None:
+        """Add rows of a partition. All that are added of one partition are added without others between."""
+        self._add_large(partition, rows)
+        self._add_prefix(partition + _END, rows)
+
+    def merge(self, other: "PartitionCounts", weight: float, within: float) -> None:
+        """Add what was counted elsewhere, where each row stands for so many, and for so many of its partition."""
+        for partition, rows in other._largest.items():
+            self._add_large(partition, within * rows)
+        for prefix, rows in other._prefixes.items():
+            self._add_prefix(prefix, weight * rows)
+
+    def find_largest(self, count: int) -> list[tuple[str, float]]:
+        """Return the partitions with the most rows, and how many these are."""
+        return sorted(self._largest.items(), key=lambda item: (-item[1], item[0]))[:count]
+
+    def find_prefixes(self, least: float) -> list[tuple[str, float]]:
+        """
+        Return the prefixes of PartitionKeys under which so many rows are, and how many these are.
+
+        A prefix counts if its rows are so many even without the partitions, and the longer prefixes, that have as many
+        themselves.
+        """
+        found: list[tuple[str, float]] = []
+        # For each prefix that is open: its length, its rows, and those of them that nothing larger below it has.
+        stack: list[list[float]] = [[0, 0, 0]]
+        previous = ""
+
+        def close(length: int) -> None:
+            while stack[-1][0] > length:
+                depth, rows, left = stack.pop()
+                if left >= least:
+                    left = 0
+                    if not previous[: int(depth)].endswith(_END):
+                        found.append((previous[: int(depth)], rows))
+                if stack[-1][0] < length:
+                    stack.append([length, 0, 0])
+                stack[-1][1] += rows
+                stack[-1][2] += left
+
+        for prefix in sorted(self._prefixes):
+            close(len(common_prefix(previous, prefix)))
+            rows = self._prefixes[prefix]
+            if stack[-1][0] < len(prefix):
+                stack.append([len(prefix), 0, 0])
+            stack[-1][1] += rows
+            stack[-1][2] += rows
+            previous = prefix
+        close(0)
+        return sorted(found, key=lambda item: (-item[1], item[0]))
+
+    def _add_large(self, partition: str, rows: float) -> None:
+        if partition not in self._largest and len(self._largest) >= 2 * _LARGEST:
+            self._largest = dict(self.find_largest(_LARGEST))
+        self._largest[partition] = self._largest.get(partition, 0) + rows
+
+    def _add_prefix(self, prefix: str, rows: float) -> None:
+        self._prefixes[prefix] = self._prefixes.get(prefix, 0) + rows
+        while len(self._prefixes) > _MOST_COUNTS:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Count the smaller half under the longest prefixes that they share with their neighbours."""
+        keys = sorted(self._prefixes)
+        middle = sorted(self._prefixes.values())[len(keys) // 2]
+        shared = [0, *(len(common_prefix(a, b)) for a, b in pairwise(keys)), 0]
+        folded: dict[str, float] = {}
+        for number, key in enumerate(keys):
+            rows, kept = self._prefixes[key], key
+            if rows <= middle:
+                # No more than half is lost, where both neighbours begin quite otherwise.
+                kept = key[: min(len(key) - 1, max(len(key) // 2, *shared[number : number + 2]))]
+            folded[kept] = folded.get(kept, 0) + rows
+        self._prefixes = folded
+
+
+@attrs.define(eq=False, kw_only=True)
+class Totals:
+    """
+    What was counted of some rows; or what all rows are taken to have, where each counted one stands for several.
+
+    Attributes:
+        rows: How many there are.
+        size: Their bytes, as the service counts them.
+        partitions: How many partitions they are in.
+        kinds: For each kind, "" for none, how many rows are of it, and their bytes.
+        places: In which partitions they are.
+    """
+
+    rows: float = 0
+    size: float = 0
+    partitions: float = 0
+    kinds: dict[str, tuple[float, float]] = attrs.field(factory=dict[str, tuple[float, float]])
+    places: PartitionCounts = attrs.field(factory=PartitionCounts)
+
+    def add_rows(self, rows: Sequence[Row]) -> None:
+        """Count rows, but for the partitions that they are in."""
+        self.rows += len(rows)
+        for row in rows:
+            size = entity_size(row)
+            self.size += size
+            kind = row.get(ENTITY_TYPE)
+            self._add_kind(kind if isinstance(kind, str) else "", 1, size)
+
+    def add_partition(self, partition: str, rows: int) -> None:
+        """Count all rows of a partition as its rows; `add_rows` counts what they are."""
+        self.partitions += 1
+        self.places.add(partition, rows)
+
+    def merge(self, other: "Totals", weight: float, within: float) -> None:
+        """Add what was counted elsewhere, where each row stands for so many, and for so many of its partition."""
+        self.rows += weight * other.rows
+        self.size += weight * other.size
+        self.partitions += weight * other.partitions
+        for kind, (rows, size) in other.kinds.items():
+            self._add_kind(kind, weight * rows, weight * size)
+        self.places.merge(other.places, weight, within)
+
+    def _add_kind(self, kind: str, rows: float, size: float) -> None:
+        if kind not in self.kinds and len(self.kinds) >= _MOST_KINDS:
+            kind = _OTHER_KINDS
+        before = self.kinds.get(kind, (0, 0))
+        self.kinds[kind] = (before[0] + rows, before[1] + size)
+
+
+def count_partitions(rows: Sequence[Row]) -> Iterator[tuple[str, int]]:
+    """Yield the PartitionKeys of rows in key order, and how many of the rows each has."""
+    for partition, some in groupby(rows, key=lambda row: row["PartitionKey"]):
+        yield partition, sum(1 for _ in some)

@@ -1,0 +1,78 @@
+"""
+The command `tableorm drop-periods`, which drops the tables of periods that have ended.
+"""
+
+import argparse
+import asyncio
+import datetime as dt
+
+import attrs
+
+from ..errors import ModelError, counted
+from ..models.entity import schema_of
+from ..models.schema import Schema
+from ..protocol.redaction import escape_unprintable
+from .arguments import add_database, add_models, open_existing
+
+__all__ = ["DROP_PERIODS", "DropPeriods"]
+
+
+@attrs.frozen
+class DropPeriods:
+    """
+    `tableorm drop-periods URL MODULE:MODEL --before DATE` deletes the tables of the periods that have ended by a date,
+    and prints their names.
+    """
+
+    help: str = "delete the tables of periods that have ended"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_models(parser)
+        parser.add_argument(
+            "--before",
+            metavar="DATE",
+            required=True,
+            help="the first day to keep, such as 2026-03-01, in UTC; a time as 2026-03-01T12:00+01:00; or a number",
+        )
+        parser.add_argument(
+            "--delete-blobs",
+            metavar="CONTAINER/NAME",
+            help="also delete the blobs of these periods, such as logs/queue for logs/queue/2026/02/28/...",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="delete nothing, and print what would be deleted")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Drop the periods and print what was dropped."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        chosen = [(model, _parse_bound(schema_of(model), args.before)) for model in args.models]
+        async with open_existing(args) as db:
+            for model, before in chosen:
+                dropped = await db.drop_periods(model, before=before, blobs=args.delete_blobs, dry_run=args.dry_run)
+                for name in dropped.tables:
+                    print(escape_unprintable(name))
+                if dropped.blobs:
+                    print(counted(dropped.blobs, "blob"))
+        return 0
+
+
+def _parse_bound(schema: Schema, text: str) -> dt.datetime | dt.date | int:
+    """Return the bound as a value of the field that tells the period. Raises ModelError."""
+    try:
+        if schema.periods is not None and schema.periods.numbered:
+            return int(text)
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ModelError(
+            f"--before {text!r} is refused: give a day such as 2026-03-01, a time such as 2026-03-01T12:00+01:00, or, "
+            "for tables of numbers, a number"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return moment if schema.periods is None else schema.periods.as_value(moment.astimezone(dt.UTC))
+
+
+DROP_PERIODS = DropPeriods()

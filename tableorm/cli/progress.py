@@ -1,0 +1,64 @@
+"""
+What long commands share: lines of progress, and a file that keeps how far they got.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import attrs
+
+from ..audit.ranges import RangeReport
+
+__all__ = ["Progress"]
+
+R = TypeVar("R", bound=RangeReport)
+
+_SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
+
+
+@attrs.define
+class Progress(Generic[R]):
+    """
+    Tells how far a command got, once a second: on stderr, and in a state file, where another run goes on.
+
+    Args:
+        state: The state file; None if there is none.
+        describe: Returns the line of progress for a report.
+    """
+
+    state: Path | None
+    describe: Callable[[R], str]
+    _latest: R | None = attrs.field(init=False, default=None)
+    _told: float = attrs.field(init=False, factory=time.monotonic)
+
+    def read_cursor(self) -> str | None:
+        """Return where an earlier run got to; None if there was none, or it came to its end."""
+        state = self.state
+        return state.read_text(encoding="ascii").strip() if state is not None and state.exists() else None
+
+    def note(self, report: R) -> None:
+        """Take note of a report, and tell of it if a second has passed."""
+        self._latest = report
+        if time.monotonic() - self._told >= _SECONDS:
+            self._told = time.monotonic()
+            print(self.describe(report), file=sys.stderr)
+            self.save()
+
+    def save(self) -> None:
+        """Write where to go on to the state file, in full or not at all; remove the file when all is done."""
+        if self.state is None or self._latest is None:
+            return
+        cursor = self._latest.cursor
+        if cursor is None:
+            self.state.unlink(missing_ok=True)
+            return
+        draft = self.state.with_name(self.state.name + ".new")
+        # It holds keys of rows, so it is made for this user alone, and not where a link in its place leads.
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(cursor + "\n")
+        draft.replace(self.state)

@@ -1,0 +1,120 @@
+"""
+The command `tableorm stats`, which prints how many rows tables have, how large they are, and where they are.
+"""
+
+import argparse
+import asyncio
+import math
+import sys
+import time
+
+import attrs
+import msgspec
+
+from ..advice import TableStatistics, measure_table
+from ..errors import counted
+from ..protocol.redaction import escape_unprintable
+from .arguments import add_database, add_tables, open_existing, parse_count
+
+__all__ = ["STATS", "StatsCommand"]
+
+_SECONDS = 1.0  # between two lines of progress
+
+
+@attrs.frozen
+class StatsCommand:
+    """
+    `tableorm stats URL [TABLE ...]` prints rows, bytes, kinds, the largest partitions and costs of tables.
+
+    All tables are measured if none is named: small ones in full, larger ones by a sample, or in full with `--full`.
+    """
+
+    help: str = "count rows, bytes and kinds, and show the largest partitions"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_tables(parser, optional=True)
+        parser.add_argument("--full", action="store_true", help="read all rows, and estimate nothing")
+        parser.add_argument(
+            "--requests",
+            metavar="N",
+            type=parse_count,
+            default=500,
+            help="how many requests a sample of a table takes, about",
+        )
+        parser.add_argument(
+            "--parallel",
+            metavar="N",
+            type=parse_count,
+            default=8,
+            help="how many ranges of keys to read at the same time with --full",
+        )
+        parser.add_argument("--json", action="store_true", help="print the statistics of each table as JSON")
+        parser.add_argument(
+            "--gib-price", metavar="PRICE", type=_parse_price, help="of storing a GiB for a month, to print costs"
+        )
+        parser.add_argument(
+            "--request-price", metavar="PRICE", type=_parse_price, help="of 10,000 requests, to print costs"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the statistics."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        async with open_existing(args) as db:
+            for table in args.tables or await db.tables():
+                measured = await measure_table(
+                    db,
+                    table,
+                    full=args.full,
+                    requests=args.requests,
+                    parallel=args.parallel,
+                    on_progress=_Progress(table),
+                )
+                print(_to_json(measured, args) if args.json else _to_text(measured, args))
+        return 0
+
+
+class _Progress:
+    """Prints how far the reading of a table is, once a second."""
+
+    def __init__(self, table: str) -> None:
+        self._table, self._printed = table, time.monotonic()
+
+    def __call__(self, rows: int, requests: int) -> None:
+        if time.monotonic() - self._printed >= _SECONDS:
+            self._printed = time.monotonic()
+            line = f"{self._table}: {counted(rows, 'row')} read by {counted(requests, 'request')}"
+            print(escape_unprintable(line), file=sys.stderr)
+
+
+def _to_text(measured: TableStatistics, args: argparse.Namespace) -> str:
+    lines = [str(measured)]
+    if args.gib_price is not None or args.request_price is not None:
+        cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
+        lines.append(f"  cost: {cost.storage:.6g} a month for storage, {cost.scan:.6g} to read all rows once")
+    return "\n".join(lines)
+
+
+def _to_json(measured: TableStatistics, args: argparse.Namespace) -> str:
+    said = measured.to_dict()
+    if args.gib_price is not None or args.request_price is not None:
+        cost = measured.cost(gib_price=args.gib_price or 0.0, request_price=args.request_price or 0.0)
+        said["cost"] = attrs.asdict(cost)
+    return escape_unprintable(msgspec.json.encode(said).decode())
+
+
+def _parse_price(text: str) -> float:
+    """Return the price that a command-line argument gives."""
+    try:
+        price = float(text)
+    except ValueError:
+        price = math.nan
+    if not 0 <= price < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a price, such as 0.045")
+    return price
+
+
+STATS = StatsCommand()

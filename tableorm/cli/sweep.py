@@ -1,0 +1,76 @@
+"""
+The command `tableorm sweep`, which deletes entities that have expired.
+"""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+import attrs
+
+from ..models.entity import schema_of
+from ..models.schema import concrete
+from ..protocol.redaction import escape_unprintable
+from ..queries.sweep_report import SweepReport
+from .arguments import add_database, add_models, open_existing, parse_count
+from .progress import Progress
+
+__all__ = ["SWEEP", "Sweep"]
+
+
+@attrs.frozen
+class Sweep:
+    """
+    `tableorm sweep URL MODULE[:MODEL]` deletes the entities of models that have expired. Of a module it takes the
+    models that have a field with `expiry=True`.
+
+    The exit status is 0 if all of them were deleted; 1 if some could not be; 2 after wrong usage.
+    """
+
+    help: str = "delete entities that have expired"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_models(parser)
+        parser.add_argument(
+            "--parallel",
+            metavar="N",
+            type=parse_count,
+            default=8,
+            help="how many ranges of keys to read at the same time",
+        )
+        parser.add_argument("--rate", metavar="N", type=parse_count, help="how many rows to delete in a second at most")
+        parser.add_argument(
+            "--state", metavar="FILE", type=Path, help="keeps how far the sweep got; another run goes on there"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run the sweep and print its report."""
+        report = asyncio.run(self._run(args))
+        for failure in report.failures:
+            print(escape_unprintable(str(failure)))
+        if report.failed > len(report.failures):
+            print(f"and {report.failed - len(report.failures)} more")
+        print(report)
+        return 1 if report.failed else 0
+
+    async def _run(self, args: argparse.Namespace) -> SweepReport:
+        progress = Progress(args.state, SweepReport.__str__)
+        cursor = progress.read_cursor()
+        # A module has other models too; if none of them expires, the sweep says so.
+        expiring = [each for each in args.models if any(s.expiry is not None for s in concrete(schema_of(each)))]
+        async with open_existing(args) as db:
+            try:
+                return await db.sweep(
+                    *(expiring or args.models),
+                    parallel=args.parallel,
+                    cursor=cursor,
+                    rate=args.rate,
+                    on_progress=progress.note,
+                )
+            finally:
+                progress.save()  # also when it was interrupted
+
+
+SWEEP = Sweep()

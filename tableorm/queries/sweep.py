@@ -1,0 +1,240 @@
+"""
+Sweeps: entities that have expired are deleted, each under the ETag that its row was read with, so that nobody loses
+what was written meanwhile.
+
+Where an index begins with the field that says when an entity expires, its entries name what is to be deleted, the
+oldest first. They go with their entities, so that a sweep which is interrupted begins anew. Otherwise whole tables are
+read by ranges of keys, as an audit reads them; the service sends no more than the rows that have expired.
+"""
+
+import math
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import attrs
+
+from ..audit.audit import Steps, check_arguments, work_on_ranges
+from ..audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
+from ..audit.scan import pages
+from ..connection.connection import Connection
+from ..connection.rows import read_row
+from ..connection.tasks import map_together
+from ..derived.index.schema import EntrySchema
+from ..errors import EntityNotFound, ModelError, NotSupported, PreconditionFailed, ScanRefused, shown
+from ..models.entity import Entity, schema_of
+from ..models.kinds import KindSet
+from ..models.reserved import ENTITY_TYPE
+from ..models.schema import Schema, concrete
+from ..protocol.filters import And, Compare, Filter, Op, Or, constant
+from ..stores import Row, utc_now
+from ..writes.bulk.bulk import Bulk
+from ..writes.bulk.pacing import Pace
+from .delete import delete_call, needs_whole_rows
+from .planning.plan import Access
+from .prefetch import fetch_pages
+from .projection import Projection
+from .query import start_query
+from .run import QueryExecution
+from .select import Select
+from .sweep_report import SweepCounts, SweepFailure, SweepReport
+
+__all__ = ["sweep"]
+
+
+async def sweep(
+    db: Connection,
+    models: Sequence[type[Entity]],
+    *,
+    parallel: int,
+    cursor: str | None,
+    rate: float | None,
+    on_progress: Callable[[SweepReport], object] | None,
+) -> SweepReport:
+    """Delete the entities of some models that have expired; see `Database.sweep`."""
+    db.require_open()
+    check_arguments("sweep", parallel, on_progress)
+    if rate is not None and (type(rate) not in (int, float) or not 0 < rate < math.inf):
+        raise ModelError(f"sweep(rate={shown(rate)}) is refused: give a number of rows a second above 0")
+    schemas = _find_expiring(models)
+    db.used_models.add(*schemas)
+    indexes = {schema: run for schema in schemas if (run := await _find_index(db, schema)) is not None}
+    tables = sorted({schema.table_name() for schema in schemas if schema not in indexes})
+    kinds = {
+        table: KindSet.of([each.model for each in schemas if each.table == table and each not in indexes], table)
+        for table in tables
+    }
+    purpose = purpose_of(f"sweep {','.join(tables)}", schemas)
+    if cursor is None:
+        ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
+        counts = SweepCounts()
+    else:
+        ranges, counts = read_cursor(purpose, cursor, "sweep", SweepCounts)
+    begun = time.monotonic() - counts.seconds
+    pace = None if rate is None else Pace(rate)
+
+    def report() -> SweepReport:
+        counts.seconds = time.monotonic() - begun
+        return SweepReport(
+            entities=counts.entities,
+            deleted=counts.deleted,
+            kept=counts.kept,
+            failed=counts.failed,
+            failures=tuple(counts.failures),
+            requests=counts.requests,
+            seconds=counts.seconds,
+            cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
+        )
+
+    for schema, run in indexes.items():
+        async with aclosing(_sweep_index(db, schema, run, pace)) as steps:
+            async for found in steps:
+                counts.add(found)
+                if on_progress is not None:
+                    on_progress(report())
+    await work_on_ranges(
+        ranges, lambda part: _sweep_range(db, kinds[part.table], part, pace), counts, parallel, report, on_progress
+    )
+    return report()
+
+
+def _find_expiring(models: Sequence[type[Entity]]) -> list[Schema]:
+    """
+    Return the concrete models whose entities expire.
+
+    Raises:
+        ModelError: No model is given, or one whose entities never do.
+    """
+    found: list[Schema] = []
+    for model in models:
+        schemas = [schema for schema in concrete(schema_of(model)) if schema.expiry is not None]
+        if not schemas:
+            raise ModelError(
+                f"sweep({model.__name__}) is refused: its entities never expire; declare expires: Mapped[datetime | "
+                "None] = field(default=None, expiry=True)"
+            )
+        found += schemas
+    if not found:
+        raise ModelError("sweep() needs at least one model: give those whose entities expire")
+    return list(dict.fromkeys(found))
+
+
+# By an index
+
+
+async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
+    """Return the query for all entries of entities that have expired, by an index that is read in order of that."""
+    assert schema.expiry is not None
+    name = schema.expiry.name
+    for each in schema.derived.values():
+        rows = each.row_schema
+        # An entity that never expires may lack an entry; any other must have one.
+        if not isinstance(rows, EntrySchema) or rows.where is not None or not {*rows.needed} <= {name}:
+            continue
+        if not any(template.fields[:1] == (name,) for template in rows.templates()):
+            continue
+        kinds = KindSet((rows,), rows.table_name(), bags=False)
+        where = (getattr(schema.model, name) <= utc_now(),)
+        try:
+            run = await start_query(Select[Any](db, kinds, (schema.model,), where).unordered())
+        except (ScanRefused, NotSupported):
+            continue  # it is in all partitions, or not complete yet
+        if run.plan.access is not Access.PARTITION_SCAN:
+            return run
+    return None
+
+
+async def _sweep_index(
+    db: Connection, schema: Schema, run: QueryExecution, pace: Pace | None
+) -> AsyncGenerator[SweepCounts, None]:
+    """Delete the entities of the entries that a query finds, and yield what was counted since."""
+    kinds = KindSet((schema,), schema.table_name(), bags=False)
+    counts, size = SweepCounts(), None if pace is None else pace.chunk
+    sources = run.sources()
+
+    async def read(entry: Row) -> Row | None:
+        found = run.plan.target.kinds.schema_of_row(entry)
+        if not isinstance(found, EntrySchema):
+            return None
+        return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
+
+    async with aclosing(fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=False)) as found:
+        async for page in found:
+            counts.requests += 1
+            entries = run.apply_filters(page.request, page.rows)
+            for start in range(0, len(entries), size or len(entries) or 1):
+                some = entries[start : start + size] if size else entries
+                if pace is not None:
+                    await pace.wait(len(some))
+                rows = await map_together(read, some)
+                counts.requests += len(some)
+                await _delete_expired(db, kinds, [row for row in rows if row is not None], counts)
+                yield counts.take()
+
+
+# By ranges of keys
+
+
+async def _sweep_range(db: Connection, kinds: KindSet, part: AuditRange, pace: Pace | None) -> Steps[SweepCounts]:
+    """Delete the entities of a range, page by page. Yield how far it is, and what was counted since."""
+    counts, ordered = SweepCounts(), db.store.capabilities.ordered
+    select = None if needs_whole_rows(kinds) else Projection.of(kinds, ()).select
+    found = pages(db, part.table, _expired_filter(kinds), part.left, counts, "sweep", pace, select)
+    async with aclosing(found) as all_pages:
+        async for rows in all_pages:
+            await _delete_expired(db, kinds, rows, counts)
+            if rows and ordered:
+                last = rows[-1]
+                part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
+                yield part, counts.take()
+    yield attrs.evolve(part, done=True), counts.take()
+
+
+def _expired_filter(kinds: KindSet) -> Filter | None:
+    """
+    Return the condition on rows of entities that may have expired. Of older versions these are all, since their time
+    may be in another property. None if the rows of older versions are not told by their kind.
+    """
+    terms: list[Filter] = []
+    now = constant(utc_now())
+    for schema in kinds.schemas:
+        assert schema.expiry is not None
+        own = KindSet((schema,), kinds.table, bags=False).filter
+        due: Filter = Compare(schema.expiry.property, Op.LE, now)
+        if schema.version > 1:
+            if own is None:
+                return None
+            due = Or((due, Compare(ENTITY_TYPE, Op.NE, constant(schema.kind_properties[ENTITY_TYPE]))))
+        terms.append(due if own is None else And((own, due)))
+    return terms[0] if len(terms) == 1 else Or(tuple(terms))
+
+
+async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], counts: SweepCounts) -> None:
+    """Delete those of some rows whose entities have expired, if they are still as they were read."""
+
+    def fail(partition_key: str, row_key: str, error: Exception) -> None:
+        problem = f"{type(error).__name__}: {error}"
+        counts.record(SweepFailure(table=kinds.table, partition_key=partition_key, row_key=row_key, problem=problem))
+
+    counts.entities += len(rows)
+    async with Bulk(db) as bulk:
+        for row in rows:
+            try:
+                found = kinds.resolve(row)
+                if found is not None and found[1] > found[0].version:
+                    continue  # only a newer program knows when it expires
+                change = delete_call(bulk, kinds, row, expired=True)
+                if change is not None:
+                    await change
+            except Exception as error:  # noqa: BLE001  # what a row or a function of its model raises stops no other row
+                fail(row["PartitionKey"], row["RowKey"], error)
+    counts.deleted += bulk.report.written
+    counts.requests += bulk.report.requests
+    for failure in bulk.report.failed:
+        if isinstance(failure.error, (PreconditionFailed, EntityNotFound)):
+            counts.kept += 1
+        else:
+            key: Any = failure.entity
+            fail(key.partition_key, key.row_key, failure.error)

@@ -1,0 +1,73 @@
+"""
+The report of a sweep: what it has deleted so far, and the cursor from which another process can go on.
+"""
+
+import attrs
+
+from ..audit.ranges import KEPT, RangeCounts, RangeReport
+from ..errors import counted
+
+__all__ = ["SweepCounts", "SweepFailure", "SweepReport"]
+
+
+@attrs.frozen(kw_only=True)
+class SweepFailure:
+    """
+    A row that could not be deleted although its entity may have expired, and is as it was.
+
+    Args:
+        table: Name of its table.
+        partition_key: Its PartitionKey.
+        row_key: Its RowKey.
+        problem: Why it could not be deleted.
+    """
+
+    table: str
+    partition_key: str
+    row_key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"({self.partition_key!r}, {self.row_key!r}) of table {self.table}: {self.problem}"
+
+
+@attrs.define
+class SweepCounts(RangeCounts):
+    """What is counted during a sweep. The names are those of `SweepReport`."""
+
+    deleted: int = 0
+    kept: int = 0
+    failed: int = 0
+    failures: list[SweepFailure] = attrs.field(factory=list[SweepFailure])
+
+    def record(self, failure: SweepFailure) -> None:
+        """Count a failure, and keep it if there are not too many."""
+        self.failed += 1
+        if len(self.failures) < KEPT:
+            self.failures.append(failure)
+
+
+@attrs.frozen(eq=False, kw_only=True)
+class SweepReport(RangeReport):
+    """
+    What a sweep has done so far or, when it has ended, in all.
+
+    Args:
+        entities: Rows that were read: those of entities that have expired, and those of older versions, which have to
+            be looked at.
+        deleted: Entities that had expired and were deleted, with all that is derived from them.
+        kept: Entities that had expired, and that somebody has written or deleted before the sweep could.
+        failed: Entities that could not be deleted, as other entities need them, or whose rows do not fit the model.
+        failures: The first 1,000 of these, with the reasons.
+        requests: Pages that were read, and deletes that were sent.
+        seconds: How long it took, earlier parts included if it was resumed.
+    """
+
+    deleted: int = 0
+    kept: int = 0
+    failed: int = 0
+    failures: tuple[SweepFailure, ...] = ()
+
+    def __str__(self) -> str:
+        more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
+        return f"{counted(self.deleted, 'expired entity')} deleted{more}, in {self.seconds:.1f} s"

@@ -1,0 +1,171 @@
+"""
+Statistics of tables: what is counted in full is exact, and what is estimated says how far it may be off.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, TableNotFound, connect
+from tableorm.advice import TableCost, measure_table
+from tableorm.protocol.limits import entity_size
+from tableorm.stores import Operation, RowQuery, Verb
+from tests.advice.rows_in_memory import make_keys
+from tests.azurite import Azurite
+
+PAGE = "tableorm.advice.statistics._PAGE"
+
+
+class Person(Entity, table="StatPeople", partition_key="{department}", row_key="empid_{id:06d}"):
+    department: Mapped[str]
+    id: Mapped[int]
+    email: Mapped[str]
+    by_email = Index(row_key="email_{email}", unique=True, include="keys")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        yield db
+
+
+async def fill(db: Database, shape: str, count: int) -> dict[str, int]:
+    """Write rows without kinds into the table "Rows", and return how many each partition has."""
+    await db.create_tables("Rows")
+    partitions: dict[str, list[str]] = {}
+    for partition, row in sorted({*make_keys(shape, count)}):
+        partitions.setdefault(partition, []).append(row)
+    for partition, rows in partitions.items():
+        for start in range(0, len(rows), 100):
+            some = ({"PartitionKey": partition, "RowKey": row, "n": 1} for row in rows[start : start + 100])
+            await db.store.transact("Rows", [Operation(Verb.INSERT, row) for row in some])
+    return {partition: len(rows) for partition, rows in partitions.items()}
+
+
+async def test_a_small_table(db: Database) -> None:
+    """It is read in full by one request: rows, bytes as the service counts them, kinds, partitions."""
+    await db.create_tables(Person)
+    for department, count in (("Sales", 6), ("HR", 2)):
+        for number in range(count):
+            await db.insert(Person(department=department, id=number, email=f"{number}@x"))
+    rows = (await db.store.query("StatPeople", RowQuery(), 1000, None)).rows
+
+    with db.observe() as seen:
+        found = await measure_table(db, "StatPeople")
+
+    assert len(seen.requests) == found.requests == 1
+    assert (found.rows, found.partitions, found.exact, found.rows_error) == (16, 2, True, 0.0)
+    assert found.size == sum(map(entity_size, rows))
+    assert {kind: each.rows for kind, each in found.kinds.items()} == {"Person": 8, "Person#by_email": 8}
+    assert sum(each.size for each in found.kinds.values()) == found.size
+    assert list(found.largest.items()) == [("Sales", 12), ("HR", 4)]
+    assert found.prefixes == {}
+    assert found.scan_requests == 1
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+@pytest.mark.parametrize("shape", ["one partition", "few large partitions", "days"])
+async def test_full(db: Database, monkeypatch: pytest.MonkeyPatch, shape: str, parallel: int) -> None:
+    """All rows are counted once, by one reader or several, which share large partitions; the progress is told."""
+    monkeypatch.setattr(PAGE, 20)
+    partitions = await fill(db, shape, 900)
+    told: list[tuple[int, int]] = []
+
+    found = await measure_table(
+        db, "Rows", full=True, parallel=parallel, on_progress=lambda rows, requests: told.append((rows, requests))
+    )
+
+    assert (found.rows, found.partitions) == (sum(partitions.values()), len(partitions))
+    assert (found.exact, found.rows_error, found.descents) == (True, 0.0, 0)
+    largest = sorted(partitions.items(), key=lambda item: (-item[1], item[0]))
+    assert list(found.largest.items()) == largest[:10]
+    assert found.kinds.keys() == {""}
+    assert (len(told), told[-1][1]) == (found.requests, found.requests)
+
+
+@pytest.mark.parametrize("shape", ["few large partitions", "partition a row", "entities and entries"])
+async def test_a_sample(db: Database, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
+    """It takes about as many requests as it may, and says that it is one."""
+    monkeypatch.setattr(PAGE, 10)
+    await fill(db, shape, 1_500)
+
+    found = await measure_table(db, "Rows", requests=120)
+
+    assert not found.exact
+    assert found.descents >= 4
+    assert 120 <= found.requests < 200
+    assert found.rows_error > 0
+    assert sum(kind.rows for kind in found.kinds.values()) == pytest.approx(found.rows, abs=1)
+    assert "±" in str(found)
+
+
+async def test_prefixes_and_costs(db: Database) -> None:
+    """PartitionKeys that begin alike are shown where they have a fifth of the rows together; prices make costs."""
+    await db.create_tables("Rows")
+    for number in range(10):
+        await db.store.write("Rows", Operation(Verb.INSERT, {"PartitionKey": f"tenant-{number}", "RowKey": "row"}))
+        await db.store.write("Rows", Operation(Verb.INSERT, {"PartitionKey": "Sales", "RowKey": f"{number}"}))
+
+    found = await measure_table(db, "Rows")
+
+    assert found.prefixes == {"tenant-": 10}
+    assert found.cost(gib_price=0.0, request_price=10_000.0) == TableCost(0.0, 1.0)
+    assert found.cost(gib_price=float(1 << 30), request_price=0.0) == TableCost(float(found.size), 0.0)
+
+
+async def test_an_empty_table(db: Database) -> None:
+    """It has nothing, and reading it costs one request."""
+    await db.create_tables("Rows")
+    for full in (False, True):
+        found = await measure_table(db, "Rows", full=full)
+        assert (found.rows, found.size, found.partitions, found.exact) == (0, 0, 0, True)
+        assert (found.kinds, found.largest, found.prefixes, found.scan_requests) == ({}, {}, {}, 1)
+        assert str(found).startswith("Rows: 0 rows in 0 partitions, 0 B\n  all rows were read, by 1 request\n")
+
+
+async def test_text(db: Database) -> None:
+    """It is made for people; what is in keys is shown without control characters."""
+    await db.create_tables("Rows")
+    row = {"PartitionKey": "a\u2028b", "RowKey": "1", "EntityType": "x\ny"}
+    await db.store.write("Rows", Operation(Verb.INSERT, row))
+
+    lines = [" ".join(line.split()) for line in str(await measure_table(db, "Rows")).split("\n")]
+
+    assert lines == [
+        "Rows: 1 row in 1 partition, 50 B",
+        "all rows were read, by 1 request",
+        "kinds",
+        "x\\u000ay 1 100% 50 B",
+        "largest partitions",
+        "a\\u2028b 1 100%",
+        "to read all rows takes 1 request or more",
+    ]
+
+
+async def test_what_is_refused(db: Database) -> None:
+    """A scope, a table that is not there, and numbers that cannot be meant."""
+    wrong: Any = "many"
+    with pytest.raises(AccessDenied, match="measure_table"):
+        await measure_table(db.scope(tenant="a"), "Rows")
+    with pytest.raises(TableNotFound, match="Rows"):
+        await measure_table(db, "Rows")
+    with pytest.raises(ModelError, match=r"measure_table\('Rows', requests=0\) is refused: give 1 or more"):
+        await measure_table(db, "Rows", requests=0)
+    with pytest.raises(ModelError, match=r"measure_table\('Rows', parallel='many'\) is refused: give 1 or more"):
+        await measure_table(db, "Rows", parallel=wrong)
+
+
+async def test_on_azurite(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service's emulator gives the same answers, in full and by a sample of a table that has no uneven parts."""
+    monkeypatch.setattr(PAGE, 5)
+    async with connect(azurite.connection_string) as db:
+        partitions = await fill(db, "few large partitions", 60)
+
+        full = await measure_table(db, "Rows", full=True, parallel=2)
+        sample = await measure_table(db, "Rows", requests=12)
+
+        assert (full.rows, full.partitions) == (sum(partitions.values()), len(partitions))
+        assert dict(full.largest) == partitions
+        assert not sample.exact
+        assert sample.rows > 0

@@ -1,0 +1,106 @@
+"""
+The command `tableorm drop-periods`: what it deletes and prints, and what it refuses.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import connect
+from tests.commandline import run_command
+
+MODELS = """
+import datetime as dt
+
+from tableorm import Entity, Mapped
+
+
+class Login(Entity, table="CommandLogins{at:%Y%m%d}", partition_key="{user}", row_key="{at:ticks}"):
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Bill(Entity, table="CommandBills{day:%Y%m}", partition_key="{shop}", row_key="{day}"):
+    shop: Mapped[str]
+    day: Mapped[dt.date]
+
+
+class Batch(Entity, table="CommandBatches{number:03d}", partition_key="{number:03d}", row_key="{item}"):
+    number: Mapped[int]
+    item: Mapped[str]
+"""
+TABLES = [
+    "CommandBatches001",
+    "CommandBatches002",
+    "CommandBills202401",
+    "CommandBills202402",
+    "CommandLogins20240131",
+    "CommandLogins20240201",
+]
+
+
+@pytest.fixture(autouse=True)
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "period_models", raising=False)
+    (tmp_path / "period_models.py").write_text(MODELS, encoding="utf-8")
+    url = f"local:{tmp_path}/a.tables"
+    monkeypatch.setenv("TABLEORM_URL", url)
+
+    async def fill() -> None:
+        async with connect(url) as db:
+            await db.create_tables(*TABLES)
+            await db.blobs.create_container("logs")
+            await db.blobs.put("logs", "logins/2024/01/31/1800/000001.log", b"x")
+
+    asyncio.run(fill())
+    return url
+
+
+def left(url: str) -> list[str]:
+    async def read() -> list[Any]:
+        async with connect(url) as db:
+            return [*await db.tables(), *(blob.name for blob in (await db.blobs.list_blobs("logs")).blobs)]
+
+    return asyncio.run(read())
+
+
+def test_a_dry_run_prints_what_would_go(url: str) -> None:
+    """A dry run deletes nothing, and prints the tables, and how many blobs there are."""
+    done = run_command(
+        "drop-periods", "--before", "2024-02-01", "--delete-blobs", "logs/logins", "--dry-run", "period_models:Login"
+    )
+
+    assert (done.returncode, done.stdout) == (0, "CommandLogins20240131\n1 blob\n")
+    assert len(left(url)) == len(TABLES) + 1
+
+
+@pytest.mark.parametrize(
+    ("before", "model", "gone"),
+    [
+        ("2024-02-01", "Login", ["CommandLogins20240131"]),
+        ("2024-02-02T00:30+01:00", "Login", ["CommandLogins20240131"]),
+        ("2024-02-02T01:00+01:00", "Login", ["CommandLogins20240131", "CommandLogins20240201"]),
+        ("2024-02-28", "Bill", ["CommandBills202401"]),
+        ("2", "Batch", ["CommandBatches001"]),
+    ],
+)
+def test_what_goes(url: str, before: str, model: str, gone: list[str]) -> None:
+    """A day without a zone begins in UTC; each table that has gone is a line."""
+    done = run_command("drop-periods", url, f"period_models:{model}", "--before", before)
+
+    assert (done.returncode, done.stdout.splitlines()) == (0, gone)
+    assert left(url)[:-1] == [name for name in TABLES if name not in gone]
+
+
+def test_what_is_refused(url: str) -> None:
+    """What is no day is refused before anything is deleted."""
+    done = run_command("drop-periods", "--before", "yesterday", "period_models:Login")
+
+    assert done.returncode == 1
+    assert "give a day such as 2026-03-01" in done.stderr
+    assert len(left(url)) == len(TABLES) + 1

@@ -1,0 +1,78 @@
+"""
+The command `tableorm stats`: tables, as text and as JSON, and what is printed of costs.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tableorm import connect
+from tableorm.stores import Operation, Verb
+from tests.commandline import run_command
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database with two tables, of one row and of none."""
+    url = f"local:{tmp_path / 'stats.tables'}"
+
+    async def fill() -> None:
+        async with connect(url) as db:
+            await db.create_tables("Empty", "Orders")
+            await db.store.write("Orders", Operation(Verb.INSERT, {"PartitionKey": "a", "RowKey": "b"}))
+
+    asyncio.run(fill())
+    return url
+
+
+def test_all_tables(url: str) -> None:
+    """All tables are measured if none is named, in the order of their names."""
+    done = run_command("stats", url)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line for line in done.stdout.splitlines() if not line.startswith(" ")] == [
+        "Empty: 0 rows in 0 partitions, 0 B",
+        "Orders: 1 row in 1 partition, 8 B",
+    ]
+    assert "cost" not in done.stdout
+
+
+def test_the_url_of_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables may come first, as in other commands."""
+    monkeypatch.setenv("TABLEORM_URL", url)
+
+    assert run_command("stats", "Orders").stdout.startswith("Orders: 1 row")
+    assert run_command("stats").stdout.startswith("Empty: 0 rows")
+
+
+def test_json_and_costs(url: str) -> None:
+    """Each table is an object on a line; a cost is there if a price was given."""
+    done = run_command("stats", url, "Orders", "--json", "--full", "--gib-price", "0.05")
+    text = run_command("stats", url, "Orders", "--request-price", "10000").stdout
+    without = json.loads(run_command("stats", url, "Orders", "--json").stdout)
+
+    said = json.loads(done.stdout)
+    assert (said["table"], said["rows"], said["exact"], said["requests"]) == ("Orders", 1, True, 1)
+    assert said["largest"] == {"a": 1}
+    assert said["cost"] == {"storage": pytest.approx(8 / 2**30 * 0.05), "scan": 0.0}
+    assert "  cost: 0 a month for storage, 1 to read all rows once\n" in text
+    assert "cost" not in without
+
+
+@pytest.mark.parametrize("price", ["free", "-1", "nan", "inf"])
+def test_no_price(url: str, price: str) -> None:
+    """A price is a number from 0 up."""
+    done = run_command("stats", url, f"--gib-price={price}")
+
+    assert done.returncode == 2
+    assert f"{price!r} is not a price" in done.stderr
+
+
+def test_a_table_that_is_not_there(url: str) -> None:
+    """It is an error that names it."""
+    done = run_command("stats", url, "Nothing")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Nothing" in done.stderr

@@ -1,0 +1,75 @@
+"""
+The command `tableorm sweep`.
+"""
+
+import asyncio
+import datetime as dt
+from pathlib import Path
+
+import pytest
+
+from tableorm import Entity, Mapped, connect, field, utc_now
+from tableorm.stores import Operation, Verb
+from tests.cli.models import Employee
+from tests.commandline import run_command
+
+MODULE = "tests.cli.test_sweep_command"
+
+
+class Pass(Entity, table="CommandPasses", partition_key="p", row_key="{id:03d}"):
+    id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A file with two entities that have expired, and one that has not."""
+    url = f"local:{tmp_path / 'passes.tables'}"
+
+    async def fill() -> None:
+        async with connect(url) as db:
+            await db.create_tables(Pass, Employee)
+            for number in range(3):
+                await db.insert(Pass(id=number, expires=utc_now() if number else None))
+
+    asyncio.run(fill())
+    return url
+
+
+def test_a_module_is_swept(url: str, tmp_path: Path) -> None:
+    """Of a module those models are taken that expire; the state file is gone when all is done."""
+    state = tmp_path / "state"
+
+    done = run_command("sweep", url, MODULE, "--rate", "100", "--parallel", "1", "--state", str(state))
+    again = run_command("sweep", url, f"{MODULE}:Pass")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2 expired entities deleted, in ")
+    assert again.stdout.startswith("0 expired entities deleted, in ")
+    assert not state.exists()
+
+
+def test_what_cannot_be_deleted(url: str) -> None:
+    """It is printed, and the status is 1."""
+
+    async def spoil() -> None:
+        async with connect(url) as db:
+            ends = {"expires": "1999-01-01T00:00:00Z", "expires@odata.type": "Edm.DateTime"}
+            row = {"PartitionKey": "p", "RowKey": "x", "EntityType": "Pass", **ends}
+            await db.store.write("CommandPasses", Operation(Verb.INSERT, row))
+
+    asyncio.run(spoil())
+    done = run_command("sweep", url, f"{MODULE}:Pass")
+
+    assert done.returncode == 1
+    first, last = done.stdout.splitlines()
+    assert first.startswith("('p', 'x') of table CommandPasses: DecodeError: ")
+    assert last.startswith("2 expired entities deleted, 1 failed, in ")
+
+
+def test_models_that_never_expire(url: str) -> None:
+    """They are refused by name."""
+    done = run_command("sweep", url, "tests.cli.models:Employee")
+
+    assert done.returncode == 1
+    assert "sweep(Employee) is refused: its entities never expire" in done.stderr

@@ -1,0 +1,333 @@
+"""
+Reads pass over entities that have expired, by whatever way they find them.
+"""
+
+import datetime as dt
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+
+import pytest
+
+from tableorm import (
+    Database,
+    Entity,
+    EntityNotFound,
+    Index,
+    IndexList,
+    Mapped,
+    PropertyBag,
+    connect,
+    field,
+    upgrade,
+    utc_now,
+)
+from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.testing import assert_requests
+from tests.database.between import Awkward, Recorded
+from tests.torture import seeds
+
+HOUR = dt.timedelta(hours=1)
+
+
+class Session(Entity, table="ReadSessions", partition_key="{user}", row_key="session_{id:03d}"):
+    user: Mapped[str]
+    id: Mapped[int]
+    place: Mapped[str] = field(default="x")
+    size: Mapped[int] = field(default=0)
+    note: Mapped[str] = field(default="")
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+    whole = Index(row_key="whole_{place}_{id:03d}")
+    some = Index(row_key="some_{place}_{id:03d}", include=["size"])
+    keys = Index(row_key="keys_{place}_{id:03d}", include="keys")
+    eventual = Index(
+        partition_key="at_{place}", row_key="far_{user}_{id:03d}", consistency="eventual", include=["size"]
+    )
+    listed = IndexList(row_key="list_{place}")
+
+
+class Other(Entity, table="ReadSessions", partition_key="{user}", row_key="other_{id:03d}"):
+    user: Mapped[str]
+    id: Mapped[int]
+
+
+LIVE = [1, 4, 5]
+
+
+@pytest.fixture
+async def db(stopped_clock: None) -> AsyncIterator[Database]:
+    """Sessions of one user: without an end, some that have ended, the third at this moment, and some that have not."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Session)
+        now = utc_now()
+        for number, ends in enumerate([now - 2 * HOUR, None, now - HOUR, now, now + HOUR, now + 2 * HOUR]):
+            await db.insert(Session(user="ann", id=number, expires=ends))
+        async with db.worker(Session) as worker:
+            await worker.drain()
+        yield db
+
+
+def ids(found: Iterable[Session | None]) -> list[int]:
+    return [each.id for each in found if each is not None]
+
+
+async def one_by_one(db: Database) -> list[int]:
+    return ids([await db.get_or_none(Session, user="ann", id=number) for number in range(6)])
+
+
+async def many(db: Database) -> list[int]:
+    return ids(await db.get_many([Session.key(user="ann", id=number) for number in range(6)]))
+
+
+async def those_that_exist(db: Database) -> list[int]:
+    return [number for number in range(6) if await db.exists(Session, user="ann", id=number)]
+
+
+def by_index(name: str) -> Callable[[Database], Awaitable[list[int]]]:
+    async def read(db: Database) -> list[int]:
+        index = getattr(Session, name)
+        return ids([await db.get_or_none(index, user="ann", place="x", id=number) for number in range(6)])
+
+    return read
+
+
+def existing_by_index(name: str) -> Callable[[Database], Awaitable[list[int]]]:
+    async def read(db: Database) -> list[int]:
+        index = getattr(Session, name)
+        return [number for number in range(6) if await db.exists(index, user="ann", place="x", id=number)]
+
+    return read
+
+
+def selected_by(name: str) -> Callable[[Database], Awaitable[list[int]]]:
+    async def read(db: Database) -> list[int]:
+        query = db.select(getattr(Session, name)).where(Session.user == "ann", Session.place == "x")
+        found = ids(await query.all())
+        assert await query.count() == len(found)
+        assert ids(await query.only(Session.size).all()) == found
+        return found
+
+    return read
+
+
+async def selected(db: Database) -> list[int]:
+    return ids(await db.select(Session).where(Session.user == "ann").all())
+
+
+async def projected(db: Database) -> list[int]:
+    query = db.select(Session).where(Session.user == "ann").only(Session.note)
+    return ids(await query.all())
+
+
+async def unordered(db: Database) -> list[int]:
+    return sorted(ids(await db.select(Session).where(Session.user == "ann").unordered().all()))
+
+
+async def points(db: Database) -> list[int]:
+    return ids(await db.select(Session).where(Session.user == "ann", Session.id.in_(range(6))).all())
+
+
+async def scanned(db: Database) -> list[int]:
+    return ids(await db.select(Session).allow_scan(parallel=4).all())
+
+
+async def joined(db: Database) -> list[int]:
+    query = db.select(Session).where(Session.user == "ann")
+    return ids(await db.union(query.where(Session.id < 3), query.where(Session.id >= 3)).all())
+
+
+async def by_pages(db: Database) -> list[int]:
+    query = db.select(Session).where(Session.user == "ann")
+    return ids([each async for page in query.pages(2) for each in page.items])
+
+
+async def limited(db: Database) -> list[int]:
+    query = db.select(Session).where(Session.user == "ann")
+    assert ids(await query.limit(2).all()) == LIVE[:2]
+    assert ids([await query.first()]) == LIVE[:1]
+    return ids(await query.limit(3).all())
+
+
+async def streamed(db: Database) -> list[int]:
+    async with db.select(Session).where(Session.user == "ann").stream() as stream:
+        found = [await anext(aiter(stream))]
+        cursor = stream.cursor
+    async with db.select(Session).where(Session.user == "ann").stream(cursor) as stream:
+        return ids([*found, *[each async for each in stream]])
+
+
+async def among_others(db: Database) -> list[int]:
+    await db.insert(Other(user="ann", id=9))
+    found = await db.select(Session, Other).where(Session.user == "ann").all()
+    assert isinstance(found[0], Other)
+    return ids(each for each in found if isinstance(each, Session))
+
+
+async def looked_up(db: Database) -> list[int]:
+    return ids(await db.lookup(Session.listed, user="ann", place="x"))
+
+
+async def in_a_transaction(db: Database) -> list[int]:
+    found: list[int] = []
+    async with db.transaction() as tx:
+        for number in range(6):
+            with suppress(EntityNotFound):
+                found.append((await tx.get(Session, user="ann", id=number)).id)
+    return found
+
+
+READS: dict[str, Callable[[Database], Awaitable[list[int]]]] = {
+    "get": one_by_one,
+    "get_many": many,
+    "exists": those_that_exist,
+    **{f"get by {name}": by_index(name) for name in ("whole", "some", "keys", "eventual")},
+    **{f"exists by {name}": existing_by_index(name) for name in ("whole", "some", "keys", "eventual")},
+    **{f"select {name}": selected_by(name) for name in ("whole", "some", "keys", "eventual")},
+    "select": selected,
+    "only": projected,
+    "unordered": unordered,
+    "points": points,
+    "scan": scanned,
+    "union": joined,
+    "pages": by_pages,
+    "limit": limited,
+    "stream": streamed,
+    "among others": among_others,
+    "lookup": looked_up,
+    "transaction": in_a_transaction,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+async def test_expired_entities_are_passed_over(db: Database, read: Callable[[Database], Awaitable[list[int]]]) -> None:
+    """None never expires; an entity has expired from the moment that its field names."""
+    assert await read(db) == LIVE
+
+
+async def test_counts(db: Database) -> None:
+    """A count is of the entities that a query finds, also up to a limit and with bags."""
+    query = db.select(Session).where(Session.user == "ann")
+
+    assert await query.count() == 3
+    assert await query.limit(2).count() == 2
+    assert await query.where(Session.id < 1).exists() is False
+    both = db.select(Session, PropertyBag).where(Session.user == "ann")
+    assert await both.count() == len(await both.all())
+
+
+async def test_entries_alone(db: Database) -> None:
+    """Entries of an eventual index that are read without their entities tell the time too."""
+    query = db.select(Session.eventual).where(Session.place == "x").verify(False)
+
+    assert ids(await query.all()) == LIVE
+    assert await query.count() == 3
+
+
+async def test_time_passes(db: Database) -> None:
+    """What is read depends on the clock of the database alone; an entity in hand stays as it is."""
+    session = await db.get(Session, user="ann", id=4)
+    CLOCK.advance(HOUR)
+
+    assert ids(await db.select(Session).where(Session.user == "ann").all()) == [1, 5]
+    assert session.id == 4
+    with pytest.raises(EntityNotFound, match="there is no Session"):
+        await db.refresh(session)
+
+
+async def test_bags_see_the_row(db: Database) -> None:
+    """A bag is a row, and says nothing of entities: it is there until it is deleted."""
+    assert await db.get(PropertyBag.key("ReadSessions", "ann", "session_000"))
+    raw = db.select_raw("ReadSessions").where("PartitionKey eq 'ann' and EntityType eq 'Session'")
+
+    assert len(await raw.all()) == await raw.count() == 6
+
+
+async def test_projections_bring_the_field(db: Database) -> None:
+    """The field is asked for and loaded, whatever else is wanted."""
+    with assert_requests(db, 1) as seen:
+        found = await db.select(Session).where(Session.user == "ann", Session.id == 4).only(Session.note).all()
+
+    assert found[0].expires == utc_now() + HOUR
+    request = seen.requests[0]
+    assert "expires" in (request.select or ())
+
+
+async def test_a_delete_leaves_them(db: Database) -> None:
+    """A query deletes what it finds, so those that have expired stay, also where an index is read or a limit is set."""
+    query = db.select(Session).where(Session.user == "ann")
+
+    assert (await query.limit(1).delete()).written == 1
+    assert (await db.select(Session.whole).where(Session.user == "ann", Session.id == 4).allow_scan().delete()).written
+    assert (await query.delete()).written == 1
+    raw = db.select_raw("ReadSessions").where("PartitionKey eq 'ann' and EntityType eq 'Session'")
+    assert [bag.row_key for bag in await raw.all()] == ["session_000", "session_002", "session_003"]
+
+
+async def test_few_requests(stopped_clock: None) -> None:
+    """A limit asks for full pages as soon as rows were dropped, so that a thousand of them are two requests."""
+    backend = Recorded()
+    async with Database(backend) as db:
+        await db.create_tables(Short)
+        async with db.bulk() as bulk:
+            for number in range(900):
+                await bulk.insert(Short(id=number, expires=utc_now()))
+            await bulk.insert(Short(id=900))
+        backend.asked.clear()
+
+        first = await db.select(Short).first()
+
+    assert first is not None and first.id == 900
+    assert len(backend.asked) == 2
+
+
+class Short(Entity, table="ReadShorts", partition_key="p", row_key="{id:06d}"):
+    id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+@seeds(3, 200)
+async def test_pages_that_are_cut_anywhere(stopped_clock: None, seed: int) -> None:
+    """Whatever pages the service gives, cursors and limits lead through all entities that live, each once."""
+    choose = random.Random(seed)
+    async with Database(Awkward(seed)) as db:
+        await db.create_tables(Short)
+        live = [number for number in range(30) if choose.random() < 0.5]
+        for number in range(30):
+            await db.insert(Short(id=number, expires=utc_now() + HOUR * (number in live)))
+        query = db.select(Short)
+
+        assert [each.id async for page in query.pages(3) for each in page.items] == live
+        assert [each.id for each in await query.limit(5).all()] == live[:5]
+        assert await query.count() == len(live)
+
+
+class Visit(Entity, table="ReadVisits", partition_key="p", row_key="{id:03d}", version=2):
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+@upgrade(Visit, from_version=1)
+def _rename(bag: PropertyBag) -> PropertyBag:
+    bag["expires"] = bag.pop("ends", None)
+    return bag
+
+
+async def test_rows_of_older_versions(stopped_clock: None) -> None:
+    """A row of an older version has expired if the entity has that it is upgraded to."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Visit)
+        for number, hours in enumerate([-1, 1]):
+            ends = f"{utc_now() + hours * HOUR:%Y-%m-%dT%H:%M:%SZ}"
+            row = {"PartitionKey": "p", "RowKey": f"{number:03d}", "EntityType": "Visit"}
+            row |= {"ends": ends, "ends@odata.type": "Edm.DateTime"}
+            await db.store.write("ReadVisits", Operation(Verb.INSERT, row))
+        query = db.select(Visit)
+
+        assert [each.id for each in await query.all()] == [1]
+        assert [each.id for each in await query.only(Visit.note).all()] == [1]
+        assert await query.count() == 1
+        assert [await db.exists(Visit, id=number) for number in range(2)] == [False, True]
+        assert (await query.delete()).written == 1
+        assert [each.row_key for each in await db.select_raw("ReadVisits").allow_scan().all()] == ["000"]

@@ -1,0 +1,575 @@
+"""
+Queries over a table for each period: which tables they visit, and that together they give what one table would.
+"""
+
+import datetime as dt
+import operator
+import pickle
+from collections.abc import AsyncIterator
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tableorm import (
+    CursorError,
+    Database,
+    Entity,
+    Expression,
+    Index,
+    Key,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PropertyBag,
+    ScanRefused,
+    Select,
+    connect,
+    field,
+)
+from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.testing import Faults
+
+UTC = dt.UTC
+DAY = dt.timedelta(days=1)
+NOON = dt.datetime(2024, 3, 1, 12, tzinfo=UTC)
+
+
+class Ping(Entity, table="QueriedPings{at:%Y%m%d}", partition_key="{host}", row_key="ping_{at:ticks}"):
+    host: Mapped[str]
+    at: Mapped[dt.datetime]
+    ms: Mapped[int] = field(default=0)
+
+    by_ms = Index(row_key="ms_{ms:04d}_{at:ticks}", building=False)
+    by_ms_keys = Index(row_key="kms_{ms:04d}_{at:ticks}", include="keys", building=False)
+
+
+class Latest(Entity, table="QueriedLatest{at:%Y%m}", partition_key="{host}", row_key="{at:ticks_desc}"):
+    host: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Reading(Entity, table="QueriedReadings{year:04d}", partition_key="{year:04d}", row_key="{number:03d}"):
+    year: Mapped[int]
+    number: Mapped[int]
+
+
+class Step(Entity, abstract=True, table="QueriedSteps{day:%Y%m}", partition_key="{host}"):
+    host: Mapped[str]
+    day: Mapped[dt.date]
+
+
+class Begun(Step, row_key="begun_{day}"): ...
+
+
+class Ended(Step, row_key="ended_{day}"): ...
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        yield db
+
+
+def tables_of(seen: Any) -> list[str]:
+    """Return the tables of the requests that were seen, each once, in order."""
+    return list(dict.fromkeys(request.table for request in seen.requests if request.operation in ("query", "get")))
+
+
+async def fill(db: Database, days: int = 5) -> list[Ping]:
+    """Insert pings of one host at noon and at midnight of some days; the third day has none."""
+    pings = [
+        Ping(host="a", at=NOON + number * DAY + half, ms=number)
+        for number in range(days)
+        if number != 2
+        for half in (-DAY / 2, dt.timedelta(0))
+    ]
+    for ping in pings:
+        await db.insert(ping)
+    return pings
+
+
+async def test_a_span_visits_its_tables_alone(db: Database) -> None:
+    """A bounded span asks the tables of its periods, also one that is absent, in order of time, and lists nothing."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON, Ping.at < NOON + 3 * DAY)
+
+    with db.observe() as seen:
+        found = await query.all()
+
+    assert found == [ping for ping in pings if NOON <= ping.at < NOON + 3 * DAY]
+    assert sorted(tables_of(seen)) == [f"QueriedPings2024030{day}" for day in (1, 2, 3, 4)]
+    assert {request.operation for request in seen.requests} == {"query"}
+
+
+async def test_the_end_of_a_span_that_is_the_start_of_a_period(db: Database) -> None:
+    """A period whose first moment is excluded is not visited; one whose first moment is included is."""
+    midnight = NOON - DAY / 2
+    span = Ping.host == "a", Ping.at >= midnight
+
+    before = db.select(Ping).where(*span, Ping.at < midnight + DAY).explain()
+    upto = db.select(Ping).where(*span, Ping.at <= midnight + DAY).explain()
+
+    assert [request.path for request in before.requests] == ["QueriedPings20240301()"]
+    assert [request.path for request in upto.requests] == ["QueriedPings20240301()", "QueriedPings20240302()"]
+
+
+async def test_points_are_asked_of_their_tables_alone(db: Database) -> None:
+    """Each of several moments is one request to the table of its period."""
+    await fill(db)
+    moments = [NOON, NOON + DAY, NOON + DAY - DAY / 2]
+    query = db.select(Ping).where(Ping.host == "a", Ping.at.in_(moments))
+
+    with db.observe() as seen:
+        found = await query.all()
+
+    assert [ping.at for ping in found] == sorted(moments)
+    assert len(seen.requests) == 3
+    assert str(query.explain()).count("point: GET QueriedPings2024030") == 3
+
+
+async def test_a_half_open_span_lists_the_tables(db: Database) -> None:
+    """Without one of the bounds the tables are listed once, and those that exist are visited."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON + DAY)
+
+    with db.observe() as seen:
+        found = await query.all()
+
+    assert found == [ping for ping in pings if ping.at >= NOON + DAY]
+    assert [request.operation for request in seen.requests].count("list-tables") == 1
+    assert sorted(tables_of(seen)) == [f"QueriedPings2024030{day}" for day in (2, 4, 5)]
+    text = str(query.explain())
+    assert "GET Tables()" in text
+    assert "GET QueriedPings{at:%Y%m%d}()" in text
+
+
+async def test_no_bounds_need_allow_scan(db: Database) -> None:
+    """A query that would visit every period is refused without `allow_scan`; with it the tables are listed."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a")
+
+    for call in (query.all, query.count, query.page, query.delete):
+        with pytest.raises(ScanRefused, match=r"tables of all periods; bound Ping.at, as in Ping.at >= "):
+            await call()
+    with pytest.raises(ScanRefused, match="all periods"):
+        query.explain()
+    assert await query.allow_scan().all() == pings
+    assert await query.allow_scan().count() == len(pings)
+
+
+async def test_a_scan_of_each_table_is_refused_too(db: Database) -> None:
+    """Within its tables a query is planned as any other: without a partition it scans each of them."""
+    query = db.select(Ping).where(Ping.at >= NOON, Ping.at < NOON + DAY)
+
+    with pytest.raises(ScanRefused):
+        await query.all()
+    assert await query.allow_scan().all() == []
+
+
+async def test_the_latest_first(db: Database) -> None:
+    """Where keys begin with the latest, so do the tables."""
+    moments = [NOON + number * DAY for number in (0, 10, 40, 41, 70)]
+    for at in moments:
+        await db.insert(Latest(host="a", at=at))
+    query = db.select(Latest).where(Latest.host == "a", Latest.at >= moments[0])
+
+    assert [each.at for each in await query.all()] == moments[::-1]
+    newest = await query.first()
+    assert newest is not None
+    assert newest.at == moments[-1]
+    assert [each.at for each in (await query.page(2)).items] == moments[:-3:-1]
+
+
+async def test_numbers(db: Database) -> None:
+    """A table for each number is found by conditions on the number, also by negated ones."""
+    for year in (2019, 2020, 2024):
+        for number in range(2):
+            await db.insert(Reading(year=year, number=number))
+
+    def years(query: Select[Reading]) -> Any:
+        return query.limit(9).all()
+
+    found = await years(db.select(Reading).where(~(Reading.year < 2020), Reading.year <= 2024).allow_scan())
+    assert [(each.year, each.number) for each in found] == [(2020, 0), (2020, 1), (2024, 0), (2024, 1)]
+    assert len(await years(db.select(Reading).where(Reading.year.in_([2019, 2024, 1999])))) == 4
+    assert await years(db.select(Reading).where(Reading.year > 9999, Reading.year < 9999)) == []
+    assert await years(db.select(Reading).where((Reading.year == 2019) & (Reading.year == 2020))) == []
+    found = await years(db.select(Reading).where((Reading.year == 2019) | (Reading.year == 2024)))
+    assert [each.year for each in found] == [2019, 2019, 2024, 2024]
+
+
+async def test_limits(db: Database) -> None:
+    """A limit holds for all tables together, in whatever way the results are taken."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY, Ping.at < NOON + 9 * DAY)
+
+    for limit in range(len(pings) + 2):
+        limited = query.limit(limit)
+        assert await limited.all() == pings[:limit]
+        assert await limited.count() == min(limit, len(pings))
+        assert len(await limited.unordered().all()) == min(limit, len(pings))
+    assert await query.first() == pings[0]
+    assert await query.exists()
+    assert not await query.where(Ping.ms > 100).exists()
+
+
+@pytest.mark.parametrize("limit", [None, 5])
+@pytest.mark.parametrize("size", [1, 3, 100])
+async def test_pages(db: Database, size: int, limit: int | None) -> None:
+    """Pages go on over the bounds of periods, with cursors that are good in another database."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    query = query if limit is None else query.limit(limit)
+    found: list[Ping] = []
+    cursor: str | None = None
+    while True:
+        page = await query.page(size, cursor)
+        assert len(page.items) <= size
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            break
+
+    assert found == pings[:limit]
+
+
+async def test_a_page_ends_after_ten_tables(db: Database) -> None:
+    """A page that finds little ends as it is after ten tables, with a cursor that goes on."""
+    await db.insert(Ping(host="a", at=NOON + 30 * DAY))
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON, Ping.at < NOON + 39 * DAY)
+
+    with db.observe() as seen:
+        first = await query.page()
+
+    assert len(seen.requests) == 10
+    assert first.items == []
+    pages = [page async for page in query.pages(cursor=first.cursor)]
+    assert [len(page.items) for page in pages] == [0, 0, 1]
+
+
+async def test_streams_go_on(db: Database) -> None:
+    """A stream that is left resumes behind the last entity, in its table, with what is left of the limit."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY).limit(6)
+    for taken in range(1, 7):
+        found: list[Ping] = []
+        async with query.stream() as stream:
+            async for ping in stream:
+                found.append(ping)
+                if len(found) == taken:
+                    break
+        async with query.stream(stream.cursor) as rest:
+            found += [ping async for ping in rest]
+
+        assert found == pings[:6]
+
+
+async def test_a_cursor_outlives_its_table(db: Database) -> None:
+    """If the table of a cursor is dropped, the query goes on with the next one."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    page = await query.page(3)
+
+    await db.drop_table("QueriedPings20240302")
+
+    assert (await query.page(cursor=page.cursor)).items == [ping for ping in pings if ping.at > NOON + 2 * DAY]
+
+
+async def test_a_row_in_the_wrong_table(db: Database) -> None:
+    """A row that somebody else has put into the table of another period is found there, and the query goes on."""
+    await fill(db)
+    own = PropertyBag("QueriedPings20240302", "a", Ping.key(host="a", at=NOON).row_key, {"EntityType": "Ping", "ms": 7})
+    await db.store.write(own.table, Operation(Verb.INSERT, dict(own.row)))
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+
+    found = [ping.ms for ping in await query.all()]
+
+    assert found == [0, 0, 7, 1, 1, 3, 3, 4, 4]
+    async with query.stream() as stream:
+        streamed: list[int] = []
+        async for ping in stream:
+            streamed.append(ping.ms)
+            if ping.ms == 7:
+                break
+    assert [*streamed, *[ping.ms async for ping in resumed(query, stream.cursor)]] == found
+
+
+async def resumed(query: Select[Ping], cursor: str | None) -> AsyncIterator[Ping]:
+    async with query.stream(cursor) as stream:
+        async for ping in stream:
+            yield ping
+
+
+async def test_foreign_cursors_are_refused(db: Database) -> None:
+    """A cursor of a plain query, of a table outside of the span, or of other conditions is refused."""
+    await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON)
+    cursor = (await query.page(1)).cursor
+    assert cursor is not None
+    table, _, inner = cursor.partition(".")
+
+    for odd in (inner, f"QueriedPings20240101.{inner}", f"QueriedPings20240304.{inner}", f"{table}.x", "x", "."):
+        with pytest.raises(CursorError):
+            await query.page(cursor=odd)
+    with pytest.raises(CursorError):
+        await query.where(Ping.ms == 1).page(cursor=cursor)
+    with pytest.raises(CursorError, match="unordered"):
+        await query.unordered().page()
+
+
+async def test_indexes_serve_within_their_tables(db: Database) -> None:
+    """A query reads by an index of each table; entries are read as such too, in their tables."""
+    pings = await fill(db)
+    span = Ping.host == "a", Ping.at >= NOON - DAY, Ping.at < NOON + 9 * DAY
+    wanted = [ping for ping in pings if ping.ms == 3]
+
+    for index in (Ping.by_ms, Ping.by_ms_keys):
+        query = db.select(index).where(*span, Ping.ms == 3)
+        assert await query.all() == wanted
+        assert await query.count() == 2
+        page = await query.page(1)
+        assert [*page.items, *(await query.page(1, page.cursor)).items] == wanted
+        got = await db.get(index, host="a", ms=3, at=wanted[0].at)
+        assert got == wanted[0]
+        assert got.key == wanted[0].key
+    assert await db.select(Ping).where(*span, Ping.ms == 3).all() == wanted
+    assert "QueriedPings20240304()?$filter=PartitionKey eq 'a' and RowKey ge 'ms_0003_'" in str(
+        db.select(Ping).where(*span, Ping.ms == 3).explain()
+    )
+    changed = await db.get(Ping.by_ms, host="a", ms=3, at=wanted[0].at)
+    changed.ms = 4
+    await db.save(changed)
+    assert await db.select(Ping.by_ms).where(*span, Ping.ms == 4).count() == 3
+
+
+async def test_several_kinds_and_bags(db: Database) -> None:
+    """An abstract base stands for its kinds in all tables, and bags for every other row of these."""
+    days = [dt.date(2024, month, 1) for month in (1, 2, 4)]
+    for day in days:
+        await db.insert(Begun(host="a", day=day))
+        await db.insert(Ended(host="a", day=day))
+    await db.insert(PropertyBag("QueriedSteps202404", "a", "other", {"note": "x"}))
+    span = Step.host == "a", Step.day >= days[0], Step.day < dt.date(2024, 5, 1)
+
+    found = await db.select(Step).where(*span).allow_scan().all()
+
+    assert [(type(step), step.day) for step in found] == [(kind, day) for day in days for kind in (Begun, Ended)]
+    bags = await db.select(Begun, PropertyBag).where(Begun.host == "a", Begun.day >= days[0]).allow_scan().all()
+    assert [each.table for each in bags if isinstance(each, PropertyBag)] == []
+
+
+async def test_projections(db: Database) -> None:
+    """`only` loads some fields from each table, and the key tells the table still."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY).only(Ping.ms)
+
+    found = await query.all()
+
+    assert [ping.ms for ping in found] == [ping.ms for ping in pings]
+    assert [ping.key for ping in found] == [ping.key for ping in pings]
+
+
+async def test_deletes(db: Database) -> None:
+    """What a span finds is deleted table after table, with its index entries, up to a limit."""
+    await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON, Ping.at < NOON + 9 * DAY)
+    reports: list[int] = []
+
+    some = await query.limit(3).delete(on_progress=lambda report: reports.append(report.written))
+    rest = await query.delete()
+
+    assert (some.written, rest.written) == (3, 4)
+    assert reports[-1] == 3
+    assert await query.count() == 0
+    assert await db.select(Ping.by_ms).where(Ping.host == "a", Ping.at >= NOON - DAY).count() == 1
+
+
+async def test_queries_in_a_scope(db: Database) -> None:
+    """A scope narrows the query of each table."""
+    await fill(db)
+    await db.insert(Ping(host="b", at=NOON))
+    mine = db.scope(host="b")
+
+    found = await mine.select(Ping).where(Ping.at >= NOON - DAY).all()
+
+    assert [ping.host for ping in found] == ["b"]
+    assert await mine.get(Ping, at=NOON) == found[0]
+
+
+async def test_pickled_queries_and_what_is_refused(db: Database) -> None:
+    """A pickled query is bound anew; unions and splits are refused, with what to do instead."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    restored: Select[Ping] = pickle.loads(pickle.dumps(query))
+
+    assert await restored.bind(db).all() == pings
+    with pytest.raises(NotSupported, match="bind"):
+        await restored.all()
+    with pytest.raises(ModelError, match="refused in a union"):
+        await db.union(query, query).all()
+    with pytest.raises(ModelError, match=r"give each part a span of Ping.at"):
+        query.split(2)
+
+
+async def test_a_client_that_cannot_list(db: Database) -> None:
+    """A client that may not list tables visits those of the span up to the present period and the next one."""
+    CLOCK.freeze(NOON + 4 * DAY)
+    try:
+        pings = await fill(db)
+        faults = Faults(db)
+        query = db.select(Ping).where(Ping.host == "a")
+
+        with faults.fail_next("list-tables", with_=403):
+            assert await query.where(Ping.at >= NOON - DAY).all() == pings
+        with (
+            faults.fail_next("list-tables", with_=403),
+            pytest.raises(NotSupported, match=r"bound Ping.at on both sides"),
+        ):
+            await query.where(Ping.at <= NOON).all()
+        with faults.fail_next("list-tables", with_=403), pytest.raises(ModelError, match="more than 1000 tables"):
+            await query.where(Ping.at >= NOON - 1200 * DAY).all()
+    finally:
+        CLOCK.reset()
+
+
+async def test_a_table_that_is_being_deleted_is_empty(db: Database) -> None:
+    """Readers find nothing in a table that goes."""
+    pings = await fill(db)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY, Ping.at <= NOON + DAY / 2)
+    faults = Faults(db)
+
+    with faults.fail_next("query", with_="TableBeingDeleted", table="QueriedPings20240301"):
+        assert await query.all() == pings[2:3]
+    with faults.fail_next("get", with_="TableBeingDeleted"):
+        assert await db.get_or_none(Key(Ping, *pings[0].key.__reduce__()[1][1:])) is None
+
+
+async def test_logs_are_followed_into_new_periods(db: Database) -> None:
+    """What is appended is given in the order of time, also when it is the first of its period."""
+    pings = await fill(db)
+    following = (
+        db.select(Ping)
+        .where(Ping.host == "a")
+        .follow(lag=dt.timedelta(0), since=NOON - DAY, pause=dt.timedelta(milliseconds=1))
+    )
+
+    found = [await anext(following) for _ in pings]
+    late = Ping(host="a", at=dt.datetime.now(UTC) + DAY)
+    await db.insert(late)
+
+    assert found == pings
+    assert await anext(following) == late
+    await following.aclose()
+
+
+class Spread(Entity, table="QueriedSpread{at:%Y%m%d}", partition_key="{id:spread(4)}", row_key="{at:ticks}_{id}"):
+    id: Mapped[int]
+    at: Mapped[dt.datetime]
+
+
+async def test_spread_partitions_are_merged_in_each_period(db: Database) -> None:
+    """A query over all hash buckets of a key gives the entities of each period in the order of their RowKeys."""
+    entities = [Spread(id=number, at=NOON + number * dt.timedelta(hours=5)) for number in range(20)]
+    for entity in entities:
+        await db.insert(entity)
+    query = db.select(Spread).where(Spread.at >= NOON, Spread.at < NOON + 9 * DAY)
+
+    assert await query.all() == entities
+    assert await query.limit(7).all() == entities[:7]
+    assert [each async for page in query.pages(3) for each in page.items] == entities
+
+
+# The property: any span gives what one table would
+
+ZONES = ["UTC", "Europe/Berlin", "Pacific/Kiritimati", "America/St_Johns", "Australia/Lord_Howe"]
+_START, _END = dt.datetime(2024, 3, 29), dt.datetime(2024, 4, 3)  # noqa: DTZ001 - summer time begins or ends
+
+
+@st.composite
+def moments(draw: st.DrawFn) -> dt.datetime:
+    """Moments of few days in some zone, often at the bounds of hours, and in the hours that are skipped or doubled."""
+    naive = draw(st.datetimes(_START, _END))
+    if draw(st.booleans()):
+        naive = naive.replace(minute=0, second=0, microsecond=0)
+    return naive.replace(tzinfo=ZoneInfo(draw(st.sampled_from(ZONES))), fold=draw(st.integers(0, 1)))
+
+
+def conditions(of: Any) -> st.SearchStrategy[Expression]:
+    leaf = st.one_of(
+        moments().map(lambda at: of.at >= at),
+        moments().map(lambda at: of.at > at),
+        moments().map(lambda at: of.at < at),
+        moments().map(lambda at: of.at <= at),
+        moments().map(lambda at: of.at == at),
+        moments().map(lambda at: of.at != at),
+        st.lists(moments(), max_size=3).map(of.at.in_),
+        st.sampled_from("ab").map(lambda host: of.host == host),
+    )
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map(lambda pair: pair[0] & pair[1]),
+            st.tuples(inner, inner).map(lambda pair: pair[0] | pair[1]),
+            inner.map(lambda each: ~each),
+        ),
+        max_leaves=6,
+    )
+
+
+class Hourly(Entity, table="SpanHours{at:%Y%m%d%H}", partition_key="{host}", row_key="{at:ticks}"):
+    host: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Daily(Entity, table="SpanDays{at:%Y%m%d}", partition_key="{host}", row_key="{at:ticks_desc}"):
+    host: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+class Monthly(Entity, table="SpanMonths{at:%Y%m}", partition_key="{host}", row_key="{at:ticks}"):
+    host: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+@given(data=st.data(), stored=st.lists(moments(), min_size=1, max_size=12), size=st.integers(1, 5))
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+async def test_any_span_gives_what_a_scan_gives(data: st.DataObject, stored: list[dt.datetime], size: int) -> None:
+    """Whatever the conditions on the moment are, in whatever zones, they find what they hold for among all entities."""
+    model: Any = data.draw(st.sampled_from([Hourly, Daily, Monthly]))
+    condition = data.draw(conditions(model))
+    async with connect("local::memory:") as db:
+        for number, at in enumerate(stored):
+            await db.upsert(model(host="ab"[number % 2], at=at))
+        everything = await db.select(model).allow_scan().all()
+        query = db.select(model).where(condition).allow_scan()
+
+        found = await query.all()
+        pages = [each async for page in query.pages(size) for each in page.items]
+
+        assert len(everything) == len({(each.host, each.at) for each in everything})
+        assert found == [each for each in everything if holds(condition, each)]
+        assert pages == found
+        assert await query.count() == len(found)
+
+
+def holds(term: Any, entity: Any) -> bool:
+    """Return whether a condition holds for an entity, by Python's own comparison of moments."""
+    match type(term).__name__:
+        case "AllOf":
+            return all(holds(each, entity) for each in term.terms)
+        case "AnyOf":
+            return any(holds(each, entity) for each in term.terms)
+        case "NoneOf":
+            return not holds(term.term, entity)
+        case "Membership":
+            return any(_utc(value) == _utc(entity.at) for value in term.values) is not term.negated
+        case _:
+            compare: Any = getattr(operator, term.op.value)
+            return bool(compare(_utc(getattr(entity, term.field.name)), _utc(term.value)))
+
+
+def _utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, dt.datetime) else value

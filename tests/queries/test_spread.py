@@ -1,0 +1,370 @@
+"""
+Queries of spread partitions: every hash bucket is read at once, and the rows come in the order of their RowKeys.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Access, Database, Entity, Index, Mapped, PropertyBag, ScanRefused, Select, connect, field
+from tableorm.stores import RowPage, RowQuery
+from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled
+from tests.queries.spread_worlds import SPREAD_WORLDS, Reading, merged
+from tests.queries.worlds import conditions, key_of, results
+
+pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
+
+UTC = dt.UTC
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=UTC)
+
+
+class Sample(Entity, table="SpreadSamples", partition_key="{site}_{id:spread(16)}", row_key="{at:ticks_desc}_{id}"):
+    site: Mapped[str]
+    id: Mapped[str]
+    at: Mapped[dt.datetime]
+    size: Mapped[int] = field(default=0)
+    by_size = Index(row_key="size_{size:03d}_{at:ticks_desc}_{id}")
+
+
+class Visit(Entity, table="SpreadVisits", partition_key="{id}", row_key="visit"):
+    """Visits of a place are found in partitions that are spread, beside which the place stands."""
+
+    id: Mapped[str]
+    place: Mapped[str]
+    at: Mapped[dt.datetime]
+    by_place = Index(
+        partition_key="place_{place}_{id:spread(3)}", row_key="{at:ticks_desc}_{id}", consistency="eventual"
+    )
+
+
+class Wide(Entity, table="SpreadWide", partition_key="{id:spread(65)}", row_key="{id}"):
+    id: Mapped[str]
+
+
+def samples(count: int, site: str = "north") -> list[Sample]:
+    return [
+        Sample(site=site, id=f"s{n:04d}", at=NOON + dt.timedelta(seconds=n * 37 % 1000), size=n % 7)
+        for n in range(count)
+    ]
+
+
+async def fill(db: Database, entities: list[Any]) -> None:
+    await db.create_tables(*dict.fromkeys(map(type, entities)))
+    async with db.bulk() as bulk:
+        for entity in entities:
+            await bulk.insert(entity)
+
+
+def ids(found: list[Any]) -> list[Any]:
+    return [key_of(entity) for entity in found]
+
+
+def north(db: Database) -> Select[Sample]:
+    return db.select(Sample).where(Sample.site == "north")
+
+
+@given(st.data())
+def test_a_spread_query_gives_what_a_scan_and_python_give(data: st.DataObject) -> None:
+    """Without `allow_scan`: every way to run it, on stores that give short and empty pages, or rows in no order."""
+    world = data.draw(st.sampled_from(SPREAD_WORLDS))
+    entities = data.draw(st.lists(world.entities, max_size=20, unique_by=key_of))
+    terms = data.draw(conditions(world))
+    store = data.draw(st.sampled_from([Awkward(data.draw(st.integers(0, 2**32))), Shuffled(), Recorded(2)]))
+    size, limit = data.draw(st.integers(1, 7)), data.draw(st.integers(0, 9))
+
+    async def body() -> None:
+        async with asyncio.timeout(30), Database(store) as db:
+            await fill(db, entities or [data.draw(world.entities)])
+            stored = [e for model in world.models for e in await db.select(model).allow_scan().all()]
+            query: Select[Any] = db.select(*world.models).where(*(expression for expression, _ in terms))
+            wanted = results(stored, terms)
+            if query.explain().merged_partitions:
+                wanted = merged(wanted)
+            assert ids(await query.all()) == ids(wanted)
+            assert ids(await query.allow_scan().concurrency(2).all()) == ids(wanted)
+            assert sorted(ids(await query.unordered().all())) == sorted(ids(wanted))
+            assert ids(await query.limit(limit).all()) == ids(wanted[:limit])
+            assert ids(await paged(db, query, size)) == ids(wanted)
+            assert ids(await paged(db, query.limit(limit), size)) == ids(wanted[:limit])
+            assert await query.count() == len(wanted)
+            assert await query.limit(limit).count() == min(limit, len(wanted))
+            shares = [share for part in query.split(size) for share in await part.all()]
+            assert sorted(ids(shares)) == sorted(ids(wanted))
+            assert ids(await query.only().all()) == ids(wanted)
+            report = await query.limit(limit).delete()
+            left = await query.all()
+            assert report.written == min(limit, len(wanted)) and ids(left) == ids(wanted[limit:])
+
+    asyncio.run(body())
+
+
+async def paged(db: Database, query: Select[Any], size: int) -> list[Any]:
+    """All results, page by page, each by a query that comes from another process."""
+    found: list[Any] = []
+    cursor: str | None = None
+    again = pickle.dumps(query)
+    for _ in range(1000):
+        page = await pickle.loads(again).bind(db).page(size, cursor)
+        assert len(page.items) <= size
+        found += page.items
+        cursor = page.cursor
+        if cursor is None:
+            return found
+    raise AssertionError(f"{query} has no last page")
+
+
+@pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
+async def test_the_newest_of_all_buckets_come_first(db: Database) -> None:
+    """A limit holds for the merged rows; nothing has to be allowed."""
+    rows = samples(60)
+    await fill(db, rows)
+    newest = sorted(rows, key=lambda each: (-each.at.timestamp(), each.id))
+
+    assert [each.id for each in await north(db).limit(10).all()] == [each.id for each in newest[:10]]
+    assert [each.id for each in await north(db).all()] == [each.id for each in newest]
+    since = NOON + dt.timedelta(seconds=500)
+    found = await north(db).where(Sample.at >= since).all()
+    assert [each.id for each in found] == [each.id for each in newest if each.at >= since]
+
+
+def test_an_explanation_names_every_bucket() -> None:
+    """Each is a bounded query; a limit asks each of them for so many rows."""
+    unbound: Any = Database(Recorded())
+    explained = north(unbound).limit(10).explain()
+
+    assert explained.access is Access.PARTITION_SCAN and len(explained.requests) == 16
+    assert explained.merged_partitions == explained.min_transactions == 16
+    assert all(each.top == 10 for each in explained.requests)
+    assert str(explained.requests[3].filter).startswith("PartitionKey eq 'north_03'")
+    assert "16 at the same time, results merged by RowKey from 16 partitions" in str(explained)
+    assert north(unbound).where(Sample.id == "s1").explain().merged_partitions == 0
+    assert north(unbound).unordered().explain().merged_partitions == 0
+
+
+class Busy(Between):
+    """Each request takes a while; `most` of them ran at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.running = self.most = 0
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        self.running -= 1
+        return await super().query(table, query, limit, continuation)
+
+
+class Sizes(Recorded):
+    """What was asked for, and how many rows came."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        self.rows = 0
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        self.sizes.append(limit)
+        self.rows += len(page.rows)
+        return page
+
+
+async def test_a_limit_reads_little_of_each_bucket() -> None:
+    """One page of each, no longer than the limit."""
+    store = Sizes()
+    async with Database(store) as db:
+        await fill(db, samples(400))
+        store.sizes.clear()
+        store.rows = 0
+
+        assert len(await north(db).limit(5).all()) == 5
+        assert store.sizes == [5] * 16 and store.rows <= 80
+        store.sizes.clear()
+        page = await north(db).page(7)
+        assert store.sizes == [7] * 16
+        assert len((await north(db).page(7, page.cursor)).items) == 7
+
+
+async def test_no_more_than_two_pages_of_a_bucket_wait() -> None:
+    """However much there is: who takes one entity has read a page of each bucket, and at most another ahead."""
+    store = Recorded(2)
+    async with Database(store) as db:
+        await fill(db, samples(400))
+        store.asked.clear()
+        async with north(db).stream() as stream:
+            async for _ in stream:
+                await asyncio.sleep(0.02)
+                break
+        assert len(store.counts) == 16 and max(store.counts.values()) <= 3
+
+
+async def test_a_cursor_is_as_small_as_that_of_one_partition() -> None:
+    """The last key is enough to begin every bucket anew; rows may come and go between two pages."""
+    async with connect("local::memory:") as db:
+        rows = samples(100)
+        await fill(db, rows)
+        page = await north(db).page(30)
+        assert page.cursor is not None and len(page.cursor) < 100
+        await db.delete(page.items[-1])
+        await db.insert(Sample(site="north", id="late", at=NOON - dt.timedelta(days=1)))
+        rest = await paged(db, north(db).where(), 40)
+        found = [entity async for part in north(db).pages(40, page.cursor) for entity in part.items]
+
+        assert len(found) == 71 and found[-1].id == "late"
+        assert ids(found) == ids(rest[29:])
+
+
+async def test_equal_row_keys_of_several_buckets_are_none_lost() -> None:
+    """They come in the order of their PartitionKeys, also where a page ends between them."""
+
+    class Same(Entity, table="SpreadSame", partition_key="{id:spread(8)}", row_key="same"):
+        id: Mapped[str]
+
+    async with Database(Recorded(1)) as db:
+        await fill(db, list({each.key.partition_key: each for each in [Same(id=f"{n}") for n in range(50)]}.values()))
+        found = await db.select(Same).all()
+
+        assert [each.key.partition_key for each in found] == [f"{n}" for n in range(8)]
+        for size in (1, 3):
+            pages = [page.items async for page in db.select(Same).pages(size)]
+            assert ids([entity for items in pages for entity in items]) == ids(found)
+
+
+async def test_more_than_64_buckets_have_to_be_allowed() -> None:
+    """Then the table is read, in the order of its keys; buckets count together where a query names several."""
+    async with connect("local::memory:") as db:
+        await fill(db, [Wide(id=f"w{n}") for n in range(100)])
+        with pytest.raises(ScanRefused, match=r"'\{id:spread\(65\)\}' has more than 64 hash buckets of id; give id"):
+            await db.select(Wide).where(Wide.id > "w5").all()
+        wide = await db.select(Wide).where(Wide.id > "w5").allow_scan().all()
+        assert ids(wide) == sorted(ids(wide)) and len(wide) == 54
+
+        await fill(db, [*samples(40), *samples(40, "south")])
+        five = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d", "e"]))
+        with pytest.raises(ScanRefused, match="so name 80 partitions; the rows of 64 at most are merged"):
+            await five.all()
+        found = await five.allow_scan().all()
+        assert ids(found) == sorted(ids(found)) and len(found) == 80
+        four = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d"]))
+        assert ids(await four.all()) == ids(merged(found))
+
+
+async def test_what_else_is_missing_is_named_alone() -> None:
+    """The buckets are no reason to give their field."""
+    async with connect("local::memory:") as db:
+        with pytest.raises(ScanRefused, match=r"no equality on site, .*; add \.where\(Sample\.site == \.\.\.\)"):
+            await db.select(Sample).where(Sample.at >= NOON).all()
+        with pytest.raises(ScanRefused, match="visits every partition of table SpreadSamples"):
+            await db.select(Sample, PropertyBag).where(Sample.at >= NOON).all()
+
+
+async def test_entries_of_indexes_are_merged_too() -> None:
+    """Those beside their entities, by choice or by name, and those in partitions that are spread themselves."""
+    async with connect("local::memory:") as db:
+        rows = samples(80)
+        await fill(db, rows)
+        wanted = [each.id for each in sorted(rows, key=lambda e: (-e.at.timestamp(), e.id)) if each.size == 3]
+
+        chosen = north(db).where(Sample.size == 3)
+        assert chosen.explain().path == "index Sample.by_size" and chosen.explain().merged_partitions == 16
+        assert [each.id for each in await chosen.all()] == wanted
+        entries = db.select(Sample.by_size).where(Sample.site == "north", Sample.size >= 5)
+        by_size = sorted((e.size, -e.at.timestamp(), e.id) for e in rows if e.size >= 5)
+        assert [each.id for each in await entries.all()] == [name for *_, name in by_size]
+        report = await db.select(Sample.by_size).where(Sample.site == "north", Sample.size == 6).limit(4).delete()
+        assert report.written == 4
+
+
+async def test_an_index_in_spread_partitions() -> None:
+    """Its entries are read from all buckets, and lead to their entities in the order of the entries."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Visit)
+        for n in range(12):
+            await db.insert(Visit(id=f"v{n}", place="Oslo", at=NOON + dt.timedelta(minutes=n * 7 % 12)))
+        query = db.select(Visit.by_place).where(Visit.place == "Oslo")
+
+        assert query.explain().merged_partitions == 3
+        found = await query.all()
+        assert [each.at for each in found] == [NOON + dt.timedelta(minutes=n) for n in reversed(range(12))]
+        pages = [page.items async for page in query.pages(5)]
+        assert [each.id for items in pages for each in items] == [each.id for each in found]
+        assert [each.id for each in await query.verify(False).limit(3).all()] == [each.id for each in found[:3]]
+
+
+async def test_spread_queries_in_a_union() -> None:
+    """Each keeps its order and limit; the union bounds the requests of all."""
+    store = Busy()
+    async with Database(store) as db:
+        rows = [*samples(40), *samples(40, "south")]
+        await fill(db, rows)
+        south = db.select(Sample).where(Sample.site == "south")
+        first, second = await north(db).limit(5).all(), await south.all()
+        store.most = 0
+        assert ids(await db.union(north(db).limit(5), south).concurrency(3).all()) == ids([*first, *second])
+        assert store.most == 3
+        found = await db.union(north(db).limit(5), south).unordered().all()
+        assert [each.id for each in found if each.site == "north"] == [each.id for each in first]
+        assert sorted(ids(found)) == sorted(ids([*first, *second]))
+
+
+async def test_no_more_requests_than_the_query_allows() -> None:
+    """Every bucket has its turn."""
+    store = Busy()
+    async with Database(store) as db:
+        await fill(db, samples(40))
+        store.most = 0
+        assert len(await north(db).concurrency(4).all()) == 40
+        assert store.most == 4
+
+
+async def test_nothing_runs_on_when_a_query_is_left() -> None:
+    """Neither after a break, nor after an error in one bucket."""
+    store = Gated(1)
+    async with Database(store) as db:
+        await fill(db, samples(100))
+        before = asyncio.all_tasks()
+        async with north(db).stream() as stream:
+            async for _ in stream:
+                break
+        assert asyncio.all_tasks() <= before
+        store.shut = True
+        store.gate = asyncio.Semaphore(10)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await north(db).all()
+        assert asyncio.all_tasks() <= before and store.waiting == 0
+        store.faults["north_07"] = ValueError("broken")
+        store.gate = asyncio.Semaphore(1000)
+        with pytest.raises(ValueError, match="broken"):
+            await north(db).all()
+        assert asyncio.all_tasks() <= before
+
+
+async def test_who_names_the_field_reads_its_buckets_alone() -> None:
+    """In the order of keys, as ever."""
+    async with connect("local::memory:") as db:
+        await fill(db, samples(30))
+        one, two = north(db).where(Sample.id == "s0001"), north(db).where(Sample.id.in_(["s0001", "s0002"]))
+
+        assert len(await one.all()) == 1 and len(await two.all()) == 2
+        assert one.explain().merged_partitions == two.explain().merged_partitions == 0
+        assert len(one.explain().requests) == 1 and len(two.explain().requests) == 2
+
+
+async def test_several_partitions_with_buckets_are_merged_together() -> None:
+    """Of the partitions that `in_` names, every bucket."""
+    async with connect("local::memory:") as db:
+        rows = [Reading(station=s, sensor=f"{n}", at=NOON + dt.timedelta(minutes=n)) for n in range(9) for s in "ab"]
+        await fill(db, rows)
+        query = db.select(Reading).where(Reading.station.in_(["a", "b"]), Reading.at >= NOON + dt.timedelta(minutes=3))
+        assert query.explain().merged_partitions == 8
+        assert ids(await query.all()) == ids(merged([row for row in rows if row.at >= NOON + dt.timedelta(minutes=3)]))

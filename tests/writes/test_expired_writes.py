@@ -1,0 +1,434 @@
+"""
+Writes under the key of an entity that has expired: an insert takes the place of its row, other writes see the row.
+"""
+
+import datetime as dt
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Count,
+    Database,
+    EncodeError,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    Index,
+    IndexList,
+    Mapped,
+    OutcomeUnknown,
+    PropertyBag,
+    TransactionFailed,
+    UniqueViolation,
+    connect,
+    field,
+    upgrade,
+    utc_now,
+)
+from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.testing import assert_requests
+from tests.azurite import Azurite
+from tests.database.between import Between
+from tests.faults import QUICK, Fate, FaultyBackend
+
+HOUR = dt.timedelta(hours=1)
+
+
+class Plain(Entity, table="LivesPlain", partition_key="p", row_key="{id:03d}"):
+    id: Mapped[int]
+    note: Mapped[str | None] = field(default=None)
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Booking(Entity, table="Lives", partition_key="{room}", row_key="booking_{id:03d}"):
+    room: Mapped[str]
+    id: Mapped[int]
+    guest: Mapped[str]
+    email: Mapped[str | None] = field(default=None)
+    phone: Mapped[str | None] = field(default=None)
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+    notes: Mapped[int] = field(default=0, maintained=True)
+
+    by_guest = Index(row_key="guest_{guest}_{id:03d}")
+    by_email = Index(row_key="email_{email}", unique=True)
+    by_phone = Index(partition_key="phones", row_key="phone_{phone}", consistency="eventual", unique=True)
+    of_guest = IndexList(row_key="list_{guest}")
+    counted = Count(lambda: Room.bookings, create=True, room="{room}")
+
+
+class Room(Entity, table="Lives", partition_key="{room}", row_key="room"):
+    room: Mapped[str]
+    bookings: Mapped[int] = field(default=0, maintained=True)
+
+
+class Note(Entity, table="Lives", partition_key="{room}", row_key="note_{id:03d}"):
+    room: Mapped[str]
+    booking: Mapped[int]
+    id: Mapped[int]
+
+    counted = Count(lambda: Booking.notes, room="{room}", id="{booking}")
+
+
+@pytest.fixture
+async def db(stopped_clock: None) -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Plain, Booking, Room, Note)
+        yield db
+
+
+async def insert_expired(db: Database, *numbers: int) -> None:
+    """Insert plain entities that have expired, each with an unknown property."""
+    for number in numbers:
+        old = Plain(id=number, note="old", expires=utc_now())
+        old.extra["left"] = "over"
+        await db.insert(old)
+
+
+async def test_an_insert_replaces_the_row(db: Database) -> None:
+    """Nothing is left of the old entity. It takes two requests more; an insert where there is no row takes none."""
+    await insert_expired(db, 1)
+    new = Plain(id=1)
+
+    with assert_requests(db, 3) as seen:
+        await db.insert(new)
+    with assert_requests(db, 1):
+        await db.insert(Plain(id=2))
+
+    assert [request.operation for request in seen.requests] == ["insert", "get", "replace"]
+    found = await db.get(Plain, id=1)
+    assert (found, dict(found.extra), found.etag) == (new, {}, new.etag)
+
+
+async def test_a_row_that_has_not_expired_stays(db: Database) -> None:
+    """The insert is refused as ever, after one look at the row."""
+    await db.insert(Plain(id=1, note="live", expires=utc_now() + HOUR))
+    await db.store.write("LivesPlain", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "002"}))
+
+    with assert_requests(db, 2), pytest.raises(EntityExists, match=r"insert of Plain \('p', '001'\)"):
+        await db.insert(Plain(id=1))
+    with pytest.raises(EntityExists):
+        await db.insert(Plain(id=2))
+
+    assert (await db.get(Plain, id=1)).note == "live"
+
+
+async def test_what_is_derived_follows(db: Database) -> None:
+    """Index entries, lists, counts and unique values become those of the new entity; an audit finds nothing."""
+    await db.insert(Booking(room="A", id=1, guest="ann", email="a@x", phone="1", expires=utc_now()))
+    await db.insert(Booking(room="A", id=2, guest="ann", expires=utc_now()))
+    assert (await db.get(Room, room="A")).bookings == 2
+
+    await db.insert(Booking(room="A", id=1, guest="bo", email="a@x", phone="1"))
+
+    assert (await db.get(Room, room="A")).bookings == 2
+    assert [each.id for each in await db.lookup(Booking.of_guest, room="A", guest="bo")] == [1]
+    assert (await db.get(Booking.by_email, room="A", email="a@x")).guest == "bo"
+    assert (await db.get(Booking.by_phone, phone="1")).guest == "bo"
+    assert await db.get_or_none(Booking.by_guest, room="A", guest="ann", id=1) is None
+    assert (await db.audit(Booking)).clean
+
+
+@pytest.mark.parametrize("taken", [{"email": "a@x"}, {"phone": "1"}])
+async def test_a_unique_value_is_free_when_it_is_swept(db: Database, taken: dict[str, Any]) -> None:
+    """An entity that has expired keeps its unique values from others until it is deleted."""
+    await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now(), **taken))
+
+    with pytest.raises(UniqueViolation):
+        await db.insert(Booking(room="A", id=2, guest="bo", **taken))
+    await db.sweep(Booking)
+
+    await db.insert(Booking(room="A", id=2, guest="bo", **taken))
+    assert (await db.audit(Booking)).clean
+
+
+async def test_what_others_count_in_it_stays(db: Database) -> None:
+    """Entities that are counted in the old one are counted in the new one, since they name the same key."""
+    await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))
+    await db.insert(Note(room="A", booking=1, id=1))
+    new = Booking(room="A", id=1, guest="bo")
+
+    await db.insert(new)
+
+    assert new.notes == (await db.get(Booking, room="A", id=1)).notes == 1
+    assert (await db.audit(Booking, Note)).clean
+
+
+async def test_transactions(db: Database) -> None:
+    """Each insert of a transaction replaces its row or is an insert; a row that lives fails all of it."""
+    await insert_expired(db, 1, 2)
+    await db.insert(Plain(id=9, expires=utc_now() + HOUR))
+    first = Plain(id=1)
+    async with db.transaction() as tx:
+        tx.insert(first)
+        first.note = "later"
+        tx.save(first)
+        tx.insert(Plain(id=2))
+        tx.insert(Plain(id=3))
+    found = await db.select(Plain).all()
+    assert [(each.id, each.note, dict(each.extra)) for each in found[:3]] == [
+        (1, "later", {}),
+        (2, None, {}),
+        (3, None, {}),
+    ]
+
+    await insert_expired(db, 4)
+    with pytest.raises(TransactionFailed) as failed:
+        async with db.transaction() as tx:
+            tx.insert(Plain(id=4))
+            tx.insert(Plain(id=9))
+    assert failed.value.index == 1 and isinstance(failed.value.__cause__, EntityExists)
+    assert await db.get_or_none(Plain, id=4) is None
+
+
+async def test_a_coalesced_insert_keeps_what_is_counted(db: Database) -> None:
+    """So does an insert that a later change of its transaction is put into."""
+    await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))
+    await db.insert(Note(room="A", booking=1, id=1))
+    new = Booking(room="A", id=1, guest="bo")
+
+    async with db.transaction() as tx:
+        tx.insert(new)
+        new.guest = "cy"
+        tx.save(new)
+
+    assert (await db.get(Booking, room="A", id=1)).notes == 1
+    assert (await db.audit(Booking, Note)).clean
+
+
+async def test_bulk(db: Database) -> None:
+    """A bulk inserts over rows that have expired, many at a time, and reports those that live."""
+    await insert_expired(db, *range(50))
+    await db.insert(Plain(id=60, expires=utc_now() + HOUR))
+
+    async with db.bulk() as bulk:
+        for number in range(70):
+            await bulk.insert(Plain(id=number, note="new"))
+
+    assert (bulk.report.written, bulk.report.failures) == (69, 1)
+    assert isinstance(bulk.report.failed[0].error, EntityExists)
+    assert bulk.report.requests <= 4
+    assert sum(each.note == "new" for each in await db.select(Plain).all()) == 69
+
+
+async def by_get_or_insert(db: Database, new: Plain) -> None:
+    assert await db.get_or_insert(new) == (new, True)
+
+
+async def by_modify(db: Database, new: Plain) -> None:
+    await db.modify(Plain, lambda _: None, create=new, id=new.id)
+
+
+async def by_modify_in_a_transaction(db: Database, new: Plain) -> None:
+    async with db.transaction() as tx:
+        await tx.modify(Plain, lambda _: None, create=new, id=new.id)
+
+
+async def by_move(db: Database, new: Plain) -> None:
+    other = Plain(id=900, note=new.note)
+    await db.insert(other)
+    await db.move(other, id=new.id)
+
+
+async def by_upsert(db: Database, new: Plain) -> None:
+    await db.upsert(new, "replace")
+
+
+async def by_deleting_first(db: Database, new: Plain) -> None:
+    await db.delete(Plain, id=new.id, if_match="*")
+    await db.insert(new)
+
+
+WAYS: dict[str, Callable[[Database, Plain], Awaitable[None]]] = {
+    "get_or_insert": by_get_or_insert,
+    "modify": by_modify,
+    "tx.modify": by_modify_in_a_transaction,
+    "move": by_move,
+    "upsert": by_upsert,
+    "delete": by_deleting_first,
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_other_ways(db: Database, way: Callable[[Database, Plain], Awaitable[None]]) -> None:
+    """Whatever inserts where a reader sees nothing makes a new entity."""
+    await insert_expired(db, 1)
+
+    await way(db, Plain(id=1, note="new"))
+
+    found = await db.get(Plain, id=1)
+    assert (found.note, found.expires, dict(found.extra)) == ("new", None, {})
+
+
+async def test_an_upsert_that_merges(db: Database) -> None:
+    """It merges into the row whatever that is, so that it must say until when the entity lives."""
+    await insert_expired(db, 1)
+
+    with pytest.raises(EncodeError, match=r"Plain.expires.*for never.*mode='replace'"):
+        await db.upsert(Plain(id=1))
+    await db.upsert(Plain(id=1, expires=utc_now() + HOUR))
+
+    found = await db.get(Plain, id=1)
+    assert (found.note, dict(found.extra)) == ("old", {"left": "over"})
+
+
+async def test_a_life_is_prolonged(db: Database) -> None:
+    """Who has read an entity before it expired can save it afterwards; who has not finds none to change."""
+    session = Plain(id=1, expires=utc_now() + HOUR)
+    await db.insert(session)
+    CLOCK.advance(2 * HOUR)
+    with pytest.raises(EntityNotFound):
+        await db.modify(Plain, lambda each: None, id=1)
+
+    session.expires = None
+    await db.save(session)
+
+    assert await db.get(Plain, id=1) == session
+
+
+class Meanwhile(Between):
+    """A store where somebody else writes right after the next read of a row."""
+
+    act: Callable[[], Awaitable[object]] | None = None
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        row = await super().get(table, partition_key, row_key, select)
+        act, self.act = self.act, None
+        if act is not None:
+            await act()
+        return row
+
+
+async def test_a_life_that_is_prolonged_meanwhile_wins(stopped_clock: None) -> None:
+    """The row is replaced under the ETag that it was read with."""
+    backend = Meanwhile()
+    async with Database(backend) as db:
+        await db.create_tables(Plain)
+        old = Plain(id=1, expires=utc_now())
+        await db.insert(old)
+        old.expires = utc_now() + HOUR
+        backend.act = lambda: db.save(old)
+
+        with pytest.raises(EntityExists):
+            await db.insert(Plain(id=1))
+
+        assert await db.get(Plain, id=1) == old
+
+
+async def test_a_row_that_is_swept_meanwhile(stopped_clock: None) -> None:
+    """Then the insert is one again; and once more if somebody else's insert has expired at once."""
+    backend = Meanwhile()
+    async with Database(backend) as db:
+        await db.create_tables(Plain)
+        await insert_expired(db, 1)
+        backend.act = lambda: db.sweep(Plain)
+        await db.insert(Plain(id=1, note="first", expires=utc_now()))
+
+        async def replace() -> None:
+            await db.delete(Plain, id=1, if_match="*")
+            await insert_expired(db, 1)
+
+        backend.act = replace
+        await db.insert(Plain(id=1, note="second"))
+
+        assert (await db.get(Plain, id=1)).note == "second"
+
+
+async def test_a_lost_reply(stopped_clock: None) -> None:
+    """A write token proves that the row was replaced; without one nobody knows."""
+    backend = FaultyBackend()
+    async with Database(backend, retry=QUICK) as db:
+        await db.create_tables(Plain, Booking)
+        await insert_expired(db, 1)
+        await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))
+        backend.tables.plan(Fate.FINE, Fate.LOST_REPLY)
+        booking = Booking(room="A", id=1, guest="bo")
+        await db.insert(booking)
+        backend.tables.plan(Fate.FINE, Fate.LOST_REPLY)
+        with pytest.raises(OutcomeUnknown):
+            await db.insert(Plain(id=1))
+
+        assert (await db.get(Booking, room="A", id=1)).etag == booking.etag
+        assert (await db.audit(Booking)).clean
+
+
+class Visit(Entity, table="LivesVisits", partition_key="p", row_key="{id:03d}", version=2):
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+    by_note = Index(row_key="note_{note}_{id:03d}")
+
+
+@upgrade(Visit, from_version=1)
+def _rename(bag: PropertyBag) -> PropertyBag:
+    bag["expires"] = bag.pop("ends", None)
+    return bag
+
+
+class FirstVisit(Entity, table="LivesVisits", kind="Visit", partition_key="p", row_key="{id:03d}"):
+    id: Mapped[int]
+    note: Mapped[str] = field(default="")
+    ends: Mapped[dt.datetime | None] = field(default=None)
+
+    by_note = Index(row_key="note_{note}_{id:03d}")
+
+
+async def test_a_row_of_an_older_version(stopped_clock: None) -> None:
+    """It is replaced, with its index entries, if what it is upgraded to has expired."""
+    backend = FaultyBackend()
+    async with Database(backend) as db, Database(backend) as older:
+        await older.create_tables(FirstVisit)
+        await older.insert(FirstVisit(id=1, note="old", ends=utc_now()))
+
+        await db.insert(Visit(id=1, note="new"))
+
+        assert (await db.get(Visit, id=1)).note == "new"
+        assert (await db.audit(Visit)).clean
+
+
+class Place(Entity, table="LivesPlaces", partition_key="{town}", row_key="place_{id:03d}", tracked=True):
+    town: Mapped[str]
+    id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+async def test_moves_to_another_partition(stopped_clock: None) -> None:
+    """An entity that has expired is not moved, and a row at the new key stays until it is swept."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Place)
+        here, there = Place(town="A", id=1), Place(town="B", id=1, expires=utc_now())
+        await db.insert(here)
+        await db.insert(there)
+
+        with pytest.raises(EntityExists):
+            await db.move(here, town="B")
+        with pytest.raises(EntityNotFound, match="the entity has expired, and is not moved"):
+            await db.move(there, town="C")
+        await db.sweep(Place)
+        await db.move(here, town="B")
+
+        assert await db.get(Place, town="B", id=1) == here
+
+
+async def test_on_azurite(azurite: Azurite, stopped_clock: None) -> None:
+    """The service refuses the insert, and takes the replacement under the ETag, alone and in transactions."""
+    async with connect(azurite.connection_string) as db:
+        await db.create_tables(Plain, Booking, Room)
+        try:
+            await insert_expired(db, 1, 2)
+            await db.insert(Booking(room="A", id=1, guest="ann", email="a@x", expires=utc_now()))
+
+            await db.insert(Plain(id=1))
+            async with db.transaction() as tx:
+                tx.insert(Plain(id=2))
+                tx.insert(Plain(id=3))
+            await db.insert(Booking(room="A", id=1, guest="bo", email="a@x"))
+
+            assert [each.id for each in await db.select(Plain).all()] == [1, 2, 3]
+            assert (await db.get(Booking.by_email, room="A", email="a@x")).guest == "bo"
+            assert (await db.audit(Booking)).clean
+        finally:
+            for name in await db.tables():
+                await db.drop_table(name)
