@@ -260,4 +260,5 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
             yield tell(code, f"building={building}")
     for name in old.derived:
         if name not in new.derived:
-            yield _difference(new, "derived-removed", "it is gone", name)
+            removed = "feed-removed" if old.derived[name]["pattern"] == "Feed" else "derived-removed"
+            yield _difference(new, removed, "it is gone", name)

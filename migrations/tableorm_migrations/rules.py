@@ -341,6 +341,14 @@ RULES = {
             "read it when all programs declare it",
         ),
         _rule(
+            "feed-removed",
+            _TWO,
+            "a change feed is removed",
+            "what new programs write is not in it",
+            "end what reads it before; its rows, whose RowKeys begin with ~f_, can be deleted as bags when no program "
+            "declares it",
+        ),
+        _rule(
             "derived-changed",
             _REFUSED,
             "what an index, list, count, sum or embedding is made of is changed",

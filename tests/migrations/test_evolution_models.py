@@ -412,6 +412,15 @@ async def is_not_noted(old: Program, new: Program) -> None:
     assert [(each.verb, each.key.row_key) for (each,) in changes] == [("insert", "item_002"), ("update", "item_001")]
 
 
+async def is_noted_no_more(old: Program, new: Program) -> None:
+    """What the new program writes, the old one does not find in the feed."""
+    await old.insert(1)
+    await new.change(1, note="new")
+    await old.insert(2)
+    changes = [change.entities async for change in old.db.changes(Fed, group="g")]
+    assert [(each.verb, each.key.row_key) for (each,) in changes] == [("insert", "item_001"), ("insert", "item_002")]
+
+
 CASES = {
     "a model": Case(("model-added",), Item, Item, passes_over, others=(Other,)),
     "no model": Case(("model-removed",), Item, Item, leaves_rows, old_others=(Other,)),
@@ -445,6 +454,7 @@ CASES = {
     "another sum": Case(("derived-changed",), Summed, SummedOtherwise, counts_elsewhere),
     "no index": Case(("derived-removed",), Indexed, Item, is_taken_away),
     "a change feed": Case(("feed-added",), Item, Fed, is_not_noted),
+    "no change feed": Case(("feed-removed",), Fed, Item, is_noted_no_more),
     "copies": Case(("copies-added",), Tracked, Holding, has_no_copies),
 }
 

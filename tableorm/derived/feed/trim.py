@@ -8,27 +8,23 @@ do but what is still there.
 import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 
 import attrs
 
-from ...audit.scan import pages
 from ...connection.connection import Connection
 from ...connection.rows import write_as_read
 from ...errors import LostRace
-from ...keys.ranges import KeyRegion
 from ...models.marker_rows import FEED_KIND
-from ...models.reserved import ENTITY_TYPE
 from ...models.write_tokens import new_token
-from ...protocol.edm import Edm, datetime_from_text
-from ...protocol.filters import Compare, Constant, Op
+from ...protocol.edm import datetime_from_text
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import CLOCK, Bounds, Operation, Verb
+from ...stores import Operation, Verb, utc_now
+from ...writes.bulk.pacing import Pace
 from ...writes.races import ATTEMPTS, pause_of
 from .lookup import read_changes, read_counter
-from .rows import COUNTER_KEY, Counter, change_key
+from .rows import Counter, change_key
 
-__all__ = ["deletion", "trim_feed", "trim_feeds", "trimming"]
+__all__ = ["deletion", "trim_feed", "trimming"]
 
 _MOST = MAX_TRANSACTION_OPERATIONS - 1  # changes that a transaction deletes beside the write of the counter
 
@@ -52,54 +48,43 @@ def deletion(partition_key: str, row_key: str) -> Operation:
     return Operation(Verb.DELETE, {"PartitionKey": partition_key, "RowKey": row_key}, "*")
 
 
-async def trim_feeds(db: Connection, table: str, keep: dt.timedelta, partitions: Bounds) -> AsyncGenerator[int, None]:
+async def trim_feed(
+    db: Connection, table: str, partition_key: str, keep: dt.timedelta, pace: Pace | None = None
+) -> AsyncGenerator[int, None]:
     """
-    Trim the change feeds of some partitions of a table. Yield for each how many changes were deleted.
+    Delete what is older than `keep` of the change feed of a partition, from the oldest change on. Yield for each
+    transaction how many changes it has deleted.
 
     Args:
-        db: Where they are.
+        db: Where it is.
         table: The table.
+        partition_key: The partition.
         keep: How long changes are kept.
-        partitions: The PartitionKeys.
-
-    Raises:
-        DecodeError: A counter is damaged.
-        LostRace: Writers of a partition were faster again and again.
-    """
-    counters = Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, FEED_KIND))
-    region = KeyRegion(partitions, Bounds.only(COUNTER_KEY))
-    async with aclosing(pages(db, table, counters, [region], None, "sweep")) as found:
-        async for rows in found:
-            for row in rows:
-                yield await trim_feed(db, table, row["PartitionKey"], keep)
-
-
-async def trim_feed(db: Connection, table: str, partition_key: str, keep: dt.timedelta) -> int:
-    """
-    Delete what is older than `keep` of the change feed of a partition, from the oldest change on.
-
-    Returns:
-        How many changes were deleted.
+        pace: Limits how many changes are deleted in a second; None for any number.
 
     Raises:
         DecodeError: The counter is damaged.
         LostRace: Writers of the partition were faster again and again.
     """
-    deleted, lost = 0, 0
+    lost = 0
     while lost < ATTEMPTS:
         if lost:
             await asyncio.sleep(pause_of(db, lost))
         counter = await read_counter(db, table, partition_key)
         if counter is None:
-            return deleted
-        old = await _count_old(db, table, partition_key, counter, CLOCK.now() - keep)
+            return
+        most = _MOST if pace is None else min(_MOST, pace.chunk)
+        old = await _count_old(db, table, partition_key, counter, utc_now() - keep, most)
         if not old:
-            return deleted
+            return
+        if pace is not None:
+            await pace.wait(old)
         numbers = range(counter.trimmed + 1, counter.trimmed + old + 1)
         shorter = attrs.evolve(counter, trimmed=numbers[-1])
         operations = trimming(partition_key, shorter, list(map(change_key, numbers)))
         if await write_as_read(db, table, operations, name=FEED_KIND, what=f"the change feed of {partition_key!r}"):
-            deleted, lost = deleted + old, 0
+            lost = 0
+            yield old
         else:
             lost += 1
     raise LostRace(
@@ -108,9 +93,11 @@ async def trim_feed(db: Connection, table: str, partition_key: str, keep: dt.tim
     )
 
 
-async def _count_old(db: Connection, table: str, partition_key: str, counter: Counter, before: dt.datetime) -> int:
-    """Return how many of the oldest changes were noted before a time, and are deleted at once."""
-    last = min(counter.last, counter.trimmed + _MOST)
+async def _count_old(
+    db: Connection, table: str, partition_key: str, counter: Counter, before: dt.datetime, most: int
+) -> int:
+    """Return how many of the oldest changes were noted before a time, but no more than `most`."""
+    last = min(counter.last, counter.trimmed + most)
     rows = await read_changes(db, table, partition_key, counter.trimmed + 1, last)
     for number in range(counter.trimmed + 1, last + 1):
         row = rows.get(number)

@@ -81,6 +81,16 @@ def test_a_key_field_that_is_called_as_an_option_is_refused() -> None:
             changes = Feed(keep=KEEP)
 
 
+def test_a_table_for_each_period_is_refused() -> None:
+    """The changes of a partition would be in many tables."""
+    with pytest.raises(ModelError, match=r"Login is refused with a table .*: Login\.changes does not work across tab"):
+
+        class Login(Entity, table="FeedLogins{at:%Y%m}", partition_key="{user}", row_key="{at:ticks}"):  # pyright: ignore[reportUnusedClass]
+            user: Mapped[str]
+            at: Mapped[dt.datetime]
+            changes = Feed(keep=KEEP)
+
+
 class Free(Entity, table="FeedFree", partition_key="p", row_key="{name}"):
     name: Mapped[str]
 

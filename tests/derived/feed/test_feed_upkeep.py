@@ -9,8 +9,8 @@ import pytest
 
 from tableorm import CursorError, Damage, Database, PropertyBag
 from tableorm.connection.connection import connection_of
-from tableorm.derived.feed.trim import trim_feed, trim_feeds
-from tableorm.stores import CLOCK, Bounds, Operation, Row, Verb
+from tableorm.derived.feed.trim import trim_feed
+from tableorm.stores import CLOCK, Operation, Row, Verb
 from tests.derived.feed.staff import KEEP, Employee, changes_of
 
 DAY = dt.timedelta(days=1)
@@ -27,7 +27,7 @@ async def insert(db: Database, *numbers: int) -> None:
 
 
 async def trim(db: Database) -> int:
-    return await trim_feed(connection_of(db), "FedStaff", "Sales", KEEP)
+    return sum([deleted async for deleted in trim_feed(connection_of(db), "FedStaff", "Sales", KEEP)])
 
 
 async def numbers(db: Database, after: str | None = None) -> list[int]:
@@ -77,19 +77,6 @@ async def test_writers_go_on_while_a_feed_is_trimmed(db: Database) -> None:
 
     assert trimmed == 120
     assert await numbers(db) == [*range(121, 131)]
-
-
-async def test_all_feeds_of_a_table_are_found(db: Database) -> None:
-    """By the kind of their counters; partitions can be left out."""
-    for department in ("a", "b", "c"):
-        await db.insert(Employee(department=department, id=1))
-    CLOCK.advance(KEEP + DAY)
-
-    async def trim_all(partitions: Bounds) -> list[int]:
-        return [each async for each in trim_feeds(connection_of(db), "FedStaff", KEEP, partitions)]
-
-    assert await trim_all(Bounds("b")) == [1, 1]
-    assert await trim_all(Bounds()) == [1, 0, 0]
 
 
 async def test_a_reader_is_told_while_it_reads(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,13 @@
 What writes note in a change feed: each transaction once, under the next number of its partition.
 """
 
+import asyncio
 import datetime as dt
 
 import pytest
 
 from tableorm import (
+    BlobArchive,
     Database,
     Entity,
     EntityExists,
@@ -21,6 +23,12 @@ from tableorm import (
     field,
 )
 from tests.derived.feed.staff import KEEP, Desk, Employee, Visitor, changes_of, noted
+
+
+class OldDesk(Entity, table="FedOldDesks", partition_key="{department}", row_key="desk_{name}", tracked=True):
+    department: Mapped[str]
+    name: Mapped[str]
+    note: Mapped[str] = field(default="")
 
 
 @pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
@@ -117,6 +125,23 @@ async def test_a_bulk_notes_each_transaction(db: Database) -> None:
     assert (bulk.report.written, bulk.report.requests) == (250, 3)
 
 
+async def test_a_bulk_of_entities_with_an_index_has_room(db: Database) -> None:
+    """Of a hundred rows, 98 are those of 49 entities and their index entries."""
+    async with db.bulk() as bulk:
+        for number in range(120):
+            await bulk.insert(Employee(id=number, mail=str(number)))
+
+    assert [len(change) for change in await noted(db)] == [49, 49, 22]
+
+
+async def test_writers_of_two_models_share_the_numbers(db: Database) -> None:
+    """They meet at the counter of the partition, also where it is not there yet; each change has a number."""
+    desks, staff = [Desk(name=str(number)) for number in range(8)], [Employee(id=number) for number in range(8)]
+    await asyncio.gather(*map(db.upsert, desks), *map(db.upsert, staff))
+
+    assert sorted(await noted(db)) == sorted([[f"insert {each.key.row_key}"] for each in (*desks, *staff)])
+
+
 async def test_a_query_that_deletes_notes_what_it_has_deleted(db: Database) -> None:
     """Each entity is noted as deleted."""
     for number in range(3):
@@ -142,6 +167,19 @@ async def test_a_move_to_another_partition_is_refused(db: Database) -> None:
     await db.insert(ken)
     with pytest.raises(NotSupported, match=r"Employee cannot be moved .*: Employee\.changes would be wrong meanwhile"):
         await db.move(ken, department="Law")
+
+
+async def test_an_archive_in_another_table_is_refused(db: Database) -> None:
+    """It is a move; one out of the database notes the delete alone, as a copy changes nothing."""
+    old, desk = BlobArchive("fed-desks", Desk), Desk(name="a")
+    await db.insert(desk)
+    with pytest.raises(NotSupported, match=r"Desk cannot be moved .*: Desk\.changes would be wrong meanwhile"):
+        await db.archive(desk, to=OldDesk)
+    await db.archive(desk, to=old)
+    async with db.worker(old) as worker:
+        await worker.drain()
+
+    assert await noted(db) == [["insert desk_a"], ["delete desk_a"]]
 
 
 async def test_a_bag_notes_nothing(db: Database) -> None:
