@@ -104,7 +104,7 @@ def trim(times: int, broken: str = "") -> Program:
 
 # What must hold
 
-WRITERS = 2
+WRITERS = 3
 
 
 def watch(world: World) -> tuple[str | None, ...]:
@@ -140,7 +140,7 @@ def none_is_left_out(world: World) -> str | None:
     return None if there == [*range(trimmed + 1, last + 1)] else "the rows are not those that the counter says"
 
 
-A, B = Client("A", note, ("A",)), Client("B", note, ("B",))
+A, B, C = (Client(name, note, (name,)) for name in "ABC")
 READER = Client("R", read, ((), 0, 2), fails=False)
 TRIMMER = Client("T", trim, (1,))
 
@@ -168,6 +168,8 @@ def run(title: str, *clients: Client, lost: int = 0, late: int = 0, crash: int =
     run("one writer, one who trims and a reader", A, TRIMMER, READER),
     run("two writers, one who trims and a reader", A, B, TRIMMER, READER, large=True),
     run("one who trims, and any fault", A, B, TRIMMER, lost=1, late=1, crash=1, large=True),
+    run("two writers, one who trims, a reader, a request is late", A, B, TRIMMER, READER, lost=1, late=1, large=True),
+    run("three writers, replies are lost", A, B, C, lost=1, late=1, large=True),
 )
 def test_each_change_is_noted_once_and_read_in_order(run: Run) -> None:
     """Whatever is lost or late, numbers have no gap, and a reader misses no change without being told."""
