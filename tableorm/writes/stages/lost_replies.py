@@ -192,8 +192,6 @@ async def _resolve(
                 rows = await _read_all(db, plan)
             if rows is not None and _proved(plan, rows):
                 return _applied_write(plan, rows)
-            if rows is not None and _is_overtaken(plan, rows):
-                raise fault
             raise InDoubt(plan, fault, rows) from fault
         elif blind or not fault.transient:
             rows = await _read_all(db, plan)

@@ -89,6 +89,24 @@ async def test_a_delete_is_proven_by_the_feed(db: Database, other: Database, net
     )
 
 
+async def test_a_delete_is_proven_when_many_others_went_on(
+    db: Database, other: Database, network: FaultyStore
+) -> None:
+    """The counter knows the newest writers alone, and the row of the change the one that made it."""
+    ken = Employee(id=1)
+    await db.insert(ken)
+
+    async def go_on() -> None:
+        for number in range(2, 12):
+            await other.insert(Employee(id=number))
+
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = go_on
+    await db.delete(ken)
+
+    assert (await noted(db))[:3] == [["insert empid_000001"], ["delete empid_000001"], ["insert empid_000002"]]
+
+
 @pytest.mark.usefixtures("stopped_clock")
 async def test_a_feed_that_is_trimmed_meanwhile_leaves_no_doubt(
     db: Database, other: Database, network: FaultyStore
