@@ -89,9 +89,7 @@ async def test_a_delete_is_proven_by_the_feed(db: Database, other: Database, net
     )
 
 
-async def test_a_delete_is_proven_when_many_others_went_on(
-    db: Database, other: Database, network: FaultyStore
-) -> None:
+async def test_a_delete_is_proven_when_many_others_went_on(db: Database, other: Database, network: FaultyStore) -> None:
     """The counter knows the newest writers alone, and the row of the change the one that made it."""
     ken = Employee(id=1)
     await db.insert(ken)
