@@ -5,6 +5,7 @@ The plan of writes with everything that is derived from them, once the rows are 
 from collections.abc import Mapping, Sequence
 
 from ..errors import TableOrmError
+from ..models.write_tokens import newest_token
 from ..outbox.decision import Decision
 from ..stores import Operation, Row, Verb
 from .maintainer import Fill
@@ -33,9 +34,7 @@ def derived_plan(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
         number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
         writes[number] = _fill(derived, writes, number, fill, found)
     for effect in derived.effects.values():
-        write = _plan_effect(derived, effect, found.get(effect.address))
-        if write is not None:
-            writes.append(write)
+        writes += _plan_effect(derived, effect, found.get(effect.address))
     decision = None
     if derived.deferred:
         works = tuple(each.work for each in derived.deferred)
@@ -63,15 +62,20 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
     )
 
 
-def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> PlannedWrite | None:
-    origin = effect.origin
+def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
     try:
         operation = effect.operation(stored, derived.token)
+        if operation is None:
+            return []
+        operations = [operation, *effect.further_operations(stored, derived.token)]
     except TableOrmError as error:
-        refuse_before_sending(origin, error, transaction=derived.transaction)
-    if operation is None:
-        return None
-    row = None if operation.verb is Verb.DELETE else operation.row
+        refuse_before_sending(effect.origin, error, transaction=derived.transaction)
+    base = newest_token(stored) or None
+    return [_effect_write(derived, effect, each, base if each is operation else None) for each in operations]
+
+
+def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: str | None) -> PlannedWrite:
+    origin, row = effect.origin, None if operation.verb is Verb.DELETE else operation.row
     weight: int | None = 0
     if row is not None:
         weight = origin.weight
@@ -84,6 +88,7 @@ def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> Planne
         weight=weight,
         partial=operation.verb is Verb.MERGE,
         token=None if row is None else derived.token,
+        base=base,
         first=origin.first,
         effect=effect,
     )

@@ -154,9 +154,11 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
 def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
     writes = plan.writes
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
+        derived = sum(write.effect is not None for write in writes)
+        hint = f"; {derived} of them write what is derived from its entities" if derived else ""
         _refuse_size(
             writes[MAX_TRANSACTION_OPERATIONS],
-            f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed",
+            f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed{hint}",
             Code.INVALID_INPUT,
             (MAX_TRANSACTION_OPERATIONS, len(writes)),
             transaction=transaction,
