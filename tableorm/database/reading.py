@@ -185,7 +185,7 @@ class Reader(Stores):
             if fields.keys() != schema.key_names:
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
-            table = schema.table_of(partition_key, row_key)
+            table = schema.only_table or schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
