@@ -24,11 +24,11 @@ from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
 from ..protocol.codes import Code
+from ..queries.execution import CONCURRENCY
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
-from ..queries.run import CONCURRENCY
 from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row, utc_now

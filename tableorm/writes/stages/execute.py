@@ -52,7 +52,7 @@ from .derive import Derived
 from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 
-__all__ = ["claim", "plan_derived", "execute", "is_light", "most_bytes", "plan_writes", "refuse"]
+__all__ = ["claim", "execute", "is_light", "most_bytes", "plan_derived", "plan_writes", "refuse"]
 
 
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
