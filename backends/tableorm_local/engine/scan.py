@@ -8,7 +8,7 @@ tasks between slices, no read transaction outlives a slice, and any process can 
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from operator import itemgetter
 from zlib import crc32
 
@@ -48,7 +48,7 @@ _BATCH_ROWS = 100
 _BATCH_BYTES = 64 * 1024
 _BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
-_PARTITION_KEY, _ROW_KEY = itemgetter("PartitionKey"), itemgetter("RowKey")
+_TEXTS = tuple(map(itemgetter, ("PartitionKey", "RowKey", "odata.etag", "Timestamp")))
 
 
 def check_limit(limit: int) -> None:
@@ -175,17 +175,15 @@ def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> In
     )
 
 
-def _check_keys(rows: Sequence[Row]) -> None:
-    """Raise ValueError if a row is damaged so that its keys are missing, or are no text."""
+def _check_rows(rows: Sequence[Row]) -> None:
+    """Raise ValueError if a row is damaged so that its keys, ETag or Timestamp are missing, or are no text."""
     try:
-        if {*map(type, map(_PARTITION_KEY, rows)), *map(type, map(_ROW_KEY, rows))} <= {str}:
-            return
-    except KeyError:
-        pass
-    for row in rows:
-        keys = row.get("PartitionKey"), row.get("RowKey")
-        if not all(type(key) is str for key in keys):
-            raise ValueError(f"its keys are {shown(keys)}")
+        "".join(chain.from_iterable(map(get, rows) for get in _TEXTS))  # the fastest test whether all are text
+    except (KeyError, TypeError):
+        for row in rows:
+            keys, marks = (row.get("PartitionKey"), row.get("RowKey")), (row.get("odata.etag"), row.get("Timestamp"))
+            if not all(type(each) is str for each in (*keys, *marks)):
+                raise ValueError(f"its keys are {shown(keys)}, its ETag and Timestamp {shown(marks)}") from None
 
 
 class PageScan:
@@ -345,7 +343,7 @@ class PageScan:
     def _take(self, bodies: list[bytes], size: int) -> None:
         """Add to the page those of the rows that pass the filter. `size` is the size of all bodies together."""
         rows = list(map(decode, bodies))
-        _check_keys(rows)
+        _check_rows(rows)
         if self._test is not None:
             passes = list(map(self._test, rows))
             if not all(passes):
