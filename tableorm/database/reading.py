@@ -25,11 +25,11 @@ from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
 from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
+from ..queries.execution import CONCURRENCY
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
-from ..queries.run import CONCURRENCY
 from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row, utc_now
@@ -211,7 +211,7 @@ class Reader(Stores):
             if fields.keys() != schema.key_names:
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
-            table = schema.table_of(partition_key, row_key)
+            table = schema.only_table or schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires

@@ -167,7 +167,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     check_expiry(schema)
     if not abstract:
         check_heads(schema, parents)
-        refuse_in_periods(schema, {"tracked=True": bool(schema.tracked and not derivations)})
+        refused = {f"{name}.{info.name} = field(maintained=True)": True for info in schema.maintained}
+        refuse_in_periods(schema, refused or {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
         models = declared_models(schema)

@@ -202,6 +202,7 @@ class Schema(InTables):
         self.write_token = write_token
         self.fields = dict(fields)
         self.periods = find_periods(table, self.name, fields)
+        self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}

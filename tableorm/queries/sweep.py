@@ -38,11 +38,11 @@ from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.pacing import Pace
 from .delete import delete_call, needs_whole_rows
+from .execution import QueryExecution
 from .planning.plan import Access
-from .prefetch import fetch_pages
 from .projection import Projection
 from .query import start_query
-from .run import QueryExecution
+from .run import apply_filters, fetch_pages, requests_ahead, sources_of
 from .select import Select
 from .sweep_report import SweepCounts, SweepFailure, SweepReport
 
@@ -185,7 +185,7 @@ async def _sweep_index(
     """Delete the entities of the entries that a query finds, and yield what was counted since."""
     kinds = KindSet((schema,), schema.table_name(), bags=False)
     counts, size = SweepCounts(), None if pace is None else pace.chunk
-    sources = run.sources()
+    sources = sources_of(run)
 
     async def read(entry: Row) -> Row | None:
         found = run.plan.target.kinds.schema_of_row(entry)
@@ -193,10 +193,10 @@ async def _sweep_index(
             return None
         return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
 
-    async with aclosing(fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=False)) as found:
+    async with aclosing(fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=False)) as found:
         async for page in found:
             counts.requests += 1
-            entries = run.apply_filters(page.request, page.rows)
+            entries = apply_filters(page.request, page.rows)
             for start in range(0, len(entries), size or len(entries) or 1):
                 some = entries[start : start + size] if size else entries
                 if pace is not None:

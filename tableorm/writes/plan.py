@@ -7,7 +7,7 @@ ever part of a cycle, so that the garbage collector need not look at them (`gc=F
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -31,6 +31,7 @@ __all__ = [
     "Stored",
     "WritePlan",
     "in_transaction",
+    "refuse_before_sending",
 ]
 
 
@@ -386,3 +387,10 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
     """
     message = f"operation {index}: {error}{after}"
     return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
+
+
+def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:
+    """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
+    if not transaction:
+        raise error
+    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error

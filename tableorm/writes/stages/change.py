@@ -159,7 +159,7 @@ def _write_change(
             mode=mode,
             subject=subject,
             schema=schema,
-            table=schema.table_of(*keys),
+            table=schema.only_table or schema.table_of(*keys),
             partition_key=keys[0],
             row_key=keys[1],
             if_match=condition,

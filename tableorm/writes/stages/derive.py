@@ -6,7 +6,7 @@ or deleted, nothing else. The patterns themselves say how, see `tableorm.writes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import structs
@@ -21,7 +21,7 @@ from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
 from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
-from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
+from ..plan import Change, Effect, Mode, PlannedWrite, refuse_before_sending
 from ..rows import changes
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "derive",
     "derives",
     "maintainer_of",
-    "refuse_before_sending",
     "stored_number",
 ]
 
@@ -143,13 +142,6 @@ def _merge(earlier: Effect, effect: Effect) -> Effect:
             (origin.partition_key, origin.row_key),
         )
     return earlier.merge_with(effect)
-
-
-def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:
-    """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
-    if not transaction:
-        raise error
-    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
 
 
 Entries = dict[str, tuple[ManifestEntry, ...]]
