@@ -51,9 +51,9 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert found == ADVISED_AGAINST.get(page.stem, set())
 
 
-@pytest.mark.parametrize("name", ["log-tails", "logs", "periods"])
+@pytest.mark.parametrize("name", ["change-feed", "log-tails", "logs", "periods"])
 def test_page_on_azurite(name: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's expense claims, login attempts and logs of a queue do the same on the emulator, and send the same."""
+    """The guide's expense claims, login attempts and logs of a queue, and a change feed do the same on the emulator."""
     monkeypatch.chdir(tmp_path)
     try:
         docs_pages.run(ROOT / "docs" / f"{name}.md", url=azurite.connection_string)

@@ -16,6 +16,7 @@ from tableorm import (
     Index,
     LimitExceeded,
     Mapped,
+    ModelError,
     NotSupported,
     PreconditionFailed,
     PropertyBag,
@@ -104,6 +105,31 @@ async def test_a_transaction_is_one_change(db: Database) -> None:
         ["update empid_000001", "delete desk_a"],
     ]
     assert [each.key.model for each in (await changes_of(db))[1].entities] == [Employee, Desk]
+
+
+class Person(Entity, table="FedPeople", partition_key="{team}", abstract=True):
+    team: Mapped[str] = field(default="a")
+    id: Mapped[int]
+
+    changes = Feed(keep=KEEP)
+
+
+class Boss(Person, row_key="boss_{id}"): ...
+
+
+class Guest(Person, row_key="guest_{id}"): ...
+
+
+async def test_classes_of_a_base_share_its_feed(db: Database) -> None:
+    """It is declared once, and each change tells the class of its entities."""
+    await db.create_tables(Boss)
+    await db.insert(Boss(id=1))
+    await db.insert(Guest(id=1))
+
+    found = [change async for change in db.changes(Boss, team="a")]
+    assert [each.key for change in found for each in change.entities] == [Boss(id=1).key, Guest(id=1).key]
+    with pytest.raises(ModelError, match=r"changes\(Person\) is refused: the model is abstract; name one of"):
+        db.changes(Person, team="a")
 
 
 async def test_each_partition_has_numbers_of_its_own(db: Database) -> None:
