@@ -106,7 +106,11 @@ class Query(QueryDescription[E_co]):
             TableNotFound: There is no such table.
             DecodeError: A row does not fit its model.
         """
-        return [entity async for entity in self]
+        run, _ = await self._begin(None)
+        if run.wanted == 0:
+            return []
+        parts = load_entities(run.sources(in_order=run.ordered), run.requests_ahead(), ordered=self._ordered)
+        return [entity async for part in parts for entity in part]
 
     async def first(self) -> E_co | None:
         """Read the first entity in key order; None if there is none. Raises what `all` raises."""
