@@ -165,21 +165,16 @@ def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> In
         lower, lower_open = lower[: lower.index("\0")], True
     if upper is not None and "\0" in upper:
         upper, upper_open = upper[: upper.index("\0")], False
-    low = b"" if lower is None else _encode_bound(name, lower)
-    high = _END if upper is None else low if upper == lower else _encode_bound(name, upper)
+    try:
+        low = b"" if lower is None else utf16_key(lower)
+        high = _END if upper is None else low if upper == lower else utf16_key(upper)
+    except UnicodeEncodeError as error:
+        problem = f"The bound {error.object[:80]!r} of {name} has a lone surrogate at position {error.start}."
+        raise Fault(Code.INVALID_INPUT, problem) from None
     return (
         low if lower is None else low + (after if lower_open else before),
         high if upper is None else high + (before if upper_open else after),
     )
-
-
-def _encode_bound(name: str, text: str) -> bytes:
-    try:
-        return utf16_key(text)
-    except UnicodeEncodeError as error:
-        raise Fault(
-            Code.INVALID_INPUT, f"The bound {text[:80]!r} of {name} has a lone surrogate at position {error.start}."
-        ) from None
 
 
 def _check_keys(rows: Sequence[Row]) -> None:
