@@ -108,7 +108,7 @@ class Query(QueryDescription[E_co]):
         run, _ = await self._begin(None)
         if run.wanted == 0:
             return []
-        parts = load_entities(run.sources(in_order=run.ordered), run.requests_ahead(), ordered=self._ordered)
+        parts = load_entities(sources_of(run, in_order=run.ordered), requests_ahead(run), ordered=self._ordered)
         return [entity async for part in parts for entity in part]
 
     async def first(self) -> E_co | None:
