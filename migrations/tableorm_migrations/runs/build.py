@@ -97,8 +97,7 @@ async def _build(build: IndexBuild, part: AuditRange, pace: Pace | None) -> RunS
             yield (
                 done,
                 RunCounts.of(
-                    # What only the audit has found was written behind the builder.
-                    entities=counts.entities if part.building else counts.repaired,
+                    entities=counts.entities if part.building else 0,
                     written=counts.built + counts.repaired,
                     failed=left,
                     failures=failures,
