@@ -32,7 +32,7 @@ from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
-from .marker_rows import check_decision_rows
+from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
@@ -173,7 +173,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         check_derived_rows(schema, parents)
         models = declared_models(schema)
         check_table_of(schema, models)
-        check_decision_rows(schema, models)
+        check_marker_rows(schema, models)
         check_placement_of(schema, models)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))

@@ -261,8 +261,9 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
             return
     change = writes[0].origin
     raise LostRace(
-        f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
-        "try it again, or let fewer tasks write at the same time what one row counts or lists",
+        f"{change}: others wrote the rows that count, list or note it first, {ATTEMPTS} times in a row; nothing was "
+        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes; if none "
+        "do, run `tableorm audit`",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )

@@ -386,6 +386,7 @@ def _explanation(
         if not effect.idle:
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, _AS_READ, None))
+            steps += [WriteStep("POST", f"/{plan.table}", None, None)] * effect.inserts
     return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
 
 

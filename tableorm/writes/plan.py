@@ -217,6 +217,7 @@ class Effect:
         origin: The write that the effect comes from. Errors are reported as errors of this write.
         reads: Whether the effect must know the row as it is stored.
         replaces: Whether it writes the row as a whole, and does not merge into it.
+        inserts: How many rows it inserts beside this one.
         survives_replan: Whether it has learnt how the row is stored, so that it is kept where effects are derived anew.
     """
 
@@ -225,6 +226,7 @@ class Effect:
     origin: PlannedWrite
     reads = False
     replaces = False
+    inserts = 0
     survives_replan = False
 
     @property
@@ -289,6 +291,19 @@ class Effect:
             TableOrmError: The row must be there, or must not.
         """
         raise NotImplementedError
+
+    def further_operations(self, stored: Row | None, token: str) -> list[Operation]:
+        """Return what to ask for beside `operation`, of rows whose keys depend on the stored row; usually nothing."""
+        del stored, token
+        return []
+
+    def lasts(self, row_key: str) -> bool:
+        """
+        Return whether it inserts a row here that nobody changes, nor deletes as long as a request may be under way: if
+        the row has another token, the transaction was not applied, and never will be.
+        """
+        del row_key
+        return False
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """

@@ -20,7 +20,7 @@ from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
-from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
+from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
 from ..plan import Change, Effect, Mode, PlannedWrite, refuse_before_sending
 from ..rows import changes
 
@@ -167,6 +167,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
     deferred: Entries = {name: (entry,) for name, entry in stored.items() if entry.deferred}
     if write.after is None:
         undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
+        undone += effects_of_delete(write)
         if change.mark is not None:
             return write, _effects_in_move(change.mark, undone)
         if deferred:

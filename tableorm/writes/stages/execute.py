@@ -21,6 +21,7 @@ from ...models.property_bag import PropertyBag, note_written
 from ...models.reserved import MANIFEST
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
+from ...models.write_tokens import newest_token
 from ...outbox.decision import Decision
 from ...protocol.codes import Code, Fault
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, timestamp_of_etag
@@ -87,9 +88,7 @@ def plan_derived(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
         number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
         writes[number] = _fill(derived, writes, number, fill, found)
     for effect in derived.effects.values():
-        write = _plan_effect(derived, effect, found.get(effect.address))
-        if write is not None:
-            writes.append(write)
+        writes += _plan_effect(derived, effect, found.get(effect.address))
     decision = None
     if derived.deferred:
         works = tuple(each.work for each in derived.deferred)
@@ -117,15 +116,20 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
     )
 
 
-def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> PlannedWrite | None:
-    origin = effect.origin
+def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
     try:
         operation = effect.operation(stored, derived.token)
+        if operation is None:
+            return []
+        operations = [operation, *effect.further_operations(stored, derived.token)]
     except TableOrmError as error:
-        refuse_before_sending(origin, error, transaction=derived.transaction)
-    if operation is None:
-        return None
-    row = None if operation.verb is Verb.DELETE else operation.row
+        refuse_before_sending(effect.origin, error, transaction=derived.transaction)
+    base = newest_token(stored) or None
+    return [_effect_write(derived, effect, each, base if each is operation else None) for each in operations]
+
+
+def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: str | None) -> PlannedWrite:
+    origin, row = effect.origin, None if operation.verb is Verb.DELETE else operation.row
     weight: int | None = 0
     if row is not None:
         weight = origin.weight
@@ -138,6 +142,7 @@ def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> Planne
         weight=weight,
         partial=operation.verb is Verb.MERGE,
         token=None if row is None else derived.token,
+        base=base,
         first=origin.first,
         effect=effect,
     )
@@ -256,9 +261,11 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
 def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
     writes = plan.writes
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
+        derived = sum(write.effect is not None for write in writes)
+        hint = f"; {derived} of them write what is derived from its entities" if derived else ""
         _refuse_size(
             writes[MAX_TRANSACTION_OPERATIONS],
-            f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed",
+            f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed{hint}",
             Code.INVALID_INPUT,
             (MAX_TRANSACTION_OPERATIONS, len(writes)),
             transaction=transaction,
