@@ -293,9 +293,8 @@ class Effect:
         raise NotImplementedError
 
     def further_operations(self, stored: Row | None, token: str) -> list[Operation]:
-        """Return what to ask for beside `operation`, of rows whose keys depend on the stored row; usually nothing."""
-        del stored, token
-        return []
+        """Return the inserts of the rows that it `inserts`, whose keys depend on the stored row, beside `operation`."""
+        raise NotImplementedError
 
     def lasts(self, row_key: str) -> bool:
         """
