@@ -82,7 +82,7 @@ class ChangeStream:
     def __init__(self, db: Connection, schema: Schema, partition_key: str, after: str | None) -> None:
         self._db, self._table, self._partition_key = db, schema.table_name(), partition_key
         self._what = f"changes({schema.name}) of partition {partition_key!r}"
-        known = [each for each in declared_models(schema) if each.table_name() == self._table]
+        known = [each for each in declared_models(schema) if each.table_text().lower() == self._table.lower()]
         self._models: Mapping[str, type[Any]] = {str(each.kind): each.model for each in known}
         self._begin = None if after is None else self._parse(after)
 

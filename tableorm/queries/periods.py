@@ -204,6 +204,10 @@ class PeriodSelect(Select[E_co]):
 
     # Running
 
+    async def all(self) -> list[E_co]:
+        """Read every entity, in the order of the periods, and in key order within each. Raises what `page` does."""
+        return [entity async for entity in self]
+
     async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
         tables, inner = await self._resume_at(cursor)
         runs: dict[str, QueryExecution] = {}

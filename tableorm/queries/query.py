@@ -105,7 +105,11 @@ class Query(QueryDescription[E_co]):
             TableNotFound: There is no such table.
             DecodeError: A row does not fit its model.
         """
-        return [entity async for entity in self]
+        run, _ = await self._begin(None)
+        if run.wanted == 0:
+            return []
+        parts = load_entities(sources_of(run, in_order=run.ordered), requests_ahead(run), ordered=self._ordered)
+        return [entity async for part in parts for entity in part]
 
     async def first(self) -> E_co | None:
         """Read the first entity in key order; None if there is none. Raises what `all` raises."""

@@ -14,6 +14,8 @@ from tableorm import (
     CursorError,
     Database,
     DecodeError,
+    Entity,
+    Mapped,
     ModelError,
     PropertyBag,
     TableNotFound,
@@ -44,6 +46,18 @@ async def test_reading_goes_on_behind_a_cursor(db: Database) -> None:
     await insert(db, 4)
     assert [change.number for change in await changes_of(db, after=third.cursor)] == [4]
     assert [change.number for change in await changes_of(db, after=second.cursor)] == [3, 4]
+
+
+async def test_models_with_a_table_for_each_period_beside_it(db: Database) -> None:
+    """A program that also has a model with a table for each period reads changes all the same."""
+
+    class Badge(Entity, table="FeedBadges{day:%Y%m}", partition_key="{owner}", row_key="{day}"):
+        owner: Mapped[str]
+        day: Mapped[dt.date]
+
+    await insert(db, 1)
+    assert len(await changes_of(db)) == 1
+    assert Badge.__name__ == "Badge"
 
 
 async def test_long_feeds_are_read_by_pages(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
