@@ -304,6 +304,19 @@ class Effect:
         del row_key
         return False
 
+    def check_lasting(self, row_key: str, stored: Row | None) -> None:
+        """
+        Refuse to go on where a row that `lasts` is there already, and the row of the effect does not know of it.
+
+        Args:
+            row_key: RowKey of the row that is there.
+            stored: The row of the effect, read since; None if there is none.
+
+        Raises:
+            TableOrmError: It does not, so that no new attempt can find another key.
+        """
+        del row_key, stored
+
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """
         Return the user's write of the same row, in the same transaction, with the effect.
