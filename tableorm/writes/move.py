@@ -15,6 +15,7 @@ from ..models.entity import Entity
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.marker_rows import MoveMark, MoveState, Place, forward_row
+from ..models.moved_from import copy_unknown
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
@@ -169,12 +170,7 @@ def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) 
         )
     maintained = {info.name for info in target.maintained}
     made: Entity = new_entity(target, {name: value for name, value in values.items() if name not in maintained})
-    unknown = {n: value for n, value in state_of(entity).unknown(schema.known).items() if n not in target.known}
-    if unknown:
-        _ = made.extra  # makes the mapping
-        extra = state_of(made).extra
-        assert extra is not None
-        extra.row.update(unknown)
+    copy_unknown(entity, schema, made, target)
     return made
 
 
