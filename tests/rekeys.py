@@ -5,6 +5,7 @@ Re-keys of which several programs write the rows at the same time, each request 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -182,10 +183,14 @@ async def opened(
         for program in programs:
             db = await stack.enter_async_context(connect("local::memory:", retry=QUICK))
             network = _TurnStore(shared, turns, program)
-            connection_of(db).wrap_store(lambda _, network=network: network)
+            connection_of(db).wrap_store(partial(_second, network))
             found[program] = db, network
         await found[programs[0]][0].create_tables(*models)
         yield found
+
+
+def _second(network: FaultyStore, _: TableStore) -> FaultyStore:
+    return network
 
 
 def draw_fates(random: Random, faults: float, *, late: bool) -> list[Fate]:

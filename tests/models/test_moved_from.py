@@ -189,7 +189,7 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
         r"Wrong: moved_from=Flight is refused: Flight has no field 'a', so that its value .* or give to_old=",
     ),
     (
-        lambda: declared(MovedFrom(Flight, to_new=lambda _: None, to_old=lambda _: Flight())),
+        lambda: declared(MovedFrom(Flight, to_new=lambda _: None, to_old=lambda _: FLIGHT)),
         r"the key of Wrong lacks 'origin', so that it does not tell the key by Flight; give old_keys=",
     ),
 ]
