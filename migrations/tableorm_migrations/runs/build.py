@@ -91,7 +91,7 @@ async def _build(build: IndexBuild, part: AuditRange, pace: Pace | None) -> RunS
             failures: list[object] = [each for each in counts.findings if not each.repaired]
             if counts.undecided:
                 failures.append(
-                    f"others wrote during each look at {counted(counts.undecided, 'row')}, so nobody knows whether that "
+                    f"others wrote during each look at {counted(counts.undecided, 'row')}, so nobody knows whether it "
                     "is right; build it again while they write less"
                 )
             yield (
