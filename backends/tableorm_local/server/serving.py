@@ -306,8 +306,8 @@ async def _stop_listening(server: asyncio.Server) -> None:
     try:
         for listener in server.sockets:
             loop.remove_reader(listener.fileno())
-        # asyncio makes the connection of an accepted socket in the next turns. It fails if the server is closed by then,
-        # and aiohttp ends a connection only if it waits for a request.
+        # asyncio makes the connection of an accepted socket in the next turns, and fails if the server closed before;
+        # aiohttp ends a connection only if it waits for a request.
         for _ in range(_TURNS_TO_CONNECT):
             await asyncio.sleep(0)
     except NotImplementedError:
