@@ -5,6 +5,9 @@ and `apply_revisions` applies revisions to a database.
 """
 
 from .evolution import Difference, carry_removed, compare_snapshots
+from .rekey.finalize import finalize_rekey
+from .rekey.offline import run_rekey
+from .rekey.verify import verify_rekey
 from .report import RewriteFailure, RewriteReport
 from .revisions import (
     BuildIndex,
@@ -51,13 +54,16 @@ __all__ = [
     "compare_snapshots",
     "describe_models",
     "drop_run",
+    "finalize_rekey",
     "list_runs",
     "load_revisions",
     "migration_status",
     "read_snapshot",
     "rewrite",
     "run_build_index",
+    "run_rekey",
     "run_rewrite",
+    "verify_rekey",
     "write_revision",
     "write_snapshot",
 ]

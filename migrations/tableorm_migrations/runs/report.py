@@ -2,7 +2,7 @@
 The report of a shared run: what all processes together have done so far, or in all when it has ended.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -35,6 +35,7 @@ class RunReport:
         written: Entities that were written. What a process wrote just before it died is not counted.
         failed: Entities that could not be brought in order.
         failures: The first 50 of these, with the reasons.
+        others: What else was counted, by the word for it: "dropped", "transactions".
         seconds: How long it took, or has been under way.
     """
 
@@ -48,6 +49,7 @@ class RunReport:
     written: int
     failed: int
     failures: tuple[str, ...]
+    others: Mapping[str, int]
     seconds: float
 
     @property
@@ -70,6 +72,7 @@ class RunReport:
 
     def __str__(self) -> str:
         text = f"{self.name}: {self.written} of {counted(self.entities, 'entity')} written"
+        text += "".join(f", {number} {what}" for what, number in self.others.items())
         text += f", {self.failed} failed" if self.failed else ""
         if self.state == "open":
             owners = f", by {', '.join(self.owners)}" if self.owners else ""
@@ -156,6 +159,7 @@ def report_run(run: Run, ranges: Iterable[RunRange]) -> RunReport:
         written=counts.written,
         failed=counts.failed,
         failures=tuple(counts.failures),
+        others=dict(counts.others),
         seconds=max(0.0, ((run.ended or utc_now()) - run.begun).total_seconds()),
     )
 
