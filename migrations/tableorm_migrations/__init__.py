@@ -7,6 +7,7 @@ and `apply_revisions` applies revisions to a database.
 from .evolution import Difference, carry_removed, compare_snapshots
 from .rekey.finalize import finalize_rekey
 from .rekey.offline import run_rekey
+from .rekey.plan import RekeyPlan, RekeyStep, plan_rekey
 from .rekey.verify import verify_rekey
 from .report import RewriteFailure, RewriteReport
 from .revisions import (
@@ -36,6 +37,8 @@ __all__ = [
     "BuildIndex",
     "Difference",
     "MigrationStatus",
+    "RekeyPlan",
+    "RekeyStep",
     "Repair",
     "Revision",
     "RevisionDraft",
@@ -58,6 +61,7 @@ __all__ = [
     "list_runs",
     "load_revisions",
     "migration_status",
+    "plan_rekey",
     "read_snapshot",
     "rewrite",
     "run_build_index",

@@ -31,7 +31,7 @@ class Trip(Entity, table="RekeyTrips", partition_key="{origin}", row_key="{day:%
     day: Mapped[dt.date]
     number: Mapped[int]
     tail: Mapped[str | None] = field(default=None)
-    seats: Mapped[Int32] = field(default=Int32(100))
+    seats: Mapped[Int32] = field(default=100)
 
 
 class TailTrip(Entity, table="RekeyTails", partition_key="{tail}", row_key="{day:%Y-%m-%d}_{number:06d}"):
@@ -39,14 +39,12 @@ class TailTrip(Entity, table="RekeyTails", partition_key="{tail}", row_key="{day
     day: Mapped[dt.date]
     number: Mapped[int]
     origin: Mapped[str]
-    seats: Mapped[Int32] = field(default=Int32(100))
+    seats: Mapped[Int32] = field(default=100)
     by_origin = Index(row_key="origin_{origin}_{day:%Y-%m-%d}_{number:06d}")
 
 
 def to_tail(trip: Trip) -> TailTrip:
-    return TailTrip(
-        tail=trip.tail or "unknown", day=trip.day, number=trip.number, origin=trip.origin, seats=trip.seats
-    )
+    return TailTrip(tail=trip.tail or "unknown", day=trip.day, number=trip.number, origin=trip.origin, seats=trip.seats)
 
 
 DAY = dt.date(2024, 1, 1)
@@ -59,7 +57,7 @@ def trips(count: int) -> list[Trip]:
             day=DAY + dt.timedelta(days=number // 7),
             number=number,
             tail=None if number % 11 == 0 else f"N{number % 5}",
-            seats=Int32(number),
+            seats=number,
         )
         for number in range(count)
     ]
@@ -88,7 +86,7 @@ def expected_rows(entities: Sequence[Trip]) -> dict[tuple[str, str], dict[str, A
     return {
         (each.tail or "unknown", f"{each.day:%Y-%m-%d}_{each.number:06d}"): {
             "origin": each.origin,
-            "seats": int(each.seats),
+            "seats": each.seats,
         }
         for each in entities
     }
@@ -158,7 +156,7 @@ def to_seat(trip: Trip) -> Seat:
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
 async def test_two_entities_of_one_key_collide(db: Database) -> None:
-    """The run stops at the first collision, or goes on and reports each; nothing is overwritten, and nothing deleted."""
+    """The run stops at the first collision, or goes on and reports each; nothing is overwritten or deleted."""
     await fill(db, trips(10))
 
     with pytest.raises(EntityExists, match="other content"):
@@ -177,10 +175,10 @@ async def test_two_entities_of_one_key_collide(db: Database) -> None:
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
 async def test_equal_entities_of_one_key_are_told(db: Database) -> None:
-    """Two entities that become the same row in every property are found by the verification, which nothing else sees."""
+    """Two entities that become the same row in every property are found by the verification."""
 
     def to_same(trip: Trip) -> Seat:
-        return Seat(tail="all", number=trip.number // 2, seats=Int32(1))
+        return Seat(tail="all", number=trip.number // 2, seats=1)
 
     await fill(db, trips(4))
 
@@ -202,7 +200,7 @@ async def test_several_entities_become_one(db: Database) -> None:
     copied = await run_rekey(db, Trip, Seat, to_new=to_seat, merge=largest, writers_stopped=True)
     verified = await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=largest)
     seat = await db.get(Seat, tail="all", number=3)
-    seat.seats = Int32(2)
+    seat.seats = 2
     await db.save(seat)
     damaged = await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=largest)
 
@@ -256,7 +254,7 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
     if damage == "missing":
         await db.delete(victim)
     elif damage == "changed":
-        victim.seats = Int32(7)
+        victim.seats = 7
         await db.save(victim)
     else:
         await db.insert(victim.evolve(number=77))
@@ -265,7 +263,11 @@ async def test_each_difference_is_found(db: Database, damage: str) -> None:
         await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
     report = await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
 
-    words = {"missing": "is missing", "changed": "has other content", "extra": "000077') of table RekeyTails: no entity"}
+    words = {
+        "missing": "is missing",
+        "changed": "has other content",
+        "extra": "000077') of table RekeyTails: no entity",
+    }
     assert any(words[damage] in each for each in report.failures)
     assert len(await rows_of(db, "RekeyTrips", "Trip")) == 60
 
@@ -330,7 +332,7 @@ class Other(Entity, table="RekeyTrips", kind="Trip", partition_key="x_{origin}",
     day: Mapped[dt.date]
     number: Mapped[int]
     tail: Mapped[str | None] = field(default=None)
-    seats: Mapped[Int32] = field(default=Int32(100))
+    seats: Mapped[Int32] = field(default=100)
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)

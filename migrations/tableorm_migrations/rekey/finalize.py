@@ -59,7 +59,7 @@ async def finalize_rekey(
         parallel: How many ranges this process works on at the same time.
         lease: After how many seconds others take over the ranges of this process if it has died.
         rate: How many rows this process may read in a second; None for any number.
-        on_progress: Called with the report so far, again and again: that of the verification, then that of the deletion.
+        on_progress: Called with the report so far, again and again: of the verification, then of the deletion.
 
     Returns:
         What all processes have deleted, as `written`, when the last one is done. Its failures are entities that were

@@ -2,7 +2,7 @@
 The two models of an offline re-key, and how an entity of the older one becomes entities of the newer one.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import attrs
@@ -15,6 +15,7 @@ from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.moved_from import copy_fields, copy_unknown
 from tableorm.models.schema import Schema
+from tableorm.models.state import state_of
 from tableorm.stores import Row
 
 __all__ = ["Layouts"]
@@ -43,7 +44,7 @@ class Layouts:
     new: Schema
     old_kinds: KindSet
     new_kinds: KindSet
-    _to_new: ToNew
+    _to_new: ToNew = attrs.field(alias="to_new")
 
     @classmethod
     def of(
@@ -118,18 +119,17 @@ class Layouts:
             ModelError: The function returned something else.
             Exception: What the function raised.
         """
-        return [*self._check(entity, self._to_new(entity))]
-
-    def _check(self, entity: Any, made: Any) -> Iterator[Any]:
-        several = isinstance(made, Iterable) and not isinstance(made, str | bytes | Mapping)
-        for each in made if several else () if made is None else (made,):
+        made = self._to_new(entity)
+        several: Iterable[Any] = made if isinstance(made, Iterable) else () if made is None else (made,)
+        found = list(several)
+        for each in found:
             if getattr(type(each), "__schema__", None) is not self.new:
                 raise ModelError(
                     f"to_new returned {shown(each)} for {entity!r}; return a {self.new.name}, a list of such, or None"
                 )
-            if each is not made or not several:
+            if not state_of(each).unknown(self.new.known):
                 copy_unknown(entity, self.old, each, self.new)
-            yield each
+        return found
 
 
 def _refuse_layout(label: str, schema: Schema) -> None:

@@ -156,7 +156,7 @@ class _Copy:
         """Return the ranges, create the table of the newer model, and forget what was done for an earlier copy."""
         layouts = self.layouts
         ranges = await plan_ranges(layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])])
-        await layouts.target.create_tables(layouts.new.model)
+        await layouts.target.create_tables(layouts.new.table_name())
         for name in run_names(layouts):
             with suppress(ModelError):  # there is none
                 await drop_run(layouts.db, name)
@@ -204,8 +204,8 @@ class _Copy:
             made += found
             sources |= {id(each): row for each in found}
         written = await self._window.insert(made)
-        for entity, error in written.failed:
-            problem = await self._settle(entity, error)
+        for entity, reason in written.failed:
+            problem = await self._settle(entity, reason)
             if problem is not None:
                 failures.append(f"{_place(sources[id(entity)])}: {problem}")
         counts = RunCounts.of(
@@ -274,5 +274,3 @@ def merge_into(merge: Merge, stored: Any, entity: Any) -> None:
 
 def _place(row: Row) -> str:
     return f"({row['PartitionKey']!r}, {row['RowKey']!r})"
-
-

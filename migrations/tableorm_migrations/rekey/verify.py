@@ -201,10 +201,10 @@ class _Verification:
         failures: list[str] = []
         for share in [*differing][:_SHARES_SAMPLED]:
             failures += await self._find_differences(share)
-        expected, found = (sum(each[side].rows for each in differing.values()) for side in (0, 1))
+        expected_rows, found_rows = (sum(each[side].rows for each in differing.values()) for side in (0, 1))
         failures.append(
-            f"the sums of {len(differing)} of {SHARES} shares differ: {self.layouts.old.name} gives {expected} "
-            f"entities there, and table {self.layouts.new.table_name()} has {found}"
+            f"the sums of {len(differing)} of {SHARES} shares differ: {self.layouts.old.name} gives {expected_rows} "
+            f"entities there, and table {self.layouts.new.table_name()} has {found_rows}"
         )
         return counts.plus(RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures[-_SAMPLES:]))
 
