@@ -2,8 +2,8 @@
 The two models of an offline re-key, and how an entity of the older one becomes entities of the newer one.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, cast
 
 import attrs
 
@@ -120,10 +120,9 @@ class Layouts:
             Exception: What the function raised.
         """
         made = self._to_new(entity)
-        several: Iterable[Any] = made if isinstance(made, Iterable) else () if made is None else (made,)
-        found = list(several)
+        found: list[Any] = [] if made is None else [*made] if hasattr(made, "__iter__") else [made]
         for each in found:
-            if getattr(type(each), "__schema__", None) is not self.new:
+            if getattr(cast("object", each), "__schema__", None) is not self.new:
                 raise ModelError(
                     f"to_new returned {shown(each)} for {entity!r}; return a {self.new.name}, a list of such, or None"
                 )
