@@ -53,7 +53,7 @@ _FINAL = (Phase.SEALED, Phase.DONE)
 _NEXT = {
     Phase.EXPAND: {Phase.MOVE},
     Phase.MOVE: {Phase.SEALED, Phase.BACK},
-    Phase.BACK: {Phase.MOVE, Phase.EXPAND},
+    Phase.BACK: {Phase.EXPAND},
     Phase.SEALED: {Phase.DONE},
     Phase.DONE: set[Phase](),
 }

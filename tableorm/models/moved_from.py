@@ -91,11 +91,11 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
         return Key(old.model, old.table_name(), *old.make_keys(back.__dict__))
 
     def checked_old(entity: Any) -> Any:
-        return _check_made(label, "to_old", to_old(entity), old)
+        return _complete(label, "to_old", entity, schema, to_old(entity), old)
 
     def checked_new(entity: Any) -> Any:
         made = to_new(entity)
-        return None if made is None else _check_made(label, "to_new", made, schema)
+        return None if made is None else _complete(label, "to_new", entity, old, made, schema)
 
     def old_keys(fields: Mapping[str, Any]) -> Sequence[Key[Any]]:
         if declared.old_keys is None:
@@ -177,9 +177,12 @@ def copy_unknown(entity: Any, source: Schema, made: Any, target: Schema) -> None
         extra.row.update(unknown)
 
 
-def _check_made(label: str, function: str, made: Any, schema: Schema) -> Any:
-    if getattr(cast(Any, type(made)), "__schema__", None) is not schema:
-        raise ModelError(f"{label}: {function} returned {shown(made)}, which is not a {schema.name}")
+def _complete(label: str, function: str, entity: Any, source: Schema, made: Any, target: Schema) -> Any:
+    """Return what a function made of an entity, with its unknown properties unless the function gave it others."""
+    if getattr(cast(Any, type(made)), "__schema__", None) is not target:
+        raise ModelError(f"{label}: {function} returned {shown(made)}, which is not a {target.name}")
+    if not state_of(made).unknown(target.known):
+        copy_unknown(entity, source, made, target)
     return made
 
 

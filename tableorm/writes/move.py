@@ -39,6 +39,7 @@ __all__ = [
     "leaving_write",
     "marking_write",
     "move_changes",
+    "tentative_mark",
     "tentative_write",
 ]
 
@@ -120,6 +121,12 @@ def check_movable(schema: Schema) -> None:
         NotSupported: Its rows have no kind or no write tokens, or it declares what cannot be moved.
     """
     name = schema.name
+    if schema.moved_from is not None:
+        raise NotSupported(
+            f"{name} cannot be moved to another partition while it takes over the entities of "
+            f"{schema.moved_from.old.name}: delete the entity and insert it at its new key, or take away moved_from= "
+            "when the re-key is done"
+        )
     if schema.periods is not None:
         raise NotSupported(
             f"{name} cannot be moved to another partition or period: it has a table for each period; delete the entity "
@@ -247,9 +254,13 @@ def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWr
     return structs.replace(write, operation=operation, after={**(write.after or {}), MOVE: text}, weight=None)
 
 
-def tentative_write(change: Change, command: MoveCommand, token: str) -> PlannedWrite:
-    """Return the write that inserts the tentative row of a move, of the change that inserts the entity at its key."""
-    mark = MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
+def tentative_mark(command: MoveCommand) -> MoveMark:
+    """Return the mark of the tentative row that a command makes."""
+    return MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
+
+
+def tentative_write(change: Change, mark: MoveMark, token: str) -> PlannedWrite:
+    """Return the write of the tentative row of a move, of the change that writes the entity at its key."""
     write = encode(structs.replace(change, mark=mark), 0, token)
     assert write is not None
     return write
