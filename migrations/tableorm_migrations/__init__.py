@@ -28,7 +28,7 @@ from .revisions import (
 from .rewrite import rewrite
 from .rules import RULES, Rule, Verdict
 from .runs.build import run_build_index
-from .runs.report import RunReport, drop_run, list_runs
+from .runs.report import RangeProgress, RunReport, drop_run, list_runs
 from .runs.rewrite import run_rewrite
 from .snapshot import Snapshot, describe_models, read_snapshot, write_snapshot
 
@@ -37,6 +37,7 @@ __all__ = [
     "BuildIndex",
     "Difference",
     "MigrationStatus",
+    "RangeProgress",
     "RekeyPlan",
     "RekeyStep",
     "Repair",
