@@ -13,6 +13,7 @@ import pytest
 from tableorm import Entity, Mapped, connect
 from tableorm_migrations.command.bars import show_bars
 from tableorm_migrations.command.output import Output
+from tableorm_migrations.rekey import online, phases
 from tableorm_migrations.runs.report import RangeProgress, RunReport
 from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
@@ -93,6 +94,30 @@ def test_a_table_is_rekeyed_offline(folder: Path) -> None:
 
     assert run(look()) == ["t0"] * 15 + ["t1"] * 15
     assert sorted(each.name for each in folder.iterdir() if each.suffix == ".tables") == ["notes.tables"]
+
+
+def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each phase by a command, with the word of the operator at each gate; and the way back, until it is sealed."""
+    for module in (online, phases):
+        monkeypatch.setattr(module, "KNOWN_EVERYWHERE", 0.0)
+
+    planned = migrate("plan")
+    refused = [migrate("move"), migrate("seal", "--no-old-programs")]
+    moved = migrate("move", "--no-blind-writers")
+    back = migrate("rollback")
+    again = [migrate("move", "--no-blind-writers"), migrate("verify"), migrate("seal", "--no-old-programs")]
+    finalized = migrate("finalize", "--json")
+
+    assert [line.split(":")[0].strip() for line in planned[1].splitlines()[1:5]] == [
+        "move",
+        "verify",
+        "seal (verify again)",
+        "finalize",
+    ]
+    assert ["no_blind_writers=True" in refused[0][2], "in phase 'expand'" in refused[1][2]] == [True, True]
+    assert [each[0] for each in (planned, *refused, moved, back, *again, finalized)] == [0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert json.loads(finalized[1].splitlines()[-1])["written"] == 30
+    assert "the way back is another re-key" in migrate("rollback")[2]
 
 
 def test_a_model_that_takes_over_nothing() -> None:

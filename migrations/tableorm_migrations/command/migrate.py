@@ -9,7 +9,7 @@ import attrs
 from tableorm.cli import Command
 
 from .files import CheckAction, RevisionAction
-from .rekey import FinalizeAction, MoveAction, PlanAction, VerifyAction
+from .rekey import FinalizeAction, MoveAction, PlanAction, RollbackAction, SealAction, VerifyAction
 from .stored import BuildIndexAction, RewriteAction, StatusAction, UpgradeAction
 
 __all__ = ["MIGRATE", "MigrateCommand"]
@@ -24,7 +24,9 @@ _ACTIONS: dict[str, Command] = {
     "plan": PlanAction(),
     "move": MoveAction(),
     "verify": VerifyAction(),
+    "seal": SealAction(),
     "finalize": FinalizeAction(),
+    "rollback": RollbackAction(),
 }
 
 
@@ -33,7 +35,7 @@ class MigrateCommand:
     """
     `tableorm migrate check|revision` compares models with their snapshot, and `tableorm migrate
     upgrade|status|rewrite|build-index` does to a database what changes of models need. `tableorm migrate
-    plan|move|verify|finalize` gives the entities of a model other keys.
+    plan|move|verify|seal|finalize|rollback` gives the entities of a model other keys.
     """
 
     help: str = "check changes of models, and do to stored rows what they need"

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from tableorm.cli.arguments import add_database, add_models, open_existing, pars
 
 from ..rekey.finalize import finalize_rekey
 from ..rekey.offline import run_rekey
+from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, verify_move
 from ..rekey.plan import plan_rekey
 from ..rekey.verify import verify_rekey
 from ..runs.report import RunReport
@@ -24,7 +26,7 @@ from .arguments import add_run, run_options
 from .bars import show_bars
 from .output import Output
 
-__all__ = ["FinalizeAction", "MoveAction", "PlanAction", "VerifyAction"]
+__all__ = ["FinalizeAction", "MoveAction", "PlanAction", "RollbackAction", "SealAction", "VerifyAction"]
 
 
 @attrs.frozen
@@ -68,7 +70,8 @@ class PlanAction:
         return asyncio.run(self._run(args))
 
     async def _run(self, args: argparse.Namespace) -> int:
-        old, new = _find_layouts(args)
+        new = _find_model(args)
+        old = _older(new)
         async with open_existing(args) as db, _open_target(args) as target:
             plan = await plan_rekey(
                 db,
@@ -103,25 +106,32 @@ class MoveAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        add_database(parser)
-        add_models(parser)
-        _add_offline(parser)
+        _add_all(parser, offline=True)
+        parser.add_argument(
+            "--no-blind-writers",
+            action="store_true",
+            help="say that no program of the older model alone writes without an ETag; needed to begin",
+        )
         parser.add_argument(
             "--writers-stopped", action="store_true", help="with --offline: say that no program writes these models"
         )
         parser.add_argument(
             "--skip-collisions", action="store_true", help="go on after two entities of one key; both stay as they are"
         )
-        add_run(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Move."""
-        return asyncio.run(_run(args, self._call))
 
-    def _call(self, args: argparse.Namespace, db: Database, **options: Any) -> Awaitable[RunReport]:
-        old, new = _find_layouts(args)
-        on_collision: Literal["stop", "skip"] = "skip" if args.skip_collisions else "stop"
-        return run_rekey(db, old, new, writers_stopped=args.writers_stopped, on_collision=on_collision, **options)
+        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+            on_collision: Literal["stop", "skip"] = "skip" if args.skip_collisions else "stop"
+            if args.offline:
+                stopped: bool = args.writers_stopped
+                return run_rekey(
+                    db, _older(model), model, writers_stopped=stopped, on_collision=on_collision, **options
+                )
+            return run_move(db, model, no_blind_writers=args.no_blind_writers, on_collision=on_collision, **options)
+
+        return asyncio.run(_run(args, call))
 
 
 @attrs.frozen
@@ -135,24 +145,44 @@ class VerifyAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        add_database(parser)
-        add_models(parser)
-        _add_offline(parser)
-        add_run(parser)
+        _add_all(parser, offline=True)
 
     def run(self, args: argparse.Namespace) -> int:
         """Verify."""
-        return asyncio.run(_run(args, self._call))
 
-    def _call(self, args: argparse.Namespace, db: Database, **options: Any) -> Awaitable[RunReport]:
-        old, new = _find_layouts(args)
-        return verify_rekey(db, old, new, **options)
+        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+            return (
+                verify_rekey(db, _older(model), model, **options) if args.offline else verify_move(db, model, **options)
+            )
+
+        return asyncio.run(_run(args, call))
+
+
+@attrs.frozen
+class SealAction:
+    """
+    `tableorm migrate seal URL MODULE:MODEL` verifies a second time, and then lets nobody look at the older keys any
+    more. The exit status is 1 if something differs.
+    """
+
+    help: str = "verify a re-key again, and let nobody look at the older keys any more"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        _add_all(parser)
+        parser.add_argument(
+            "--no-old-programs", action="store_true", help="say that no program of the older model alone is left"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Seal."""
+        return asyncio.run(_run(args, partial(seal_move, no_old_programs=args.no_old_programs)))
 
 
 @attrs.frozen
 class FinalizeAction:
     """
-    `tableorm migrate finalize URL MODULE:MODEL` deletes what is left at the older keys; after `--offline` it verifies
+    `tableorm migrate finalize URL MODULE:MODEL` deletes what is left at the older keys; with `--offline` it verifies
     once more before. The exit status is 1 if something had to stay.
     """
 
@@ -160,18 +190,44 @@ class FinalizeAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        add_database(parser)
-        add_models(parser)
-        _add_offline(parser)
-        add_run(parser)
+        _add_all(parser, offline=True)
 
     def run(self, args: argparse.Namespace) -> int:
         """Delete."""
-        return asyncio.run(_run(args, self._call))
 
-    def _call(self, args: argparse.Namespace, db: Database, **options: Any) -> Awaitable[RunReport]:
-        old, new = _find_layouts(args)
-        return finalize_rekey(db, old, new, **options)
+        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+            if args.offline:
+                return finalize_rekey(db, _older(model), model, **options)
+            return finalize_move(db, model, **options)
+
+        return asyncio.run(_run(args, call))
+
+
+@attrs.frozen
+class RollbackAction:
+    """
+    `tableorm migrate rollback URL MODULE:MODEL` gives entities their older keys again, until a re-key is sealed. The
+    exit status is 1 if something had to stay.
+    """
+
+    help: str = "give the entities of a re-key their older keys again, unless it is sealed"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        _add_all(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Roll back."""
+        return asyncio.run(_run(args, roll_back_move))
+
+
+def _add_all(parser: argparse.ArgumentParser, *, offline: bool = False) -> None:
+    """Declare the arguments of an action that is a run."""
+    add_database(parser)
+    add_models(parser)
+    if offline:
+        _add_offline(parser)
+    add_run(parser)
 
 
 def _add_offline(parser: argparse.ArgumentParser) -> None:
@@ -181,9 +237,9 @@ def _add_offline(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _find_layouts(args: argparse.Namespace) -> tuple[type[Entity], type[Entity]]:
+def _find_model(args: argparse.Namespace) -> type[Entity]:
     """
-    Return the older model and the newer one.
+    Return the newer model.
 
     Raises:
         NotSupported: No model was named that says in `moved_from=` what the older one is.
@@ -191,16 +247,20 @@ def _find_layouts(args: argparse.Namespace) -> tuple[type[Entity], type[Entity]]
     models: list[type[Entity]] = [each for each in args.models if each.__schema__.moved_from is not None]
     if len(models) != 1:
         raise NotSupported(f"give one model with moved_from=, as MODULE:MODEL; {len(models)} were found")
-    if not args.offline:
-        raise NotSupported("give --offline, and stop every program that writes these models")
-    moved_from: Any = models[0].__schema__.moved_from
-    return moved_from.old.model, models[0]
+    return models[0]
+
+
+def _older(model: type[Entity]) -> type[Entity]:
+    """Return the model whose entities a model takes over."""
+    moved_from: Any = model.__schema__.moved_from
+    older: type[Entity] = moved_from.old.model
+    return older
 
 
 @asynccontextmanager
 async def _open_target(args: argparse.Namespace) -> AsyncGenerator[Database | None]:
     """Open the database that gets the entities; None if it is the same."""
-    if args.target is None:
+    if getattr(args, "target", None) is None:
         yield None
         return
     if not args.offline:
@@ -218,6 +278,7 @@ async def _run(args: argparse.Namespace, call: Callable[..., Awaitable[RunReport
             output.progress(str(report), report.to_dict(), show_bars(report))
 
         async with open_existing(args) as db, _open_target(args) as target:
-            report = await call(args, db, target=target, on_progress=show, **run_options(args))
+            options = run_options(args) | ({} if target is None else {"target": target})
+            report = await call(db, _find_model(args), on_progress=show, **options)
         output.print("\n".join([str(report), *report.failures]), report.to_dict())
     return 0 if report.complete else 1

@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 
@@ -147,16 +147,16 @@ class _Copy:
     merge: Merge | None
     skip: bool
     most: int
-    _window: Window = attrs.field(init=False)
+    _window: Window[Any, tuple[dict[int, Exception], int]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._window = Window(self.layouts.target)
+        self._window = Window(self._insert)
 
     async def plan(self) -> list[AuditRange]:
         """Return the ranges, create the table of the newer model, and forget what was done for an earlier copy."""
         layouts = self.layouts
         ranges = await plan_ranges(layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])])
-        await layouts.target.create_tables(layouts.new.table_name())
+        await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
         for name in run_names(layouts):
             with suppress(ModelError):  # there is none
                 await drop_run(layouts.db, name)
@@ -179,7 +179,8 @@ class _Copy:
                             part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
                             yield part, held
                             held = RunCounts()
-            held = held.plus(await self._copy(batch))
+            if batch:
+                held = held.plus(await self._copy(batch))
         yield attrs.evolve(part, done=True), held
 
     async def _copy(self, rows: Sequence[Row]) -> RunCounts:
@@ -203,16 +204,27 @@ class _Copy:
             dropped += not found
             made += found
             sources |= {id(each): row for each in found}
-        written = await self._window.insert(made)
-        for entity, reason in written.failed:
-            problem = await self._settle(entity, reason)
+        (refused, requests), counts_them = await self._window.write(made)
+        # What was written has an ETag. A bulk keeps but the first of its errors.
+        left = [each for each in made if each.etag is None]
+        for entity in left:
+            problem = await self._settle(entity, refused.get(id(entity)))
             if problem is not None:
                 failures.append(f"{_place(sources[id(entity)])}: {problem}")
-        counts = RunCounts.of(
-            entities=read, written=len(made) - len(written.failed), failed=len(failures), failures=failures
-        )
-        others = {"transactions": written.requests, **({"dropped": dropped} if dropped else {})}
+        counts = RunCounts.of(entities=read, written=len(made) - len(left), failed=len(failures), failures=failures)
+        others = {"transactions": requests if counts_them else 0, **({"dropped": dropped} if dropped else {})}
         return attrs.evolve(counts, others=others)
+
+    async def _insert(self, entities: list[Any]) -> tuple[dict[int, Exception], int]:
+        """Insert entities; return why some were refused, by the id of the entity, and how many requests were sent."""
+        refused: dict[int, Exception] = {}
+        async with self.layouts.target.bulk() as bulk:
+            for entity in entities:
+                try:
+                    await bulk.insert(entity)
+                except Exception as error:  # noqa: BLE001 - what one entity cannot be written for concerns no other
+                    refused[id(entity)] = error
+        return refused | {id(each.entity): each.error for each in bulk.report.failed}, bulk.report.requests
 
     async def _settle(self, entity: Any, error: Exception | None) -> str | None:
         """
