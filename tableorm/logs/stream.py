@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
-from ..connection.tasks import stop_tasks
+from ..connection.tasks import stop_tasks, take_error
 from ..connection.translate import translate
 from ..errors import EncodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
 from ..protocol.codes import Code, Fault
@@ -156,7 +156,7 @@ class LogStream:
         while self._stored < wanted:
             if self._storing is None:
                 self._storing = asyncio.create_task(self._store())
-                self._storing.add_done_callback(_take_error)
+                self._storing.add_done_callback(take_error)
             try:
                 # Whoever is cancelled meanwhile leaves the others' records to the task.
                 await asyncio.shield(self._storing)
@@ -299,9 +299,3 @@ class LogStream:
         self._numbers[hour] = number
         while len(self._numbers) > _MOST_HOURS:
             del self._numbers[next(iter(self._numbers))]
-
-
-def _take_error(task: "asyncio.Task[None]") -> None:
-    """Let nobody be told of an error that nobody waits for: what was not stored is tried again."""
-    if not task.cancelled():
-        task.exception()
