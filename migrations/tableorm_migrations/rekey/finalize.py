@@ -13,6 +13,7 @@ from tableorm import Conflict, Database, Entity, EntityNotFound, Key, NotSupport
 from tableorm.audit.ranges import AuditRange
 from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase
 from tableorm.protocol.edm import ticks_from_text
 from tableorm.writes.bulk.bulk import delete_found
 from tableorm.writes.bulk.pacing import Pace
@@ -98,7 +99,10 @@ async def finalize_rekey(
         plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])]),
         work=partial(_delete_range, layouts, second.counts.latest),
     )
-    return await carry_out(db, job, attrs.evolve(options, name=name))
+    report = await carry_out(db, job, attrs.evolve(options, name=name))
+    if report.complete:
+        await layouts.enter("finalize_rekey", Phase.DONE)
+    return report
 
 
 async def _delete_range(layouts: Layouts, latest: int, part: AuditRange, pace: Pace | None) -> RunSteps:

@@ -10,6 +10,7 @@ import attrs
 from tableorm import Database, Entity, ModelError, NotSupported
 from tableorm.audit.ranges import purpose_of
 from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
 from tableorm.errors import shown
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
@@ -106,6 +107,30 @@ class Layouts:
         """A hash of the two layouts, as runs store it."""
         templates = [each.text for schema in (self.old, self.new) for each in schema.templates()]
         return purpose_of(f"rekey {templates}", [self.old, self.new]).hex()
+
+    async def enter(self, verb: str, phase: Phase) -> None:
+        """
+        Let programs whose newer model says `moved_from=` the older one look at the newer keys alone.
+
+        Args:
+            verb: Name of the function that was called.
+            phase: *sealed* or *done*.
+
+        Raises:
+            NotSupported: An online re-key is under way.
+        """
+        rekeying = self.new.moved_from
+        if rekeying is None or rekeying.old is not self.old:
+            return
+        db = connection_of(self.target)
+        found = await load_phase(db, rekeying)
+        if found.phase in (Phase.MOVE, Phase.BACK):
+            raise NotSupported(
+                f"{verb}({self.old.name}, {self.new.name}) is refused: an online re-key is under way, in phase "
+                f"{found.phase.value!r}; finish it, or go back"
+            )
+        if found.phase is Phase.EXPAND or (found.phase is Phase.SEALED and phase is Phase.DONE):
+            await change_phase(db, rekeying, found, phase)
 
     def load(self, row: Row) -> Any:
         """Return the entity of the older model that a row holds; None if it holds none."""
