@@ -76,17 +76,17 @@ class TailFlight(
 
 
 def make_flights(count: int, seed: int = 2013) -> Iterator[DayFlight]:
-    """Return the first flights of a year of so many flights, in the order of their keys within each day."""
+    """Return the first flights of the year, in the order of their departures."""
     chance = random.Random(seed)
     without = _WITHOUT_TAIL / ALL
     for number in range(count):
-        day, share = divmod(number * 365, count)
+        day, share = divmod(number * 365, ALL)
         tail = int(_TAILS * chance.random() ** 1.6)  # some aircraft fly more often than others
         carrier = _CARRIERS[int(len(_CARRIERS) * chance.random() ** 2.5)]
         yield DayFlight(
             origin=_ORIGINS[int(chance.random() * 3)],
             day=_FIRST_DAY + dt.timedelta(days=day),
-            minute=5 * 60 + share * 18 * 60 // count,
+            minute=5 * 60 + share * 18 * 60 // ALL,
             carrier=carrier,
             flight=number % 9_000 + 1,
             tail=None if chance.random() < without else f"N{10_000 + tail}",
