@@ -27,6 +27,7 @@ ADVISED_AGAINST = {
     },
     "indexes": {("Employee.by_name", "keys-only-index")},
     "expiry": {("Offer.by_expiry", "keys-only-index")},
+    "rekey": {("DayOrder.partition_key", "growing-partition-key")},
     "rekey-offline": {("Reading.partition_key", "growing-partition-key")},
 }
 """

@@ -341,8 +341,8 @@ def _steps(found: _Findings, entities: int, made: int, *, online: bool) -> Itera
     written, marked = math.ceil(made / found.fill), math.ceil(entities / found.old_fill)
     if online:
         yield RekeyStep(name="move", reads=2 * old_pages, writes=2 * written + marked)
-        yield RekeyStep(name="verify", reads=old_pages + written, writes=0)
-        yield RekeyStep(name="seal (verify again)", reads=old_pages + written, writes=0)
+        yield RekeyStep(name="verify", reads=old_pages + new_pages, writes=0)
+        yield RekeyStep(name="seal (verify again)", reads=old_pages + new_pages, writes=0)
     else:
         yield RekeyStep(name="copy", reads=old_pages, writes=written)
         yield RekeyStep(name="verify", reads=old_pages + new_pages, writes=0)
