@@ -216,7 +216,10 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     while any(map(derives, writes)):
         for write in writes:
             if write.change.schema is not None and write.change.schema.moved_from is not None:
-                await ROW_STEPS.prepare(db, write)
+                try:
+                    await ROW_STEPS.prepare(db, write)
+                except TableOrmError as error:
+                    refuse_before_sending(write, error, transaction=options.transaction)
         for write in writes:
             stored = (write.first or write.change).stored
             if stored is not None and MOVE in stored.row:
