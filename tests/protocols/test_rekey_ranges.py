@@ -56,10 +56,11 @@ def judge_two(world: World) -> str | None:
 
 
 def judge_collision(world: World) -> str | None:
-    """One of them has the new key, and the mover of the other one was told so."""
-    ended = [result for result in world.results.values() if result in ("moved", "collision", "nothing here")]
-    if len(ended) == 2 and "collision" not in ended:
-        return f"nobody was told of the collision: {ended}"
+    """A mover was told of the collision if its entity has its old key still, and was not if it has the new one."""
+    for name, result in world.results.items():
+        stays = is_live(world.rows.get(OTHER if name == "N" else OLD))
+        if result in ("moved", "nothing here", "collision") and stays != (result == "collision"):
+            return f"{name} was told {result!r}"
     return None
 
 
