@@ -36,6 +36,7 @@ from .derived_plan import derived_plan
 from .over_expired import insert_over_expired
 from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
+from .rekey.steps import RowSteps
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
@@ -47,6 +48,7 @@ from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
     "RELOCATION",
+    "ROW_STEPS",
     "Found",
     "Loader",
     "check_effects",
@@ -204,9 +206,12 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         for write in writes:
+            if write.change.schema is not None and write.change.schema.moved_from is not None:
+                await ROW_STEPS.prepare(db, write)
+        for write in writes:
             stored = (write.first or write.change).stored
             if stored is not None and MOVE in stored.row:
-                await RELOCATION.drop_forwards(db, writes)
+                writes = await RELOCATION.drop_forwards(db, writes)
                 break
         try:
             derived = derive(writes, transaction=options.transaction)
@@ -410,3 +415,8 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
 
 RELOCATION = Relocation(commit)
 """What keeps moves to other partitions right."""
+
+ROW_STEPS = RowSteps(commit, RELOCATION)
+"""What gives entities of an older model their newer keys."""
+
+RELOCATION.bring_home = ROW_STEPS.bring_home
