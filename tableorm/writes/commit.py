@@ -36,6 +36,7 @@ from .derived_plan import derived_plan
 from .over_expired import insert_over_expired
 from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
+from .rekey.older import OlderWrites
 from .rekey.steps import RowSteps
 from .relocation import Relocation
 from .stages.change import delete_change
@@ -85,6 +86,9 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         db.used_models.add(change.schema)
     if db.boundary.narrows:
         check_change(db.boundary, change)
+    rekeying = None if change.schema is None else change.schema.moved_from
+    if rekeying is not None and await OLDER_WRITES.write(db, rekeying, change, repeat=repeat):
+        return
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
         return
@@ -420,3 +424,6 @@ ROW_STEPS = RowSteps(commit, RELOCATION)
 """What gives entities of an older model their newer keys."""
 
 RELOCATION.bring_home = ROW_STEPS.bring_home
+
+OLDER_WRITES = OlderWrites(write_change, RELOCATION)
+"""What writes entities that have their older keys."""

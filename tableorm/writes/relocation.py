@@ -22,6 +22,8 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
+from ..connection.rekey_phases import Phase
+from ..connection.rekeyed_reads import open_phase, read_home
 from ..connection.rows import read_live, read_place, read_row, write_as_read
 from ..errors import (
     Conflict,
@@ -289,7 +291,7 @@ class Relocation:
             at: The change, or the key of the row. A bag gets the row as it is.
 
         Returns:
-            The row, which may be a forward; None if there is none, or one that is tentative and not the entity's.
+            The row, which may be a forward, or what an older row would be at that key, see `entity_of_old`; None if there is none, or one that is tentative and not the entity's.
         """
         schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
         name = at.model if isinstance(at, Change) else at.model.__name__
@@ -298,6 +300,13 @@ class Relocation:
             assert self.bring_home is not None
             if await self.bring_home(db, schema.moved_from, at):
                 row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+            elif await open_phase(db, schema.moved_from) in (Phase.EXPAND, Phase.BACK):
+                place = Place(at.table, at.partition_key, at.row_key)
+                own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
+                home = await read_home(db, schema.moved_from, place, own)
+                if home is None or home.source is not None:
+                    return None if home is None else home.row
+                row = home.row
         if row is None or schema is None or not is_marker(row):
             return row
         mark = mark_of(row)
