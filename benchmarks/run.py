@@ -25,6 +25,7 @@ from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.expiry import bench_expiry
+from benchmarks.feeds import bench_feeds
 from benchmarks.indexes import bench_indexes
 from benchmarks.log_streams import bench_logs
 from benchmarks.logs import bench_spread, bench_tail
@@ -266,6 +267,7 @@ BENCHES = {
     "bulk": bench_bulk,
     "save": bench_save,
     "indexes": bench_indexes,
+    "feeds": bench_feeds,
     "partitions": bench_partitions,
     "alternatives": bench_alternatives,
     "planning": bench_planning,

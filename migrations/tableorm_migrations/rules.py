@@ -334,6 +334,21 @@ RULES = {
             "run audit --repair when no older program runs; let programs use the fields after that",
         ),
         _rule(
+            "feed-added",
+            _TWO,
+            "a change feed is added",
+            "what older programs write is not in it",
+            "read it when all programs declare it",
+        ),
+        _rule(
+            "feed-removed",
+            _TWO,
+            "a change feed is removed",
+            "what new programs write is not in it",
+            "end what reads it before; its rows, whose RowKeys begin with ~f_, can be deleted as bags when no program "
+            "declares it",
+        ),
+        _rule(
             "derived-changed",
             _REFUSED,
             "what an index, list, count, sum or embedding is made of is changed",

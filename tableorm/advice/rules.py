@@ -100,6 +100,13 @@ RULES = {
             remedy="begin each RowKey with other literal text, as in 'order_{id}'",
             section="Working with heterogeneous entity types",
         ),
+        LintRule(
+            code="expiry-without-periods",
+            finds="a log whose entities expire: RowKeys begin with a moment or a date, or PartitionKeys hold one",
+            reason="each entity is deleted by an operation of its own, and all those of a period by one request",
+            remedy="give each period a table, as in table='Logins{at:%Y%m%d}', and drop periods instead of sweeping",
+            section="High volume delete pattern",
+        ),
     )
 }
 """The rules by their codes."""

@@ -116,6 +116,7 @@ class TableAudit:
                     others = self._checks[check.schema]
                     if all(check.identity != other.identity for other in others):
                         others.append(check)
+        self._by_row_kind |= {kind: check for check in self.all_checks for kind in check.row_kinds}
         if context.only is None:
             if own:
                 self._by_row_kind[DECISION_KIND] = DecisionCheck(context)

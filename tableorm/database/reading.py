@@ -25,11 +25,12 @@ from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
 from ..protocol.codes import Code
+from ..queries.changes import ChangeStream, open_changes
+from ..queries.execution import CONCURRENCY
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
-from ..queries.run import CONCURRENCY
 from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row, utc_now
@@ -131,6 +132,31 @@ class Reader(Stores):
 
         return await look_up(self._connection, load, index, fields, concurrency)
 
+    def changes(self, model: type[Entity], /, *, after: str | None = None, **fields: Any) -> ChangeStream:
+        """
+        Return what transactions have changed in a partition, in the order in which they were committed: its change
+        feed, which the model declares by `Feed`.
+
+            async for change in db.changes(Employee, department="Sales", after=cursor):
+                for each in change.entities:
+                    print(each.verb, each.key)
+                cursor = change.cursor
+
+        Nothing is sent before it is read. It has the changes of all models of the partition that declare a feed.
+
+        Args:
+            model: A model of the partition.
+            after: The cursor of the change behind which to begin; None for the oldest change that is kept.
+            fields: The fields of the PartitionKey.
+
+        Raises:
+            ModelError: The model declares no change feed, or is abstract; in a scope also if the partition may hold
+                rows of others.
+            TemplateError: A field is missing, unknown, or does not fit.
+            CursorError: `after` is no cursor. When it is read: it is of another feed, or what follows it was trimmed.
+        """
+        return open_changes(self._connection, model, after, fields)
+
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
         """
         Read entities by their keys, several at the same time.
@@ -186,7 +212,7 @@ class Reader(Stores):
             if fields.keys() != schema.key_names:
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
-            table = schema.table_of(partition_key, row_key)
+            table = schema.only_table or schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
         if model is not PropertyBag and self._kinds_of(model).rekeying is not None:

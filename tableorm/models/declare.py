@@ -32,7 +32,7 @@ from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
-from .marker_rows import check_decision_rows
+from .marker_rows import check_marker_rows
 from .moved_from import MovedFrom, bind_moved_from
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
@@ -169,12 +169,13 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     check_expiry(schema)
     if not abstract:
         check_heads(schema, parents)
-        refuse_in_periods(schema, {"tracked=True": bool(schema.tracked and not derivations)})
+        refused = {f"{name}.{info.name} = field(maintained=True)": True for info in schema.maintained}
+        refuse_in_periods(schema, refused or {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
         models = declared_models(schema)
         check_table_of(schema, models)
-        check_decision_rows(schema, models)
+        check_marker_rows(schema, models)
         check_placement_of(schema, models)
         if moved_from is not None:
             schema.moved_from = bind_moved_from(moved_from, schema)

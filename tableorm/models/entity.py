@@ -230,7 +230,7 @@ class Entity(Storable):
     def _own_key(self) -> Key[Any]:
         schema = self.__schema__
         keys = state_of(self).keys or schema.make_keys(self.__dict__)
-        return Key(type(self), schema.table_of(*keys), *keys)
+        return Key(type(self), schema.only_table or schema.table_of(*keys), *keys)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

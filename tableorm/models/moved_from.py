@@ -138,7 +138,9 @@ def _refuse_layout(label: str, schema: Schema) -> None:
         "a table for each period": schema.periods is not None,
         "entities that expire": schema.expiry is not None,
         "fields that other entities keep": bool(schema.maintained),
-        **{each.label: not each.movable or each.deferred or bool(each.shared_rows) for each in schema.derived.values()},
+        **{
+            each.label: not each.movable or each.deferred or each.row_schema is None for each in schema.derived.values()
+        },
     }
     for what, refused in causes.items():
         if refused:

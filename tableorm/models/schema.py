@@ -1,6 +1,4 @@
-"""
-The schema of a model: everything the mapper needs to know of a class, read once when the class is made.
-"""
+"""The schema of a model: everything the mapper needs to know of a class, read once when the class is made."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -55,6 +53,7 @@ class DerivedSchema:
         in_blobs: Whether it has blobs in place of rows, and no table has the name `table`.
         movable: Whether entities that have it can be moved to another partition.
         in_periods: Whether a model with a table for each period can have it.
+        is_feed: Whether it has a change feed in each partition of its entities.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
@@ -62,7 +61,7 @@ class DerivedSchema:
     entry_type: ClassVar[type[ManifestEntry]]
     building: bool | None = False
     declaration: IndexDeclaration | None = None
-    deferred = in_blobs = movable = in_periods = False
+    deferred = in_blobs = movable = in_periods = is_feed = False
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
@@ -204,6 +203,7 @@ class Schema(InTables):
         self.write_token = write_token
         self.fields = dict(fields)
         self.periods = find_periods(table, self.name, fields)
+        self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}

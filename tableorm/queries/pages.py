@@ -14,10 +14,9 @@ from ..models.pydantic_schema import page_schema
 from ..models.state import state_of
 from ..stores import Row
 from .cursors import Position, remaining_sources, write_cursor
-from .load import LoadPacer
+from .execution import FetchedPage, QueryExecution
 from .planning.plan import Point
-from .prefetch import FetchedPage, fetch_pages
-from .run import QueryExecution
+from .run import LoadPacer, fetch_pages
 
 __all__ = ["EntityStream", "Page", "Progress", "fetch_page", "key_of_entity"]
 

@@ -32,18 +32,27 @@ from ..models.reserved import COPY_OF, MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..stores import Row
 from .deferred import announce, check_places
-from .derived_plan import derived_plan
 from .over_expired import insert_over_expired
-from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .plan import (
+    PLAIN,
+    Change,
+    Effect,
+    Mode,
+    PlannedWrite,
+    SendOptions,
+    WritePlan,
+    in_transaction,
+    refuse_before_sending,
+)
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .rekey.older import OlderWrites
 from .rekey.steps import RowSteps
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
-from .stages.derive import Derived, derive, derives, refuse_before_sending
+from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
-from .stages.execute import execute, refuse
+from .stages.execute import execute, plan_derived, refuse
 from .stages.lost_replies import InDoubt
 from .subject import adopt, check_change, forget, key_of, key_of_target
 
@@ -236,7 +245,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
             continue
-        plan = derived_plan(derived, found)
+        plan = plan_derived(derived, found)
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             if deferral is not None and deferral.claims:
@@ -261,8 +270,9 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
             return
     change = writes[0].origin
     raise LostRace(
-        f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
-        "try it again, or let fewer tasks write at the same time what one row counts or lists",
+        f"{change}: others wrote the rows that count, list or note it first, {ATTEMPTS} times in a row; nothing was "
+        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes; if none "
+        "do, run `tableorm audit`",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )

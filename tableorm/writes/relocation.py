@@ -237,7 +237,7 @@ class Relocation:
                     if mark.stays and schema.moved_from is not None:
                         return entity
                 if here is not None and committed:
-                    await self._delete(db, source, here)
+                    await self.delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (clearing_write(entity),))
             except (ReferenceNotFound, EntityExists) as error:
@@ -269,15 +269,26 @@ class Relocation:
             Code.CONDITION_NOT_SATISFIED,
         )
 
-    async def _delete(self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None) -> None:
+    async def delete(
+        self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None, instead: Row | None = None
+    ) -> None:
         """
         Delete a row of a move as it was read: a tentative one, which has this mark, with its tentative entries; or a
         forward, from which nothing is derived. It may be outside of the boundary.
+
+        Args:
+            db: Where it is.
+            place: Where it is.
+            row: The row.
+            mark: The mark of a tentative row.
+            instead: What replaces the row; None for nothing.
         """
         members = {name: value for name, value in row.items() if mark is not None or name != MANIFEST}
         change = structs.replace(delete_change(bag_of_row(place.table, members)), mark=mark)
         write = encode(change, 0)
         assert write is not None
+        if instead is not None:
+            write = structs.replace(write, operation=Operation(Verb.REPLACE, instead, row["odata.etag"]))
         await self._commit(db.within(Boundary()), (write,))
 
     # What others do that meet its rows
@@ -348,7 +359,7 @@ class Relocation:
                     return
                 continue
             try:
-                await self._delete(db, mark.other, here)
+                await self.delete(db, mark.other, here)
             except LOST:
                 continue
             return
@@ -397,7 +408,7 @@ class Relocation:
                 touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
                 assert touch is not None
                 await self._commit(db.within(Boundary()), (touch,))  # the same under a new ETag
-            await self._delete(db, place, row, mark)
+            await self.delete(db, place, row, mark)
         except LOST:
             pass  # somebody was first
         return True

@@ -13,8 +13,10 @@ import pytest
 from examples.flights import models as flights
 from examples.notes import models as notes
 from examples.shop import models as shop
-from tableorm import Count, Entity, Index, IndexList, Mapped, ModelError, Sum, field
+from tableorm import Count, Entity, Index, IndexList, Mapped, ModelError, Sum, field, utc_now
 from tableorm.advice import RULES, lint
+
+DAY = dt.timedelta(days=1)
 
 
 class Grade(enum.Enum):
@@ -94,6 +96,67 @@ class MixedOrder(Entity, table="LintMixed", partition_key="{shop}", row_key="ord
     number: Mapped[int]
 
 
+class ExpiringLogin(Entity, table="LintLogins", partition_key="{user}", row_key="login_{at:ticks_desc}_{id}"):
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+    id: Mapped[str]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True, on_insert=lambda: utc_now() + 30 * DAY)
+    by_expiry = Index(partition_key="expiry", row_key="{expires:ticks}_{user}_{at:ticks}_{id}", consistency="eventual")
+
+
+class ExpiringReading(
+    Entity, table="LintReadings", partition_key="{sensor}_{day:%Y%m}", row_key="hour_{hour:02d}_{day}"
+):
+    sensor: Mapped[str]
+    day: Mapped[dt.date]
+    hour: Mapped[int]
+    until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class ExpiringSession(Entity, table="LintSessions", partition_key="{user}", row_key="session_{begun:ticks}"):
+    """Each write prolongs its life."""
+
+    user: Mapped[str]
+    begun: Mapped[dt.datetime]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True, on_write=lambda: utc_now() + DAY)
+
+
+class ExpiringSeat(Entity, table="LintSeats", partition_key="{show}", row_key="seat_{seat:04d}_{day}"):
+    """It is in the order of seats, and is held for some minutes."""
+
+    show: Mapped[str]
+    seat: Mapped[int]
+    day: Mapped[dt.date]
+    until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class ExpiringOffer(Entity, table="LintOffers", partition_key="{shop}", row_key="offer_{at:ticks}"):
+    """No code is given twice in all periods."""
+
+    shop: Mapped[str]
+    at: Mapped[dt.datetime]
+    code: Mapped[str]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+    by_code = Index(row_key="code_{code}", unique=True, include="keys")
+
+
+class ExpiringByDay(Entity, table="LintDaily{at:%Y%m%d}", partition_key="{user}", row_key="login_{at:ticks}"):
+    """It has a table for each day already."""
+
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class ExpiringCounter(Entity, table="LintCounters", partition_key="{page}", row_key="visits_{at:ticks}"):
+    """Others are counted in it, whatever the period."""
+
+    page: Mapped[str]
+    at: Mapped[dt.datetime]
+    visits: Mapped[int] = field(default=0, maintained=True)
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
 class GoodOrder(Entity, table="LintTotals", partition_key="{shop}", row_key="order_{number:06d}"):
     """A model as the guide's examples are."""
 
@@ -128,6 +191,10 @@ CASES: dict[str, list[tuple[type[Entity], str]]] = {
     "hot-aggregate": [(HotSum, "HotSum.amounts")],
     "many-writes": [(make_wide(2, "str", indexes=40), "Wide2")],
     "many-properties": [(make_wide(239, "int"), "Wide239")],
+    "expiry-without-periods": [
+        (ExpiringLogin, "ExpiringLogin.expires"),
+        (ExpiringReading, "ExpiringReading.until"),
+    ],
     "large-entity": [(make_wide(16, "str"), "Wide16"), (make_wide(17, "bytes"), "Wide17")],
 }
 
@@ -159,6 +226,11 @@ def test_every_rule_is_shown() -> None:
         Total,
         GoodOrder,
         OneNamed,
+        ExpiringSession,
+        ExpiringSeat,
+        ExpiringOffer,
+        ExpiringByDay,
+        ExpiringCounter,
         make_wide(15, "str"),
         make_wide(238, "int"),
         make_wide(18, "Grade"),

@@ -24,6 +24,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.audit import audit as auditing
+from tableorm.audit.segment import Segment
 from tableorm.connection.connection import Connection
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
@@ -650,3 +651,21 @@ async def test_an_abstract_model_without_classes_is_refused(db: Database) -> Non
 
     with pytest.raises(ModelError, match="Person is abstract and has no concrete classes yet; import or declare them"):
         await db.audit(Person)
+
+
+async def test_pages_that_are_refused_name_the_audit(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what was read, of the first look and of the one that verifies what the first has found."""
+    await fill(db)
+    await write(db, Verb.DELETE, "Sales", "name_n1_000001")
+    faults = Faults(db)
+    with faults.fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^audit: "):
+        await db.audit(Employee, parallel=1)
+    real = Segment.close
+
+    def close(self: Segment) -> bool:
+        faults.fail_next("query", with_=403)
+        return real(self)
+
+    monkeypatch.setattr(Segment, "close", close)
+    with pytest.raises(AccessDenied, match=r"^audit: "):
+        await db.audit(Employee, parallel=1)

@@ -34,6 +34,9 @@ from tableorm import (
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation
 from tableorm.testing import Faults, MemoryStore
+from tableorm.writes.bulk import partition_queue
+from tableorm.writes.bulk.chunk import defer
+from tableorm.writes.stages.change import delete_change
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -655,3 +658,21 @@ async def test_nothing_is_taken_after_the_block(things: Database) -> None:
 
     assert taken and not any(taken)
     assert bulk.report.written == len(taken)
+
+
+@pytest.mark.parametrize(("rows", "taken"), [(50, [2, 0]), (51, [1, 1]), (101, [1, 1])])
+def test_a_transaction_has_room_for_the_rows_of_its_writes(
+    monkeypatch: pytest.MonkeyPatch, rows: int, taken: list[int]
+) -> None:
+    """As many writes are sent together as may change 100 rows; one that may change more is sent alone."""
+    queue = partition_queue.PartitionQueue(("Things", "g"))
+    queue.derives = True
+    for name in ("a", "b"):
+        queue.append(defer(delete_change(Thing.key(group="g", name=name), "*")), 10)
+
+    def most_rows(_: object) -> int:
+        return rows
+
+    monkeypatch.setattr(partition_queue, "most_rows", most_rows)
+
+    assert [len(queue.take_chunk(100)[0]) for _ in range(2)] == taken

@@ -389,7 +389,12 @@ def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T
 
 
 def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select: tuple[str, ...] | None) -> Row | None:
-    """Return the row with these PartitionKey and RowKey, of which `key` is made. Raises ValueError if it has others."""
+    """
+    Return the row with these PartitionKey and RowKey, of which `key` is made.
+
+    Raises:
+        ValueError: The row is damaged so that it has other keys, or no text as ETag or Timestamp.
+    """
     body: bytes | None = _call_with_table(state, name, lambda table: state.reader.execute(table.read, (key,)).get)
     if body is None:
         return None
@@ -397,6 +402,9 @@ def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select
     stored = row.get("PartitionKey"), row.get("RowKey")
     if stored != keys:
         raise ValueError(f"its keys are {shown(stored)}, and it is stored under {shown(keys)}")
+    marks = row.get("odata.etag"), row.get("Timestamp")
+    if not (type(marks[0]) is type(marks[1]) is str):
+        raise ValueError(f"its ETag and Timestamp are {shown(marks)}")
     return row if select is None else project(row, select)
 
 

@@ -36,7 +36,8 @@ async def each_row(
 
     async def call(each: tuple[Place, Row | None]) -> None:
         try:
-            report.moved += await step(*each)
+            changed = await step(*each)
+            report.moved += changed  # after the step, while which others count too
         except (TableNotFound, AccessDenied, Unavailable):
             raise
         except EntityExists as error:

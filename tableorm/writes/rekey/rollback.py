@@ -96,11 +96,17 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
                 entity,
             )
         other = mark_of(here)
-        if other is not None and other.state is MoveState.TENTATIVE and other.etag == row["odata.etag"]:
-            touch = encode(guard_change(bag_of_row(place.table, row)), 0)  # so that the other move never happens
-            assert touch is not None
+        if other is not None and other.state is MoveState.TENTATIVE:
+            row = await read_place(db, place)  # after the tentative row was read, which may build on a newer one
+            found = mark_of(row)
+            if row is None or (found is not None and found.state is not MoveState.CONFIRMED):
+                continue
             with suppress(*LOST):
-                await commit(db, (touch,))
+                if other.etag == row["odata.etag"]:
+                    touch = encode(guard_change(bag_of_row(place.table, row)), 0)  # so that the move never happens
+                    assert touch is not None
+                    await commit(db, (touch,))
+                await RELOCATION.delete(db, source, here, other, settled_row(rekeying, source, place))
             continue
         move, etag = new_token(), row["odata.etag"]
         tentative = MoveMark(state=MoveState.TENTATIVE, move=move, other=place, etag=etag, stays=True)
@@ -146,6 +152,8 @@ async def _free(db: Connection, rekeying: Rekeying[Schema], place: Place, row: R
         if mark.state is MoveState.TENTATIVE and found is not None and found.move == mark.move:
             await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.old)
         return False
-    keys = {"PartitionKey": place.partition_key, "RowKey": place.row_key}
-    delete = Operation(Verb.DELETE, keys, row["odata.etag"])
-    return await write_as_read(db, place.table, [delete], name="", what=f"the forward {place}")
+    try:
+        await RELOCATION.delete(db, place, row, mark if mark.state is MoveState.TENTATIVE else None)
+    except LOST:
+        return False
+    return True

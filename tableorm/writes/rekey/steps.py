@@ -111,12 +111,6 @@ class RowSteps:
     ) -> bool:
         """Return whether an insert at a newer key may succeed now, or the older row has changed meanwhile."""
         there = await read_place(db, target)
-        mark = mark_of(there)
-        if there is not None and mark is not None and mark.names(source) and mark.state is MoveState.FORWARD:
-            keys = {"PartitionKey": target.partition_key, "RowKey": target.row_key}  # of an end of going back
-            delete = Operation(Verb.DELETE, keys, there["odata.etag"])
-            await write_as_read(db, target.table, [delete], name="", what=f"the forward {target}")
-            return True
         if there is None or await self._relocation.resolve(db, target, rekeying.new):
             return True
         again = await read_place(db, source)
@@ -191,9 +185,7 @@ class RowSteps:
         stored = change.stored
         if stored is None or not stored.complete or write.partial or change.mode is Mode.GUARD:
             return
-        before, after = (
-            rekeying.old_key(schema.decode({**row, "odata.etag": ""})) for row in (stored.row, write.after)
-        )
+        before, after = (_old_key(rekeying, row) for row in (stored.row, write.after))
         if before != after:
             raise EncodeError(
                 f"would have another key by {rekeying.old.name}, {after}, in place of {before}; programs that know "
