@@ -18,7 +18,7 @@ from .connection import Connection
 from .rekey_phases import Phase, current_phase
 from .rows import read_live, read_row
 
-__all__ = ["Home", "is_over", "older_places", "open_phase", "read_home"]
+__all__ = ["Home", "has_older_keys", "is_over", "older_places", "open_phase", "read_home"]
 
 
 @attrs.frozen(kw_only=True)
@@ -59,9 +59,12 @@ async def open_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
     return phase
 
 
-def older_places(
-    rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None
-) -> Sequence[Place]:
+async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
+    """Return whether entities that have their older keys are written there. Raises what `open_phase` raises."""
+    return await open_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
+
+
+def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None) -> Sequence[Place]:
     """
     Return where the entity of a newer key may be by the older model; nowhere if no entity has such a key.
 

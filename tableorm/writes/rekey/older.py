@@ -50,9 +50,7 @@ _SINGLE = (Mode.INSERT, Mode.SAVE, Mode.MERGE, Mode.REPLACE, Mode.DELETE)
 class WriteChange(Protocol):
     """What sends one change: `tableorm.writes.commit.write_change`."""
 
-    async def __call__(
-        self, db: Connection, change: Change, *, repeat: bool = True, missing_ok: bool = False
-    ) -> None:
+    async def __call__(self, db: Connection, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
         """Send the change."""
         ...
 
@@ -122,9 +120,7 @@ class OlderWrites:
             change.subject,
         )
 
-    async def _refuse_gone_back(
-        self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase
-    ) -> None:
+    async def _refuse_gone_back(self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase) -> None:
         """Refuse to write an entity at its newer key that had it when it was read, and has its older one again."""
         if phase is Phase.BACK:
             fields = change.subject.__dict__ if isinstance(change.subject, Entity) else None
@@ -249,15 +245,13 @@ def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before
     was = {name: value for name, value in before.items() if name not in new.known}
     now = state_of(made).unknown(new.known)
     if was != now:
-        extra = older.extra
+        extra: Any = older.extra
         kept = {name: value for name, value in extra.row.items() if name not in was or name in now}
         extra.row.clear()
         extra.row.update({**kept, **now})
 
 
-def _note_written(
-    rekeying: Rekeying[Schema], change: Change, made: Entity, source: Place, older: Entity
-) -> None:
+def _note_written(rekeying: Rekeying[Schema], change: Change, made: Entity, source: Place, older: Entity) -> None:
     """Let the subject of a change know what was written, where, and under which ETag."""
     subject, written = change.subject, state_of(older)
     note_older_place(rekeying.new, made, source, str(written.etag), str(written.timestamp))
