@@ -79,8 +79,9 @@ async def move(db: Database, model: type[Entity], count: int = 1000) -> WindowRe
     """Give at most so many entities their newer keys, and settle what other movers have left."""
     db_, rekeying = connection_of(db), rekeying_of(model)
     rows = await rows_of(db_, rekeying.old.table_name())
-    kinds = (str(rekeying.old.kind), f"{rekeying.old.kind}#_tentative")
-    report = await move_window(db_, rekeying, [row for row in rows if row.get(ENTITY_TYPE) in kinds][:count])
+    forward = f"{rekeying.old.kind}#_forward"
+    left = [row for row in rows if str(row.get(ENTITY_TYPE)).partition(":")[0] != forward]
+    report = await move_window(db_, rekeying, left[:count])
     left = await rows_of(db_, rekeying.new.table_name(), f"{rekeying.new.kind}#_tentative")
     report.failures += (await resolve_window(db_, rekeying, left)).failures
     return report
@@ -96,7 +97,7 @@ async def roll_back(db: Database, model: type[Entity]) -> WindowReport:
     """Give all entities their older keys again."""
     db_, rekeying = connection_of(db), rekeying_of(model)
     old, new = str(rekeying.old.kind), str(rekeying.new.kind)
-    rows = await rows_of(db_, rekeying.new.table_name(), new, f"{new}#_tentative", f"{new}#_forward")
+    rows = await rows_of(db_, rekeying.new.table_name(), new, "None", f"{new}#_tentative", f"{new}#_forward")
     report = await roll_back_window(db_, rekeying, rows)
     rows = await rows_of(db_, rekeying.old.table_name(), f"{old}#_tentative", f"{old}#_forward")
     freed = await roll_back_window(db_, rekeying, rows)

@@ -44,7 +44,7 @@ class MoveCheck(Check):
         return kind in (f"{self.schema.kind}{TENTATIVE}", f"{self.schema.kind}{FORWARD}")
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
-        """Claim that a row must be looked at, if it is so old that it should be gone. A re-key looks at its own rows."""
+        """Claim that a row must be looked at, if it is so old that it should be gone, and is not of a re-key."""
         old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_MOVE and not _stays(row)
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 

@@ -287,8 +287,14 @@ class Connection:
 
     @property
     def guarded(self) -> GuardedStore | None:
-        """The tables as a token opens them: perhaps only some rows, and others than their copies. None without one."""
-        store = self.backend.tables
+        """
+        The tables as a token opens them: perhaps only some rows, and others than their copies. None without one, and
+        for a backend that has no tables before it is opened.
+        """
+        try:
+            store = self.backend.tables
+        except NotSupported:
+            return None
         found = getattr(store, "wrapped", store)  # the tables that know their names with the prefix
         return found if isinstance(found, GuardedStore) else None
 

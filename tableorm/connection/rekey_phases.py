@@ -26,7 +26,7 @@ from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..protocol.edm import datetime_from_text
 from ..stores import Operation, Row, Verb
-from .connection import Connection
+from .connection import Connection, KnownPhase
 from .index_states import write_records
 from .rows import read_row
 
@@ -81,16 +81,27 @@ async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
 
     Raises:
         AccessDenied: The token of the connection does not open the table of the mapper's own records.
+        NotSupported: The connection is that of a scope, and entities may have their older keys, which it cannot check.
     """
     known = db.known_phase(rekeying.digest)
-    now = asyncio.get_running_loop().time()
-    if known.phase is not None and (known.phase in _FINAL or now - known.asked < ASK_AGAIN):
-        return Phase(known.phase)
-    async with known.lock:
-        if known.phase is None or asyncio.get_running_loop().time() - known.asked >= ASK_AGAIN:
-            await load_phase(db, rekeying)
-    assert known.phase is not None
-    return Phase(known.phase)
+    if not _is_known(known):
+        async with known.lock:
+            if not _is_known(known):
+                await load_phase(db, rekeying)
+    phase = Phase(str(known.phase))
+    if db.boundary.narrows and phase not in _FINAL:
+        raise NotSupported(
+            f"{rekeying.new.name} is not used in a scope before the {rekeying} is sealed: a scope cannot tell whether "
+            "an older key is within it; use the database itself until then"
+        )
+    return phase
+
+
+def _is_known(known: KnownPhase) -> bool:
+    """Return whether the store was asked a short time ago, or need not be asked any more."""
+    return known.phase is not None and (
+        known.phase in _FINAL or asyncio.get_running_loop().time() - known.asked < ASK_AGAIN
+    )
 
 
 async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:

@@ -220,7 +220,10 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     while any(map(derives, writes)):
         for write in writes:
             if write.change.schema is not None and write.change.schema.moved_from is not None:
-                await ROW_STEPS.prepare(db, write)
+                try:
+                    await ROW_STEPS.prepare(db, write)
+                except TableOrmError as error:
+                    refuse_before_sending(write, error, transaction=options.transaction)
         for write in writes:
             stored = (write.first or write.change).stored
             if stored is not None and MOVE in stored.row:
@@ -271,8 +274,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     change = writes[0].origin
     raise LostRace(
         f"{change}: others wrote the rows that count, list or note it first, {ATTEMPTS} times in a row; nothing was "
-        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes; if none "
-        "do, run `tableorm audit`",
+        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
@@ -418,8 +420,12 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
         return  # what was there was no entity
     if effect is None or fault.code not in LOST_RACE:
         refuse(plan, fault, transaction=derived.transaction)
-    row = None if effect.reads else await _read_other(db, effect)
+    row_key = write.operation.row["RowKey"]
+    lasts = effect.lasts(row_key)
+    row = await _read_other(db, effect) if lasts or not effect.reads else None
     try:
+        if lasts:
+            effect.check_lasting(row_key, row)
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
         if not derived.transaction:

@@ -69,7 +69,7 @@ class RunReport:
         }
 
     def __str__(self) -> str:
-        text = f"{self.name}: {self.written} of {counted(self.entities, 'entity')} written"
+        text = f"{self.name}: {counted(self.entities, 'entity')} read, {self.written} written"
         text += f", {self.failed} failed" if self.failed else ""
         if self.state == "open":
             owners = f", by {', '.join(self.owners)}" if self.owners else ""
