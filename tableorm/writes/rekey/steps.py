@@ -15,6 +15,7 @@ from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError,
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
+from ...models.rekeyed_rows import old_place_of
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
@@ -167,7 +168,14 @@ class RowSteps:
         assert schema is not None
         assert rekeying is not None
         phase = await current_phase(db, rekeying)
-        if phase in (Phase.SEALED, Phase.DONE) or write.after is None or change.mark is not None:
+        if phase in (Phase.SEALED, Phase.DONE) or change.mark is not None:
+            return
+        if change.stored is not None and old_place_of(change.stored.row) is not None:
+            raise NotSupported(
+                f"{change}: the entity has its key by {rekeying.old.name} in phase {phase.value!r}, where only single "
+                "writes go; write it by itself"
+            )
+        if write.after is None:
             return
         if write.operation.verb is Verb.INSERT:
             if phase is not Phase.MOVE:
