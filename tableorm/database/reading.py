@@ -8,18 +8,19 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.index_states import find_unreadable, not_readable
+from ..connection.rekeyed_reads import is_over, open_phase, read_home
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import EntityNotFound, ModelError, WrongKind, shown
+from ..errors import EntityNotFound, ModelError, NotSupported, WrongKind, shown
 from ..models.entity import Entity, schema_of
 from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import is_marker, row_of_marker
+from ..models.marker_rows import Place, is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
@@ -214,6 +215,8 @@ class Reader(Stores):
             table = schema.only_table or schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
+        if model is not PropertyBag and self._kinds_of(model).rekeying is not None:
+            return await self._rekeyed_point(model, Place(table, partition_key, row_key), fields)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
         select = None if whole else Projection.of(self._kinds_of(model), ()).select
         row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
@@ -228,6 +231,24 @@ class Reader(Stores):
         if is_marker(row):
             return await self._load_moved(model, table, row)
         return None if whole else self._refuse_kind(model, table, row)
+
+    async def _rekeyed_point(self, model: type[Any], target: Place, fields: dict[str, Any]) -> Any:
+        """Read the entity of a key, which may have another one by an older model; None if there is none."""
+        kinds = self._kinds_of(model)
+        rekeying = kinds.rekeying
+        assert rekeying is not None
+        if len(kinds.schemas) > 1 and not is_over(await open_phase(self._connection, rekeying)):
+            raise NotSupported(
+                f"get of {model.__name__} is refused, of which {rekeying.new.name} is one: by the {rekeying} entities "
+                f"may have older keys; read {rekeying.new.name} itself until `tableorm migrate seal` was run"
+            )
+        home = await read_home(self._connection, rekeying, target, fields or None)
+        if home is None:
+            return None
+        await self._connection.yield_to_loop(1)
+        if is_marker(home.row):
+            return await self._load_moved(model, target.table, home.row)
+        return self._load_row(model, target.table, home.row)
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
