@@ -187,7 +187,7 @@ class Connection:
         """The tables. Raises NotSupported if the database is not open."""
         if self._opened.store is None:
             raise NotSupported(
-                "the database is closed, by close() or the end of its `async with`; make another with connect(url)"
+                "the database is closed, by close() or the end of its `async with`; `await db.open()` opens it again"
                 if self._opened.loop is not None
                 else "the database is not open; use `async with connect(url) as db`"
             )
@@ -287,8 +287,14 @@ class Connection:
 
     @property
     def guarded(self) -> GuardedStore | None:
-        """The tables as a token opens them: perhaps only some rows, and others than their copies. None without one."""
-        store = self.backend.tables
+        """
+        The tables as a token opens them: perhaps only some rows, and others than their copies. None without one, and
+        for a backend that has no tables before it is opened.
+        """
+        try:
+            store = self.backend.tables
+        except NotSupported:
+            return None
         found = getattr(store, "wrapped", store)  # the tables that know their names with the prefix
         return found if isinstance(found, GuardedStore) else None
 

@@ -270,8 +270,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     change = writes[0].origin
     raise LostRace(
         f"{change}: others wrote the rows that count, list or note it first, {ATTEMPTS} times in a row; nothing was "
-        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes; if none "
-        "do, run `tableorm audit`",
+        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
@@ -350,7 +349,9 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
     change = effect.origin.change
     name = "" if change.schema is None else change.schema.name
-    row = await read_row(db, change.table, change.partition_key, effect.address, name=name)
+    row = await read_row(
+        db, change.table, change.partition_key, effect.address, name=name, purpose=effect.origin.origin
+    )
     owner = None if row is None else row.get(COPY_OF)
     if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
         return row
@@ -417,8 +418,12 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
         return  # what was there was no entity
     if effect is None or fault.code not in LOST_RACE:
         refuse(plan, fault, transaction=derived.transaction)
-    row = None if effect.reads else await _read_other(db, effect)
+    row_key = write.operation.row["RowKey"]
+    lasts = effect.lasts(row_key)
+    row = await _read_other(db, effect) if lasts or not effect.reads else None
     try:
+        if lasts:
+            effect.check_lasting(row_key, row)
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
         if not derived.transaction:

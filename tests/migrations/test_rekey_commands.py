@@ -86,7 +86,7 @@ def test_a_table_is_rekeyed_offline(folder: Path) -> None:
     assert "writers_stopped=True" in refused[2]
     assert (moved[0], json.loads(moved[1].splitlines()[-1])["written"]) == (0, 30)
     assert (verified[0], finalized[0]) == (0, 0)
-    assert "30 of 30 entities written" in finalized[1]
+    assert "30 entities read, 30 written" in finalized[1]
 
     async def look() -> list[str]:
         async with connect(URL) as db:

@@ -103,7 +103,7 @@ class RunReport:
         }
 
     def __str__(self) -> str:
-        text = f"{self.name}: {self.written} of {counted(self.entities, 'entity')} written"
+        text = f"{self.name}: {counted(self.entities, 'entity')} read, {self.written} written"
         text += "".join(f", {number} {what}" for what, number in self.others.items())
         text += f", {self.failed} failed" if self.failed else ""
         if self.state == "open":

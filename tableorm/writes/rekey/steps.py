@@ -75,8 +75,8 @@ class RowSteps:
             if here is None or (mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)):
                 if mark is not None and mark.state is MoveState.FORWARD:
                     await self._relocation.finish(db, mark.move, source, mark.other, rekeying.new)
-                for target in begun.values():
-                    await self._relocation.resolve(db, target, rekeying.new)
+                for left in begun.values():
+                    await self._relocation.resolve(db, left, rekeying.new)
                 return mark is not None and mark.move in begun
             if is_marker(here) or mark is not None:  # of a move by the older model
                 here = await self._finish_older(db, rekeying, source)
@@ -90,6 +90,9 @@ class RowSteps:
                 await self._commit(db, (tentative_write(plain_insert(made), tentative, new_token()),))
                 begun[move] = target
                 await self._commit(db, (keeping_write(entity, here, target, move),))
+                await self._relocation.finish(db, move, source, target, rekeying.new)
+                if set(begun.values()) == {target}:
+                    return True
             except EntityExists as error:
                 if error.index or not await self._clear_target(db, rekeying, source, here, target):
                     raise
@@ -252,7 +255,13 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
         )
     if source not in map(place_of, rekeying.old_keys(made.__dict__)):
         raise ModelError(f"{rekeying}: old_keys does not return the key of {entity!r} for that of {made!r}")
-    return made, Place(rekeying.new.table_name(), *rekeying.new.make_keys(made.__dict__))
+    target = Place(rekeying.new.table_name(), *rekeying.new.make_keys(made.__dict__))
+    if target == source:
+        raise ModelError(
+            f"{rekeying}: {entity!r} has the same key {source} by both models; let the templates of "
+            f"{rekeying.new.name} make keys that no entity has by the older model, or put it into another table"
+        )
+    return made, target
 
 
 def _sources(rekeying: Rekeying[Schema], at: Change | Key[Any]) -> Sequence[Place]:
@@ -260,7 +269,10 @@ def _sources(rekeying: Rekeying[Schema], at: Change | Key[Any]) -> Sequence[Plac
     if isinstance(at, Change) and isinstance(at.subject, Entity):
         fields = at.subject.__dict__
     else:
-        fields = rekeying.new.parse_keys(at.partition_key, at.row_key)
+        try:
+            fields = rekeying.new.parse_keys(at.partition_key, at.row_key)
+        except ValueError:
+            return ()  # no entity can have that key
     missing = [name for name in rekeying.new.key_fields if name not in fields]
     if missing:
         raise NotSupported(
