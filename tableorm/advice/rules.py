@@ -33,8 +33,8 @@ RULES = {
         LintRule(
             code="growing-partition-key",
             finds="a PartitionKey that begins with a moment or a date",
-            reason="all inserts of a time go to the last partition, which has one server's speed",
-            remedy="begin it with a field that many values of are written at the same time, or with {field:spread(16)}",
+            reason="all inserts of a time go to the last partition, which a single server serves",
+            remedy="begin it with a field that has many values at any time, or with {field:spread(16)}",
             section="Prepend/append anti-pattern",
         ),
         LintRule(
@@ -60,8 +60,8 @@ RULES = {
         ),
         LintRule(
             code="many-writes",
-            finds="an entity that is written with 80 rows or more of its declarations",
-            reason="a transaction has 100 operations at most, so that few changes fit into one with it",
+            finds="an entity whose declarations make 80 rows or more, which are written with it",
+            reason="a transaction has 100 operations at most, so few other changes fit into it",
             remedy="remove declarations that no read needs, or make some consistency='eventual'",
             section="Entity group transactions",
         ),

@@ -187,7 +187,7 @@ class Connection:
         """The tables. Raises NotSupported if the database is not open."""
         if self._opened.store is None:
             raise NotSupported(
-                "the database is closed, by close() or the end of its `async with`; make another with connect(url)"
+                "the database is closed, by close() or the end of its `async with`; `await db.open()` opens it again"
                 if self._opened.loop is not None
                 else "the database is not open; use `async with connect(url) as db`"
             )

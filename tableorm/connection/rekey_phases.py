@@ -51,7 +51,7 @@ class Phase(StrEnum):
 _FINAL = (Phase.SEALED, Phase.DONE)
 
 _NEXT = {
-    Phase.EXPAND: {Phase.MOVE},
+    Phase.EXPAND: {Phase.MOVE, Phase.SEALED},  # sealed at once if everything is moved while nobody writes
     Phase.MOVE: {Phase.SEALED, Phase.BACK},
     Phase.BACK: {Phase.EXPAND},
     Phase.SEALED: {Phase.DONE},

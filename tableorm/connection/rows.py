@@ -21,6 +21,7 @@ async def read_row(
     row_key: str,
     select: tuple[str, ...] | None = None,
     name: str = "",
+    purpose: object = None,
 ) -> Row | None:
     """
     Read a row as it is stored. It does not ask the boundary: whoever has made the keys has.
@@ -32,6 +33,7 @@ async def read_row(
         row_key: As stored.
         select: The properties to read; None for all.
         name: The model or index that is read, for messages and counters; "" if none is.
+        purpose: The write that needs the row, which messages name in place of the read; None if there is none.
 
     Returns:
         The row; None if there is none.
@@ -46,7 +48,7 @@ async def read_row(
         if is_absent(fault, table):
             return None
         what = f"{name} ({partition_key!r}, {row_key!r})" if name else f"({partition_key!r}, {row_key!r})"
-        raise translate(fault, f"get of {what}", table) from fault
+        raise translate(fault, f"get of {what}" if purpose is None else str(purpose), table) from fault
     counts.rows += 1
     return row
 

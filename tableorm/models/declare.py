@@ -74,7 +74,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     unknown = [keyword for keyword in given if keyword not in ClassKeywords.__annotations__]
     if unknown:
         keywords = ClassKeywords.__annotations__
-        raise ModelError(f"{name}: there is no class keyword {unknown[0]!r}; {near(unknown[0], keywords)}")
+        raise ModelError(f"{name}: there is no class keyword {unknown[0]!r}; {near(unknown[0], keywords, 'keyword')}")
     refuse_odd_bases(model)
     table, version, naming = given.get("table"), given.get("version", 1), given.get("naming")
     texts = {"partition_key": given.get("partition_key"), "row_key": given.get("row_key")}

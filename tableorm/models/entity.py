@@ -174,7 +174,9 @@ class Entity(Storable):
             set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():
             if name not in self.__schema__.fields:
-                raise ModelError(f"{type(self).__name__} has no field {name!r}; {near(name, self.__schema__.fields)}")
+                raise ModelError(
+                    f"{type(self).__name__} has no field {name!r}; {near(name, self.__schema__.fields, 'field')}"
+                )
             setattr(copy, name, value)
         return copy
 

@@ -330,7 +330,7 @@ class Schema(InTables):
             if name not in self.key_fields:
                 what = f"is not a {'key ' if name in self.fields else ''}field of the model"
                 raise self._key_error(
-                    f"does not take {name!r}, which {what}; of key fields {near(name, self.key_fields)}"
+                    f"does not take {name!r}, which {what}; {near(name, self.key_fields, 'key field')}"
                 )
         missing = [name for name in self.key_fields if name not in values]
         if missing:

@@ -135,7 +135,7 @@ class ChangeStream:
         number = counter.trimmed if position is None else position[1]
         while number < counter.last:
             last = min(counter.last, number + MAX_PAGE)
-            rows = await read_changes(self._db, self._table, self._partition_key, number + 1, last)
+            rows = await read_changes(self._db, self._table, self._partition_key, number + 1, last, _whole)
             while number < last and number + 1 in rows:
                 number += 1
                 change = self._change_of(counter.feed, number, rows[number])
@@ -197,6 +197,10 @@ class ChangeStream:
         )
 
 
+def _whole(row: Row) -> Row:
+    return row
+
+
 def _cursor(feed: str, number: int) -> str:
     return f"{feed}.{number}"
 
@@ -218,7 +222,10 @@ def open_changes(db: Connection, model: type[Entity], after: str | None, fields:
     fields = db.boundary.fill_key(schema, fields, names)
     for name in fields.keys() - names:
         raise TemplateError(
-            f"does not take {name!r} for a partition; {near(name, names)}", schema.name, "partition_key", partition.text
+            f"does not take {name!r} for a partition; {near(name, names, 'field')}",
+            schema.name,
+            "partition_key",
+            partition.text,
         )
     missing = names - fields.keys()
     if missing:

@@ -353,7 +353,9 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
     change = effect.origin.change
     name = "" if change.schema is None else change.schema.name
-    row = await read_row(db, change.table, change.partition_key, effect.address, name=name)
+    row = await read_row(
+        db, change.table, change.partition_key, effect.address, name=name, purpose=effect.origin.origin
+    )
     owner = None if row is None else row.get(COPY_OF)
     if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
         return row

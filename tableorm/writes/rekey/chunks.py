@@ -12,7 +12,7 @@ from ...errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, 
 from ...models.marker_rows import Place
 from ...protocol.codes import Fault
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import Operation, Row
+from ...stores import Operation, RetryBudget, Row
 from .report import RowFailure, WindowReport
 
 __all__ = ["each_row", "in_chunks", "send_operations"]
@@ -102,7 +102,7 @@ async def send_operations(
     db: Connection, operations: Sequence[Operation], table: str, *, name: str, what: str
 ) -> Sequence[str | None]:
     """
-    Send operations of one partition, once.
+    Send operations of one partition; again if the store refuses them for now.
 
     Args:
         db: Where to.
@@ -117,11 +117,13 @@ async def send_operations(
     Raises:
         TableOrmError: The store refused them, or nobody knows what became of them.
     """
-    one = len(operations) == 1
-    store, counts = db.sending(operations[0].verb if one else "transaction", name)
-    counts.operations += len(operations)
-    try:
-        return [await store.write(table, operations[0])] if one else await store.transact(table, operations)
-    except Fault as fault:
-        db.count_fault(fault)
-        raise translate(fault, what, table) from fault
+    one, budget, repeated = len(operations) == 1, RetryBudget(db.retry), db.store.capabilities.retries
+    while True:
+        store, counts = db.sending(operations[0].verb if one else "transaction", name)
+        counts.operations += len(operations)
+        try:
+            return [await store.write(table, operations[0])] if one else await store.transact(table, operations)
+        except Fault as fault:
+            db.count_fault(fault)
+            if repeated or fault.doubt or not fault.transient or not await budget.another(fault):
+                raise translate(fault, what, table) from fault

@@ -277,7 +277,10 @@ def _sources(rekeying: Rekeying[Schema], at: Change | Key[Any]) -> Sequence[Plac
     if isinstance(at, Change) and isinstance(at.subject, Entity):
         fields = at.subject.__dict__
     else:
-        fields = rekeying.new.parse_keys(at.partition_key, at.row_key)
+        try:
+            fields = rekeying.new.parse_keys(at.partition_key, at.row_key)
+        except ValueError:
+            return ()  # no entity can have that key
     missing = [name for name in rekeying.new.key_fields if name not in fields]
     if missing:
         raise NotSupported(

@@ -152,10 +152,15 @@ class _Mover:
                 await RELOCATION.resolve(self._db, each.target, self._new)
         done = await in_chunks(self._report, left, targets, steps[2], self._size)
         confirmed = {each.token for each in done}
-        for each in left:
-            if each.token not in confirmed:
-                await RELOCATION.finish(self._db, each.token, each.source, each.target, self._new)
+        unconfirmed = {each.source: each for each in left if each.token not in confirmed}
+
+        async def finish(place: Place, _: Row | None) -> bool:
+            each = unconfirmed[place]
+            await RELOCATION.finish(self._db, each.token, each.source, each.target, self._new)
+            return False
+
         self._report.moved += len(left)
+        await each_row(self._report, [(place, None) for place in unconfirmed], finish)
         return [(each.source, None) for each in moves if each.token not in begun]
 
     # Of models without derived rows, without what derives them
