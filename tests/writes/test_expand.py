@@ -20,6 +20,7 @@ from tableorm import (
     NotSupported,
     PreconditionFailed,
     PropertyBag,
+    TransactionFailed,
     UniqueViolation,
     connect,
     field,
@@ -233,7 +234,7 @@ async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None
         with pytest.raises(NotSupported, match=r"of NewRide \('1', 'day_mon'\): re-key .* is in phase 'expand'"):
             await blind
     for verb in ("save", "delete"):
-        with pytest.raises(NotSupported, match=r"NewRide \('1', 'day_mon'\).* key by Ride in phase 'expand'"):
+        with pytest.raises(TransactionFailed, match=r"NewRide \('1', 'day_mon'\).* key by Ride in phase 'expand'"):
             async with db.transaction() as tx:
                 getattr(tx, verb)(ride)
     async with db.bulk() as bulk:

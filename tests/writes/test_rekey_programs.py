@@ -3,6 +3,7 @@ Random programs that read and write by the older and the newer model while mover
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -85,11 +86,18 @@ def make(model: Any, id_: int, head: str) -> Entity:
     return entity
 
 
-async def write(db: Database, model: type[Entity], random: Random, program: str, ledger: Ledger) -> None:
+async def write(
+    db: Database,
+    model: type[Entity],
+    random: Random,
+    program: str,
+    ledger: Ledger,
+    verbs: Sequence[str] = ("change", "save", "insert", "delete"),
+) -> None:
     """Write as programs do: change what was read, insert, delete."""
     for number in range(5):
         id_, tag = random.choice(IDS), f"{program}{number}"
-        verb = random.choice(("change", "save", "insert", "delete"))
+        verb = random.choice(verbs)
         made = make(model, id_, tag)
         try:
             if verb == "change":
@@ -237,7 +245,7 @@ async def change_by(db: Database, model: type[Entity], random: Random, program: 
     """Change entities by every verb that can, on a network that does anything."""
     for number in range(6):
         id_, tag = random.choice(IDS), f"{program}{number}"
-        entity: Any = await read(db, model, id_)
+        entity: Any = await db.get(model, group="g", id=id_)
         head = entity.text.partition(">")[0]
         entity.text += f"+{tag}"
         verb = random.choice(["save", "merge", "replace", "transaction", "bulk"])

@@ -3,13 +3,13 @@ The steps of a re-key for one entity, and what live writers do before they write
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
+from ...connection.rekeyed_reads import older_places
 from ...connection.rows import read_place, write_as_read
 from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
@@ -136,7 +136,8 @@ class RowSteps:
         if await current_phase(db, rekeying) is not Phase.MOVE:
             return False
         target = Place(at.table, at.partition_key, at.row_key)
-        for source in _sources(rekeying, at):
+        fields = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
+        for source in older_places(rekeying, target, fields):
             here = await read_place(db, source)
             if here is None or is_marker(here):
                 mark = mark_of(here)
@@ -270,24 +271,6 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
             f"{rekeying.new.name} make keys that no entity has by the older model, or put it into another table"
         )
     return made, target
-
-
-def _sources(rekeying: Rekeying[Schema], at: Change | Key[Any]) -> Sequence[Place]:
-    """Return where the entity of a newer key may be by the older model."""
-    if isinstance(at, Change) and isinstance(at.subject, Entity):
-        fields = at.subject.__dict__
-    else:
-        try:
-            fields = rekeying.new.parse_keys(at.partition_key, at.row_key)
-        except ValueError:
-            return ()  # no entity can have that key
-    missing = [name for name in rekeying.new.key_fields if name not in fields]
-    if missing:
-        raise NotSupported(
-            f"{rekeying}: the stored key ({at.partition_key!r}, {at.row_key!r}) does not tell {missing[0]!r}; write "
-            "the entity, not its key, until the re-key is sealed"
-        )
-    return [place_of(key) for key in rekeying.old_keys(fields)]
 
 
 def _old_key(rekeying: Rekeying[Schema], row: Row) -> Key[Any]:
