@@ -8,7 +8,8 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.index_states import find_unreadable, not_readable
-from ..connection.rekeyed_reads import is_over, open_phase, read_home
+from ..connection.rekey_phases import current_phase
+from ..connection.rekeyed_reads import is_over, read_home
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
@@ -239,7 +240,7 @@ class Reader(Stores):
         kinds = self._kinds_of(model)
         rekeying = kinds.rekeying
         assert rekeying is not None
-        if len(kinds.schemas) > 1 and not is_over(await open_phase(self._connection, rekeying)):
+        if len(kinds.schemas) > 1 and not is_over(await current_phase(self._connection, rekeying)):
             raise NotSupported(
                 f"get of {model.__name__} is refused, of which {rekeying.new.name} is one: by the {rekeying} entities "
                 f"may have older keys; read {rekeying.new.name} itself until `tableorm migrate seal` was run"
@@ -282,11 +283,12 @@ class Reader(Stores):
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
         rekeying = primary.moved_from
-        if rekeying is not None and not is_over(await open_phase(self._connection, rekeying)):
-            where = [Field[Any](primary.model, name) == value for name, value in fields.items()]
-            query: Select[Any] = self.select(primary.model).where(*where)
+        if rekeying is not None and not is_over(await current_phase(self._connection, rekeying)):
+            model: Any = primary.model
+            where = [Field[Any](model, name) == value for name, value in fields.items()]
+            query: Select[Any] = self.select(model)
             try:
-                return await query.first()
+                return await query.where(*where).first()
             except ScanRefused as error:
                 raise NotSupported(
                     f"get of {index} is refused until `tableorm migrate seal` was run: {error}"

@@ -14,8 +14,8 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from ..connection.rekey_phases import Phase
-from ..connection.rekeyed_reads import is_over, open_phase
+from ..connection.rekey_phases import Phase, current_phase
+from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
 from ..errors import Conflict, NotSupported, ScanRefused
 from ..expressions import (
@@ -62,7 +62,7 @@ class RekeyedSelect(Select[E_co]):
 
     async def _open_phase(self) -> Phase | None:
         """Return the phase as long as entities may have their older keys; None afterwards, or without a database."""
-        phase = None if self._db is None else await open_phase(self._db, self._rekeying)
+        phase = None if self._db is None else await current_phase(self._db, self._rekeying)
         return None if phase is None or is_over(phase) else phase
 
     async def _settle(self) -> Self:

@@ -241,9 +241,9 @@ async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None
         await bulk.save(ride)
         await bulk.insert(NewRide(day="tue", id=2))
     assert [type(each.error) for each in bulk.report.failed] == [NotSupported, NotSupported]
-    with pytest.raises(NotSupported, match=r"in phase 'expand': a scope .* `tableorm migrate seal`"):
+    with pytest.raises(NotSupported, match="re-key of Ride to NewRide is in phase 'expand': a scope"):
         await db.scope(id=1).get(NewRide, day="mon")
-    with pytest.raises(NotSupported, match="a scope"):
+    with pytest.raises(NotSupported, match="a scope does not tell"):
         await db.scope(id=1).insert(NewRide(day="wed", id=1))
     assert await kinds_of(db, NewRide) == OLD
 
