@@ -72,7 +72,7 @@ class Stores(Connected):
         return self
 
     async def close(self) -> None:
-        """Finish what was begun and release everything. Idempotent; until `open`, a closed database refuses all other calls."""
+        """Finish what was begun and release everything. Idempotent; `open` opens the database again."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:
