@@ -230,28 +230,41 @@ def _behind(text: str, *, whole: bool) -> Bounds | None:
 
 
 def _estimate(
-    group: KeyGroup, figure: Callable[[Totals], float], spread: Mapping[str, float], spreads: Mapping[str, list[float]]
+    root: KeyGroup, figure: Callable[[Totals], float], spread: Mapping[str, float], spreads: Mapping[str, list[float]]
 ) -> tuple[float, float]:
     """
-    Return a figure of a group, and its variance.
+    Return a figure of all rows, and its variance.
 
     Args:
-        group: The group.
+        root: The group of all rows.
         figure: What is estimated.
         spread: How much parts differ elsewhere at most, by each key: the variance between them, as a part of the
             squared mean.
         spreads: Gets that of the groups of which several parts were visited.
     """
-    found = [_estimate(part, figure, spread, spreads) for part in group.parts or () if part.visits]
+    groups = [root]
+    for group in groups:
+        groups += [part for part in group.parts or () if part.visits]
+    estimates: dict[KeyGroup, tuple[float, float]] = {}
+    for group in reversed(groups):  # parts before their group: keys may be divided deeper than calls can be
+        found = [estimates.pop(part) for part in group.parts or () if part.visits]
+        estimates[group] = _add_up(group, figure(group.seen), found, spread[group.key], spreads[group.key])
+    return estimates[root]
+
+
+def _add_up(
+    group: KeyGroup, own: float, found: list[tuple[float, float]], spread: float, spreads: list[float]
+) -> tuple[float, float]:
+    """Return the estimate of a group from what was counted of its own rows, and the estimates of its parts."""
     if not found:
-        return figure(group.seen), 0.0
+        return own, 0.0
     values, count = [value for value, _ in found], len(group.parts or ())
     mean = statistics.fmean(values)
     between = 0.0 if len(values) == 1 else statistics.variance(values)
     if len(values) > 1:
-        spreads[group.key].append(between / mean**2 if mean else 0.0)
+        spreads.append(between / mean**2 if mean else 0.0)
     # Few parts may be alike by chance, so what is known of others counts as one more.
-    between = ((len(values) - 1) * between + spread[group.key] * mean**2) / len(values)
+    between = ((len(values) - 1) * between + spread * mean**2) / len(values)
     share = count / len(values)
     variance = count * (share - 1) * between + share * sum(variance for _, variance in found)
-    return figure(group.seen) + count * mean, variance
+    return own + count * mean, variance

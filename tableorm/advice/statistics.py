@@ -11,9 +11,9 @@ import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.tasks import work_together
-from ..errors import ModelError, shown
+from ..errors import ModelError, Unavailable, shown
 from ..keys.ranges import KeyRegion
-from ..protocol.limits import MAX_PAGE
+from ..protocol.limits import MAX_KEY_UNITS, MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Row, RowQuery
 from .key_tree import KeyGroup, KeyTree
@@ -231,6 +231,12 @@ class _Measurement:
         page = await self._db.call(
             f"measure {self._table}", self._table, store.query(self._table, query, limit, continuation)
         )
+        for row in page.rows[:1] + page.rows[-1:]:
+            key = row["PartitionKey"], row["RowKey"]
+            if not region.holds(key) or max(map(len, key)) > MAX_KEY_UNITS:  # keys would be divided without end
+                raise Unavailable(
+                    f"measure {self._table}: the store gave the row {shown(key)}, which was not asked for"
+                )
         counts.rows += len(page.rows)
         self._rows += len(page.rows)
         self._on_progress(self._rows, self._requests)

@@ -88,7 +88,8 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         if await _is_live(db, row, Place(table, partition_key, row_key)):
             return row
         mark = mark_of(row)
-        if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:
+        gone = mark is None or mark.state in (MoveState.FORWARD, MoveState.SETTLED)
+        if gone or row["odata.etag"] == before:
             return None
         before = row["odata.etag"]
 

@@ -19,7 +19,7 @@ from ..models.entity import Entity, schema_of
 from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import is_marker, row_of_tentative
+from ..models.marker_rows import is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
@@ -236,7 +236,7 @@ class Reader(Stores):
             return None
         tentative = is_marker(live)
         for schema in self._kinds_of(model).schemas:
-            own = row_of_tentative(schema, live) if tentative else live
+            own = row_of_marker(schema, live) if tentative else live
             if self._kinds_of(model).schema_of_row(own) is schema:
                 entity = self._load_row(model, table, own)
                 if tentative and entity is not None:  # its first write confirms the row, and has then another ETag

@@ -135,7 +135,7 @@ class ChangeStream:
         number = counter.trimmed if position is None else position[1]
         while number < counter.last:
             last = min(counter.last, number + MAX_PAGE)
-            rows = await read_changes(self._db, self._table, self._partition_key, number + 1, last)
+            rows = await read_changes(self._db, self._table, self._partition_key, number + 1, last, _whole)
             while number < last and number + 1 in rows:
                 number += 1
                 change = self._change_of(counter.feed, number, rows[number])
@@ -195,6 +195,10 @@ class ChangeStream:
             ),
             cursor=_cursor(feed, number),
         )
+
+
+def _whole(row: Row) -> Row:
+    return row
 
 
 def _cursor(feed: str, number: int) -> str:

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 
+from ..errors import Unavailable
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage
@@ -37,7 +38,7 @@ class Merger:
     def __init__(self, run: QueryExecution, requests: MergedRequests, fetch: FetchRows) -> None:
         turns = asyncio.Semaphore(run.concurrency)
         self._run = run
-        self._lanes: list[_Lane] = [_Lane(each, fetch, turns) for each in requests.by_partition.values()]
+        self._lanes: list[_Lane] = [_Lane(run.name, each, fetch, turns) for each in requests.by_partition.values()]
 
     async def next_page(self) -> RowPage:
         """Return the next rows, no more than a page has; there are none only if no more follow."""
@@ -83,13 +84,16 @@ class _Lane:
     The rows of one partition that wait to be merged.
 
     Args:
+        name: Of what the rows are, for messages.
         requests: The requests within that partition, in key order.
         fetch: Fetches a page of one of them.
         turns: Bounds how many requests of all lanes run at the same time.
     """
 
-    def __init__(self, requests: Sequence[Point | Range], fetch: FetchRows, turns: asyncio.Semaphore) -> None:
-        self._fetch_rows, self._turns = fetch, turns
+    def __init__(
+        self, name: str, requests: Sequence[Point | Range], fetch: FetchRows, turns: asyncio.Semaphore
+    ) -> None:
+        self._name, self._fetch_rows, self._turns = name, fetch, turns
         self._requests = deque(requests)
         self._continuation: str | None = None
         self._rows: list[Row] = []
@@ -125,11 +129,13 @@ class _Lane:
         return []
 
     async def fill(self) -> None:
-        """Let the rows that were fetched wait, where none do."""
+        """Let the rows that were fetched wait, where none do. Raises Unavailable."""
         if self.task is not None:
             self._rows, self._start = await self.task, 0
             self._keys = [utf16_key(row["RowKey"]) for row in self._rows]
             self.task = None
+            if self._keys != sorted(self._keys):  # no row may be next then, and the query would never end
+                raise Unavailable(f"query of {self._name}: the store gave rows out of the order of their RowKeys")
 
     def key_of(self, number: int) -> bytes | None:
         """Return the sort key of the row with this number, or of the last before others follow; None if none do."""

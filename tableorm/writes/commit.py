@@ -45,6 +45,7 @@ from .plan import (
     refuse_before_sending,
 )
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
+from .rekey.steps import RowSteps
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
@@ -56,6 +57,7 @@ from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
     "RELOCATION",
+    "ROW_STEPS",
     "Found",
     "Loader",
     "check_effects",
@@ -213,9 +215,15 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         for write in writes:
+            if write.change.schema is not None and write.change.schema.moved_from is not None:
+                try:
+                    await ROW_STEPS.prepare(db, write)
+                except TableOrmError as error:
+                    refuse_before_sending(write, error, transaction=options.transaction)
+        for write in writes:
             stored = (write.first or write.change).stored
             if stored is not None and MOVE in stored.row:
-                await RELOCATION.drop_forwards(db, writes)
+                writes = await RELOCATION.drop_forwards(db, writes)
                 break
         try:
             derived = derive(writes, transaction=options.transaction)
@@ -262,8 +270,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     change = writes[0].origin
     raise LostRace(
         f"{change}: others wrote the rows that count, list or note it first, {ATTEMPTS} times in a row; nothing was "
-        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes; if none "
-        "do, run `tableorm audit`",
+        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
@@ -411,8 +418,12 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
         return  # what was there was no entity
     if effect is None or fault.code not in LOST_RACE:
         refuse(plan, fault, transaction=derived.transaction)
-    row = None if effect.reads else await _read_other(db, effect)
+    row_key = write.operation.row["RowKey"]
+    lasts = effect.lasts(row_key)
+    row = await _read_other(db, effect) if lasts or not effect.reads else None
     try:
+        if lasts:
+            effect.check_lasting(row_key, row)
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
         if not derived.transaction:
@@ -422,3 +433,8 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
 
 RELOCATION = Relocation(commit)
 """What keeps moves to other partitions right."""
+
+ROW_STEPS = RowSteps(commit, RELOCATION)
+"""What gives entities of an older model their newer keys."""
+
+RELOCATION.bring_home = ROW_STEPS.bring_home

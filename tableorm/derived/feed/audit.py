@@ -5,7 +5,7 @@ A row of each number up to what the counter says was committed before the counte
 trimmed since. So the counter is read, then the rows, then the counter again, while others write.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import attrs
 
@@ -20,7 +20,7 @@ from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Row
 from ...writes.races import ATTEMPTS
 from .lookup import read_changes
-from .rows import COUNTER_KEY, MOST_CHANGES, Counter, change_key, counter_of, number_of, parse_change
+from .rows import COUNTER_KEY, MOST_CHANGES, MOST_COUNTED, Counter, change_key, counter_of, number_of, parse_change
 from .trim import deletion, trimming
 
 __all__ = ["FeedCheck"]
@@ -84,13 +84,13 @@ class FeedCheck(Check):
         """Verify the feed of a partition; return False if it has to be looked at again."""
         context = self.context
         _, before = await self._read_counter(partition_key)
-        rows = await read_changes(context.db, context.kinds.table, partition_key, 1, MOST_CHANGES)
+        feeds = await read_changes(context.db, context.kinds.table, partition_key, 1, MOST_CHANGES, _feed_of)
         etag, counter = await self._read_counter(partition_key)
-        text = _find_problem(rows, Counter(feed="") if before is None else before, counter)
+        text = _find_problem(feeds, Counter(feed="") if before is None else before, counter)
         if text is None:
             return True
-        repaired = context.repair and bool(rows or counter)
-        if repaired and not await self._repair(partition_key, rows, counter, etag):
+        repaired = context.repair and bool(feeds or etag)
+        if repaired and not await self._repair(partition_key, feeds, counter, etag):
             return False
         problem = Problem(Damage.GAP, self.name, COUNTER_KEY, text)
         context.record(self.schema, partition_key, "", problem, repaired=repaired)
@@ -105,55 +105,69 @@ class FeedCheck(Check):
             return (None if row is None else row["odata.etag"]), None
 
     async def _repair(
-        self, partition_key: str, rows: Mapping[int, Row], counter: Counter | None, etag: str | None
+        self, partition_key: str, feeds: Mapping[int, str | None], counter: Counter | None, etag: str | None
     ) -> bool:
         """
         Let the counter count all rows that are there, and trim the feed up to the last change that is missing or
-        damaged.
+        damaged. Where nothing is left of it, or a made up number leaves too few behind
+        it, the feed begins anew.
+
+        Args:
+            partition_key: The partition.
+            feeds: What tells the feed of each change that is there, by number; None for one that is damaged.
+            counter: The counter; None if there is none, or it is damaged.
+            etag: The ETag of its row; None if there is none.
 
         Returns:
             Whether that was done; False if somebody else has written meanwhile.
         """
+        last = max([0 if counter is None else counter.last, *feeds])
+        if last > MOST_COUNTED // 2 or not (counter or feeds):
+            anew = trimming(partition_key, Counter(feed=new_token(), etag=etag), [])
+            return await self._delete(partition_key, sorted(feeds)) and await self.context.send(anew)
         if counter is None:
-            newest = _feed_of(rows[max(rows)]) if rows else None
-            counter = Counter(feed=newest or new_token(), trimmed=min(rows, default=1) - 1)
-        last = max([counter.last, *rows])
+            counter = Counter(feed=feeds[last] or new_token(), trimmed=min(feeds) - 1)
         kept = last
-        while kept > counter.trimmed and kept in rows and _feed_of(rows[kept]) == counter.feed:
+        while kept > counter.trimmed and feeds.get(kept) == counter.feed:
             kept -= 1
         sound = attrs.evolve(counter, last=last, trimmed=max(kept, counter.trimmed), etag=etag)
-        trimmed = [change_key(number) for number in sorted(rows) if number <= sound.trimmed]
-        first = MAX_TRANSACTION_OPERATIONS - 1
-        if not await self.context.send(trimming(partition_key, sound, trimmed[:first])):
-            return False
-        left = [deletion(partition_key, each) for each in trimmed[first:]]
-        parts = [left[at : at + MAX_TRANSACTION_OPERATIONS] for at in range(0, len(left), MAX_TRANSACTION_OPERATIONS)]
-        return all([await self.context.send(part) for part in parts])
+        trimmed = [number for number in sorted(feeds) if number <= sound.trimmed]
+        beside = MAX_TRANSACTION_OPERATIONS - 1
+        shorter = trimming(partition_key, sound, list(map(change_key, trimmed[:beside])))
+        return await self.context.send(shorter) and await self._delete(partition_key, trimmed[beside:])
+
+    async def _delete(self, partition_key: str, numbers: Sequence[int]) -> bool:
+        """Delete changes; return False if one of them is gone."""
+        for start in range(0, len(numbers), MAX_TRANSACTION_OPERATIONS):
+            some = numbers[start : start + MAX_TRANSACTION_OPERATIONS]
+            if not await self.context.send([deletion(partition_key, change_key(number)) for number in some]):
+                return False
+        return True
 
 
-def _find_problem(rows: Mapping[int, Row], before: Counter, counter: Counter | None) -> str | None:
+def _find_problem(feeds: Mapping[int, str | None], before: Counter, counter: Counter | None) -> str | None:
     """
     Return what is wrong with a feed; None if nothing is.
 
     Args:
-        rows: Its rows, by number.
+        feeds: What tells the feed of each of its rows, by number; None for a row that is damaged.
         before: The counter before they were read; 0 if there was none.
         counter: The counter after that; None if there is none, or it is damaged.
     """
     if counter is None:
         return "the counter of the change feed is missing, or damaged"
     expected = counter.trimmed + 1
-    while expected in rows:
+    while expected in feeds:
         expected += 1
     if expected <= before.last:
         return f"the change feed lacks the change {expected}"
-    odd = [number for number in rows if not before.trimmed < number <= counter.last]
+    odd = [number for number in feeds if not before.trimmed < number <= counter.last]
     if odd:
         return (
             f"the change feed has the change {odd[0]}, and its counter says that it goes from {counter.trimmed + 1} to "
             f"{counter.last}"
         )
-    damaged = [number for number, row in rows.items() if _feed_of(row) != counter.feed]
+    damaged = [number for number, feed in feeds.items() if feed != counter.feed]
     if damaged:
         return f"the change {damaged[0]} of the change feed is damaged, or of another feed"
     return None

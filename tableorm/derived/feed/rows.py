@@ -12,8 +12,9 @@ from the one behind `Trimmed` to `Last`. `Feed` is drawn when the first change i
 was there before, in a table that was dropped.
 """
 
+import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import attrs
 import msgspec
@@ -29,6 +30,7 @@ from ...stores import Bounds, Row
 __all__ = [
     "COUNTER_KEY",
     "MOST_CHANGES",
+    "MOST_COUNTED",
     "Counter",
     "NotedChange",
     "change_key",
@@ -45,7 +47,10 @@ COUNTER_KEY = f"{FEED_HEAD}counter"
 _DIGITS = 15
 
 MOST_CHANGES = 10**_DIGITS - 1
-"""The number of the last change that a feed can have: thirty million years, at one a second."""
+"""The largest number that the key of a change can have."""
+
+MOST_COUNTED = 10 ** (_DIGITS - 1)
+"""The number up to which changes are counted: three million years, at one a second. A larger one was made up."""
 
 _FEED, _CHANGES, _LAST, _TRIMMED = "Feed", "Changes", "Last", "Trimmed"
 _PIECE = MAX_VALUE_BYTES // 4  # characters of a property, of which each is at most four bytes
@@ -67,7 +72,12 @@ class NotedChange(NamedTuple):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(list[tuple[str, str, str]]).decode
+_decode = msgspec.json.Decoder(list[tuple[Literal["insert", "update", "delete"], str, str]]).decode
+_match_feed = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # what a cursor can hold
+
+
+def _is_feed(value: object) -> bool:
+    return isinstance(value, str) and _match_feed(value) is not None
 
 
 @attrs.frozen(kw_only=True)
@@ -123,7 +133,8 @@ def counter_of(row: Row) -> Counter:
         )
     except (KeyError, ValueError, TypeError):
         counter = Counter(feed="", last=-1)
-    if row.get(ENTITY_TYPE) != FEED_KIND or not counter.feed or not 0 <= counter.trimmed <= counter.last < MOST_CHANGES:
+    sound = _is_feed(counter.feed) and 0 <= counter.trimmed <= counter.last < MOST_COUNTED
+    if row.get(ENTITY_TYPE) != FEED_KIND or not sound:
         raise DecodeError(
             f"is not the counter of a change feed ({_LAST} is {shown(row.get(_LAST))}, {_TRIMMED} is "
             f"{shown(row.get(_TRIMMED))}); another program has written it: repair it with `tableorm audit --repair`",
@@ -187,7 +198,7 @@ def parse_change(row: Row) -> tuple[str, list[NotedChange]]:
     pieces: list[Any] = [row[name] for name in names]
     feed = row.get(_FEED)
     try:
-        if row.get(ENTITY_TYPE) == CHANGE_KIND and isinstance(feed, str):
+        if row.get(ENTITY_TYPE) == CHANGE_KIND and isinstance(feed, str) and _is_feed(feed):
             return feed, [NotedChange(*each) for each in _decode("".join(pieces))]
     except (msgspec.DecodeError, TypeError):
         pass

@@ -98,9 +98,8 @@ async def _count_old(
 ) -> int:
     """Return how many of the oldest changes were noted before a time, but no more than `most`."""
     last = min(counter.last, counter.trimmed + most)
-    rows = await read_changes(db, table, partition_key, counter.trimmed + 1, last)
+    times = await read_changes(db, table, partition_key, counter.trimmed + 1, last, lambda row: str(row["Timestamp"]))
     for number in range(counter.trimmed + 1, last + 1):
-        row = rows.get(number)
-        if row is None or datetime_from_text(row["Timestamp"]) >= before:
+        if number not in times or datetime_from_text(times[number]) >= before:
             return number - counter.trimmed - 1
     return last - counter.trimmed
