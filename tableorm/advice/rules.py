@@ -68,7 +68,7 @@ RULES = {
         LintRule(
             code="many-properties",
             finds="a model with 240 properties or more",
-            reason="a row holds 252, those of its kind and of what is derived from it included",
+            reason="a row holds 252 properties, some of which are for the kind and for what is derived",
             remedy="divide it into several models, or keep rarely used fields in one field of JSON text",
             section="Wide entities pattern",
         ),
