@@ -32,6 +32,8 @@ def report() -> RunReport:
         failed=1,
         failures=(LINE,),
         seconds=1.0,
+        others={LINE: 1},
+        working=(),
     )
 
 
