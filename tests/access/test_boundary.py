@@ -4,6 +4,7 @@ No public method of a scope, or of what it makes, reads or writes rows of anothe
 The methods are found by introspection, so that a verb that is added without asking the boundary fails here.
 """
 
+import datetime as dt
 import inspect
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from tableorm import (
     AccessDenied,
     Database,
     Entity,
+    Feed,
     Index,
     IndexList,
     Mapped,
@@ -42,6 +44,7 @@ class Note(Entity, table="Notes", partition_key="{tenant}", row_key="note_{n:04d
 
     by_text = Index(row_key="text_{text}", unique=True)
     listed = IndexList(row_key="listed_{text}")
+    changes = Feed(keep=dt.timedelta(days=7))
 
 
 FREE = {
@@ -94,6 +97,7 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "policies": [((Note,), {}), (("Notes",), {})],
         "audit": [((Note,), {})],
         "sweep": [((Note,), {})],
+        "changes": [((Note,), {"tenant": "theirs"})],
         "index_states": [((), {})],
         "modify": [
             (each, {**named, **options})

@@ -184,7 +184,7 @@ async def test_merge_names_what_it_does_not_know(things: Database) -> None:
 
     for only, kind, message in (
         (["nothing"], ModelError, "nothing is not a field"),
-        ([Thing.name], ModelError, r"Thing\.name is held by the key; there are text"),
+        ([Thing.name], ModelError, r"Thing\.name is held by the key; the stored fields are text"),
         ([Thing.text], NotLoaded, "text was not loaded"),
     ):
         with pytest.raises(kind, match=message):

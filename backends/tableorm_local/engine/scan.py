@@ -17,7 +17,7 @@ import apsw
 from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, utf16_key
-from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, matcher
+from tableorm.protocol.filters import And, Compare, Filter, Not, Op, matcher
 from tableorm.protocol.limits import MAX_PAGE, check_filter
 from tableorm.stores import Bounds, Row, RowPage, RowQuery, project
 
@@ -80,6 +80,8 @@ Interval = tuple[bytes, bytes]
 
 EVERYTHING: Interval = (b"", _END)
 _NOTHING: Interval = (_END, b"")
+_ANYWHERE = EVERYTHING, EVERYTHING
+_KEYS = frozenset({"PartitionKey", "RowKey"})
 
 _BOUNDS: dict[Op, Callable[[str], Bounds]] = {
     Op.EQ: Bounds.only,
@@ -107,18 +109,22 @@ def filter_intervals(where: Filter) -> tuple[Interval, Interval]:
 
     A range of keys that starts and ends within partitions is a filter on both keys, which is one interval here.
     """
-    match where:
-        case Compare("PartitionKey", op, constant) if constant.type is Edm.STRING:
-            return partition_interval(_BOUNDS[op](constant.value)), EVERYTHING
-        case Compare("RowKey", op, constant) if constant.type is Edm.STRING:
-            return EVERYTHING, row_interval(_BOUNDS[op](constant.value))
-        case And(terms) | Or(terms):
-            found = list(map(filter_intervals, terms))
-            join = intersect if isinstance(where, And) else _unite
-            keys, rows = join(keys for keys, _ in found), join(rows for _, rows in found)
-            return (isinstance(where, And) and narrow_to_rows(keys, rows)) or keys, rows
-        case Compare() | Not():
-            return EVERYTHING, EVERYTHING
+    if isinstance(where, Not):
+        return _ANYWHERE
+    if isinstance(where, Compare):
+        if where.property not in _KEYS or where.constant.type is not Edm.STRING:
+            return _ANYWHERE
+        bounds = _BOUNDS[where.op](where.constant.value)
+        if where.property == "PartitionKey":
+            return partition_interval(bounds), EVERYTHING
+        return EVERYTHING, row_interval(bounds)
+    every = isinstance(where, And)
+    found = [each for term in where.terms if (each := filter_intervals(term)) is not _ANYWHERE]
+    if not found if every else len(found) < len(where.terms):
+        return _ANYWHERE
+    join = intersect if every else _unite
+    keys, rows = join(keys for keys, _ in found), join(rows for _, rows in found)
+    return (every and narrow_to_rows(keys, rows)) or keys, rows
 
 
 def narrow_to_rows(keys: Interval, rows: Interval) -> Interval | None:
@@ -143,13 +149,9 @@ def _unite(intervals: Iterable[Interval]) -> Interval:
 
 def count_comparisons(where: Filter) -> int:
     """Return how many comparisons a filter has."""
-    match where:
-        case Compare():
-            return 1
-        case Not(term):
-            return count_comparisons(term)
-        case And(terms) | Or(terms):
-            return sum(map(count_comparisons, terms))
+    if isinstance(where, Compare):
+        return 1
+    return count_comparisons(where.term) if isinstance(where, Not) else sum(map(count_comparisons, where.terms))
 
 
 def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> Interval:
@@ -163,21 +165,16 @@ def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> In
         lower, lower_open = lower[: lower.index("\0")], True
     if upper is not None and "\0" in upper:
         upper, upper_open = upper[: upper.index("\0")], False
-    low = b"" if lower is None else _encode_bound(name, lower)
-    high = _END if upper is None else low if upper == lower else _encode_bound(name, upper)
+    try:
+        low = b"" if lower is None else utf16_key(lower)
+        high = _END if upper is None else low if upper == lower else utf16_key(upper)
+    except UnicodeEncodeError as error:
+        problem = f"The bound {error.object[:80]!r} of {name} has a lone surrogate at position {error.start}."
+        raise Fault(Code.INVALID_INPUT, problem) from None
     return (
         low if lower is None else low + (after if lower_open else before),
         high if upper is None else high + (before if upper_open else after),
     )
-
-
-def _encode_bound(name: str, text: str) -> bytes:
-    try:
-        return utf16_key(text)
-    except UnicodeEncodeError as error:
-        raise Fault(
-            Code.INVALID_INPUT, f"The bound {text[:80]!r} of {name} has a lone surrogate at position {error.start}."
-        ) from None
 
 
 def _check_rows(rows: Sequence[Row]) -> None:
@@ -229,7 +226,8 @@ class PageScan:
             self._test = _compile_filter(query.where)
             self._batch = max(1, min(self._batch, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
             its_keys, its_rows = filter_intervals(query.where)
-            keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))
+            if its_keys is not EVERYTHING or its_rows is not EVERYTHING:
+                keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))
         narrow = narrow_to_rows(keys, rows)
         self._low, self._high = narrow or keys
         # The RowKeys to find in each of several partitions.

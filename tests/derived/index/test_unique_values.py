@@ -160,7 +160,7 @@ async def test_in_a_transaction(db: Database) -> None:
 
 async def test_twice_in_a_transaction(db: Database) -> None:
     """Two entities of one transaction cannot claim one value; nothing is sent."""
-    with pytest.raises(TransactionFailed, match=r"another entity of the transaction has email='N@x' al"):
+    with pytest.raises(TransactionFailed, match=r"another entity of this transaction has email='N@x' al"):
         async with db.transaction() as tx:
             tx.insert(User(tenant="b", id=1, email="n@x"))
             tx.insert(User(tenant="b", id=2, email="N@x"))
