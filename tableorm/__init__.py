@@ -64,6 +64,7 @@ from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
 from .models.key import Key
+from .models.moved_from import MovedFrom
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
@@ -140,6 +141,7 @@ __all__ = [
     "MalformedETag",
     "Mapped",
     "ModelError",
+    "MovedFrom",
     "MultipleEntitiesFound",
     "NotLoaded",
     "NotRead",

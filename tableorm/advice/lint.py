@@ -72,7 +72,7 @@ def lint(*models: type[Entity], ignore: Iterable[str] = ()) -> list[LintFinding]
     ignored = frozenset(ignore)
     for text in ignored:
         if text.partition(":")[0] not in RULES:
-            raise ModelError(f"lint(ignore={text!r}) is refused; of rules {near(text.partition(':')[0], [*RULES])}")
+            raise ModelError(f"lint(ignore={text!r}) is refused; {near(text.partition(':')[0], [*RULES], 'rule')}")
     found = [finding for schema in schemas for check in _CHECKS for finding in check(schema)]
     found += _find_mixed_ranges(schemas)
     return [each for each in found if not ignored & {each.rule.code, f"{each.rule.code}:{each.subject}"}]

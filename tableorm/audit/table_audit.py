@@ -223,7 +223,8 @@ class TableAudit:
         names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
         if not snapshot.legible:  # nothing is known to be right
             names |= snapshot.expected.keys() - kept
-        # While something is built, an entity that is not noted as counted was written without it: nobody has counted it.
+        # While a count is built, an entity whose manifest does not name it was written by an older program: nobody has
+        # counted it.
         building = self.context.only is not None and snapshot.legible
         try:
             try:

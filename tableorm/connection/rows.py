@@ -24,6 +24,7 @@ async def read_row(
     row_key: str,
     select: tuple[str, ...] | None = None,
     name: str = "",
+    purpose: object = None,
 ) -> Row | None:
     """
     Read a row as it is stored. It does not ask the boundary: whoever has made the keys has.
@@ -35,6 +36,7 @@ async def read_row(
         row_key: As stored.
         select: The properties to read; None for all.
         name: The model or index that is read, for messages and counters; "" if none is.
+        purpose: The write that needs the row, which messages name before the row; None if there is none.
 
     Returns:
         The row; None if there is none.
@@ -48,8 +50,12 @@ async def read_row(
     except Fault as fault:
         if is_absent(fault, table):
             return None
-        what = f"{name} ({partition_key!r}, {row_key!r})" if name else f"({partition_key!r}, {row_key!r})"
-        raise translate(fault, f"get of {what}", table) from fault
+        what = f"({partition_key!r}, {row_key!r})"
+        if purpose is not None:
+            what = f"{purpose}, which reads {what}"
+        else:
+            what = f"get of {name} {what}" if name else f"get of {what}"
+        raise translate(fault, what, table) from fault
     counts.rows += 1
     return row
 
@@ -103,7 +109,8 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         if await _is_live(db, row, Place(table, partition_key, row_key)):
             return row
         mark = mark_of(row)
-        if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:
+        gone = mark is None or mark.state in (MoveState.FORWARD, MoveState.SETTLED)
+        if gone or row["odata.etag"] == before:
             return None
         before = row["odata.etag"]
 

@@ -79,7 +79,7 @@ class PlacedCheck(Check):
         source = self._source_of(snapshot)
         # A build does not leave to a worker what is under way: what it builds may be read as soon as it has ended.
         building = self.context.only is not None
-        if not building and await self._is_under_way(source.partition_key, source.row_key):
+        if not building and await is_under_way(self._owners, source.partition_key, source.row_key):
             return ()
         if self._reconcile is None or not self.context.repair or noted != due or noted is None:
             return problems
@@ -121,7 +121,4 @@ class PlacedCheck(Check):
             or entry in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
         ):
             return True
-        return await self._is_under_way(partition_key, row_key)
-
-    async def _is_under_way(self, partition_key: str, row_key: str) -> bool:
         return await is_under_way(self._owners, partition_key, row_key)

@@ -150,13 +150,14 @@ class Template:
                 try:
                     text = write(values[field])
                 except ValueError as error:
-                    misfits[field] = f"does not fit {self.key} {self.text!r}: {error}"
+                    misfits[field] = f"does not fit {self.model}.{self.key} {self.text!r}: {error}"
                 else:
                     lengths[field] = len(text)
                     key += text
         if not misfits and lengths.keys() == set(self.fields) and (fault := key_fault(key)):
             longest = max(lengths, key=lambda field: lengths[field])
-            misfits[longest] = f"is refused: {self.key} makes a key that {fault}; shorten {', '.join(self.fields)}"
+            what = f"{self.model}.{self.key} makes a key that {fault}"
+            misfits[longest] = f"is refused: {what}; shorten {', '.join(self.fields)}"
         return misfits
 
     def parse(self, key: str) -> dict[str, Any]:

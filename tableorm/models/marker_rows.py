@@ -30,10 +30,12 @@ from ..errors import DecodeError, ModelError, shown
 from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
+from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .placement import declared_models, rows_of
-from .reserved import ENTITY_TYPE, MOVE, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 from .schema import Schema, concrete
+from .write_tokens import tokens_of, with_token
 
 __all__ = [
     "CHANGE_KIND",
@@ -48,12 +50,14 @@ __all__ = [
     "MoveState",
     "Place",
     "check_marker_rows",
+    "forward_kind",
     "forward_row",
     "is_forward",
     "is_marker",
+    "kept_row",
     "mark_of",
     "note_follower",
-    "row_of_tentative",
+    "row_of_marker",
     "tentative_kind",
 ]
 
@@ -115,6 +119,10 @@ class MoveState(StrEnum):
     """The entity. The other row may still be the forward, which is deleted before anything is written here."""
     FORWARD = "forward"
     """The place that the entity has left."""
+    SETTLED = "settled"
+    """The place that an entity has left by the older model, or would have; nothing tentative comes true by it."""
+    OLD = "old"
+    """Of an entity in memory alone: it was read at the key that it has by the older model, in the other row."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -143,9 +151,12 @@ class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
         state: What the row is.
         move: The id of the move.
         other: Where the other row of the move is.
-        etag: Of a tentative row, the ETag that the entity's row had when the move began.
+        etag: Of a tentative row, the ETag that the entity's row had when the move began; of a forward that stays, the
+            ETag of the row that it has replaced.
         to_kind: Of an entity that is about to be moved, the kind that it gets, with its version.
         fields: The fields that it gets, as the command has them.
+        stays: Whether the move is a step of a re-key: then the forward keeps what the row had, and is never deleted
+            before all entities are moved, but becomes a settled one.
     """
 
     state: MoveState
@@ -154,6 +165,7 @@ class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
     etag: str | None = None
     to_kind: str | None = None
     fields: dict[str, dict[str, Any]] | None = None
+    stays: bool = False
 
     def names(self, place: Place) -> bool:
         """Return whether the other row of the move is at a place. Names of tables differ by more than their case."""
@@ -201,11 +213,20 @@ def tentative_kind(kind: str) -> str:
     return f"{name}{TENTATIVE}{colon}{version}"
 
 
-def row_of_tentative(schema: Schema, row: Row) -> Row:
-    """Return the row of the entity of a tentative row, under the same ETag; a mark that it has stays away."""
+def forward_kind(kind: str) -> str:
+    """Return the kind of a forward that keeps what its row had, from the kind with its version."""
+    name, colon, version = kind.partition(":")
+    return f"{name}{FORWARD}{colon}{version}"
+
+
+def row_of_marker(schema: Schema, row: Row) -> Row:
+    """
+    Return the row of the entity of a tentative row, or that a forward keeps, under the same ETag; a mark that it has
+    stays away.
+    """
     found = {name: value for name, value in row.items() if name not in (MOVE, ENTITY_TYPE)}
     if schema.discriminator == "property":
-        found[ENTITY_TYPE] = str(row[ENTITY_TYPE]).replace(TENTATIVE, "")
+        found[ENTITY_TYPE] = str(row[ENTITY_TYPE]).replace(TENTATIVE, "").replace(FORWARD, "")
     return found
 
 
@@ -226,6 +247,24 @@ def forward_row(place: Place, kind: str, tokens: str, mark: MoveMark) -> Row:
         WRITE_TOKENS: tokens,
         MOVE: mark.to_text(),
     }
+
+
+def kept_row(schema: Schema, row: Row, mark: MoveMark) -> Row:
+    """
+    Return the forward that keeps what a row has, besides what was derived from it.
+
+    Args:
+        schema: The model of the row.
+        row: The row.
+        mark: The mark of the forward.
+    """
+    gone = ("odata.etag", "Timestamp", MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION)
+    kept = {name: value for name, value in row.items() if name not in gone}
+    kept[ENTITY_TYPE] = forward_kind(str(row[ENTITY_TYPE] if schema.discriminator == "property" else schema.kind))
+    if mark.move:
+        kept[WRITE_TOKENS] = with_token(tokens_of(row), mark.move)
+    kept[MOVE] = mark.to_text()
+    return kept
 
 
 def check_marker_rows(schema: Schema, models: Sequence[Schema]) -> None:

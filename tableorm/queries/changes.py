@@ -222,7 +222,10 @@ def open_changes(db: Connection, model: type[Entity], after: str | None, fields:
     fields = db.boundary.fill_key(schema, fields, names)
     for name in fields.keys() - names:
         raise TemplateError(
-            f"does not take {name!r} for a partition; {near(name, names)}", schema.name, "partition_key", partition.text
+            f"does not take {name!r} for a partition; {near(name, names, 'field')}",
+            schema.name,
+            "partition_key",
+            partition.text,
         )
     missing = names - fields.keys()
     if missing:

@@ -35,6 +35,7 @@ from .move import (
     leaving_write,
     marking_write,
     move_changes,
+    tentative_mark,
     tentative_write,
 )
 from .plan import Change, Effect, Mode, PlannedWrite, Stored, WritePlan
@@ -239,7 +240,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     command = structs.replace(command, etag=_AS_READ)
     left = _explain_writes(boundary, [leaving_write(entity, known, command)])
     insert = insert_change(moved, verb="move")
-    tentative = derive((tentative_write(insert, command, _TOKEN),)).effects
+    tentative = derive((tentative_write(insert, tentative_mark(command), _TOKEN),)).effects
     confirmed = explain(boundary, (insert,))
     reads = [step for step in confirmed.steps if step.method == "GET"]
     left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}

@@ -293,9 +293,8 @@ class Effect:
         raise NotImplementedError
 
     def further_operations(self, stored: Row | None, token: str) -> list[Operation]:
-        """Return what to ask for beside `operation`, of rows whose keys depend on the stored row; usually nothing."""
-        del stored, token
-        return []
+        """Return the inserts of the rows that it `inserts`, whose keys depend on the stored row, beside `operation`."""
+        raise NotImplementedError
 
     def lasts(self, row_key: str) -> bool:
         """
@@ -304,6 +303,19 @@ class Effect:
         """
         del row_key
         return False
+
+    def check_lasting(self, row_key: str, stored: Row | None) -> None:
+        """
+        Refuse to go on where a row that `lasts` is there already, and the row of the effect does not know of it.
+
+        Args:
+            row_key: RowKey of the row that is there.
+            stored: The row of the effect, read since; None if there is none.
+
+        Raises:
+            TableOrmError: It does not, so that no new attempt can find another key.
+        """
+        del row_key, stored
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """

@@ -13,7 +13,7 @@ import pytest
 from examples.flights import models as flights
 from examples.notes import models as notes
 from examples.shop import models as shop
-from tableorm import Count, Entity, Index, IndexList, Mapped, ModelError, Sum, field, utc_now
+from tableorm import Count, Entity, Feed, Index, IndexList, Mapped, ModelError, Sum, field, utc_now
 from tableorm.advice import RULES, lint
 
 DAY = dt.timedelta(days=1)
@@ -169,15 +169,17 @@ class GoodOrder(Entity, table="LintTotals", partition_key="{shop}", row_key="ord
     counted = Count(lambda: Total.orders, shop="{shop}")
 
 
-def make_wide(fields: int, kind: str, indexes: int = 0) -> Any:
-    """Return a model with so many fields of a type, and so many indexes."""
+def make_wide(fields: int, kind: str, indexes: int = 0, *, feed: bool = False) -> Any:
+    """Return a model with so many fields of a type, so many indexes, and perhaps a change feed."""
     lines = [
         f"class Wide{fields}(Entity, table='LintWide{fields}', partition_key='{{shop}}', row_key='wide_{{id:06d}}'):"
     ]
     lines += ["shop: Mapped[str]", "id: Mapped[int]"]
     lines += [f"f{number}: Mapped[{kind} | None] = field(default=None)" for number in range(fields)]
     lines += [f"i{n} = Index(row_key='i{n:02d}_{{f0}}_{{id:06d}}', include='all')" for n in range(indexes)]
+    lines += ["changes = Feed(keep=week)"] * feed
     space: dict[str, Any] = {"Entity": Entity, "Mapped": Mapped, "field": field, "Index": Index, "Grade": Grade}
+    space |= {"Feed": Feed, "week": dt.timedelta(days=7)}
     exec("\n    ".join(lines), space)
     return space[f"Wide{fields}"]
 
@@ -189,7 +191,10 @@ CASES: dict[str, list[tuple[type[Entity], str]]] = {
     "keys-only-index": [(KeysOnly, "KeysOnly.by_state")],
     "list-of-few-values": [(FewValues, "FewValues.by_grade")],
     "hot-aggregate": [(HotSum, "HotSum.amounts")],
-    "many-writes": [(make_wide(2, "str", indexes=40), "Wide2")],
+    "many-writes": [
+        (make_wide(2, "str", indexes=40), "Wide2"),
+        (make_wide(3, "str", indexes=39, feed=True), "Wide3"),
+    ],
     "many-properties": [(make_wide(239, "int"), "Wide239")],
     "expiry-without-periods": [
         (ExpiringLogin, "ExpiringLogin.expires"),
@@ -268,7 +273,7 @@ def test_wrong_arguments() -> None:
 def test_finding_says_what_to_do() -> None:
     """A finding names the declaration, what is wrong with it, why, the remedy, and the section of the guide."""
     assert str(lint(Unpadded)[0]) == (
-        "Unpadded.row_key: number has no width (unpadded-number): keys are in the order of text, 10 before 9, so that "
+        "Unpadded.row_key: number has no width (unpadded-number): keys are in the order of text, 10 before 9, so "
         "conditions on it read more rows than they need; give it a width, as in {id:06d} [Compound key pattern]"
     )
 

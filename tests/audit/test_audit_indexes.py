@@ -3,6 +3,7 @@
 """
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -669,3 +670,19 @@ async def test_pages_that_are_refused_name_the_audit(db: Database, monkeypatch: 
     monkeypatch.setattr(Segment, "close", close)
     with pytest.raises(AccessDenied, match=r"^audit: "):
         await db.audit(Employee, parallel=1)
+
+
+async def test_requests_of_an_audit_are_seen_and_counted(db: Database) -> None:
+    """The statistics count what who observes is told of: queries, rows that are looked at again, and repairs."""
+    await fill(db)
+    await db.delete(PropertyBag.key(TABLE, "Sales", "empid_000001"), if_match="*")
+    before = db.stats.snapshot().counts
+    with db.observe() as seen:
+        await db.audit(Employee, repair=True)
+
+    found = Counter((each.operation, each.model) for each in seen.requests)
+    assert {operation for operation, _ in found} == {"query", "get", "transaction"}
+    counted = {
+        key: each.requests - (before[key].requests if key in before else 0) for key, each in db.stats.counts.items()
+    }
+    assert found == Counter({key: number for key, number in counted.items() if number})

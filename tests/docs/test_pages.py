@@ -27,10 +27,12 @@ ADVISED_AGAINST = {
     },
     "indexes": {("Employee.by_name", "keys-only-index")},
     "expiry": {("Offer.by_expiry", "keys-only-index")},
+    "rekey": {("DayOrder.partition_key", "growing-partition-key")},
+    "rekey-offline": {("Reading.partition_key", "growing-partition-key")},
 }
 """
-What lint finds on pages that show it on purpose: the page of lint, and indexes whose reads fetch each entity, as a
-sweep has to.
+What lint finds on pages that show it on purpose: the page of lint, keys that get better ones, and indexes whose reads
+fetch each entity, as a sweep has to.
 """
 
 

@@ -33,6 +33,8 @@ def report() -> RunReport:
         failed=1,
         failures=(LINE,),
         seconds=1.0,
+        others={LINE: 1},
+        working=(),
     )
 
 

@@ -403,7 +403,7 @@ async def test_a_closed_transaction_reads_nothing(things: Database) -> None:
     calls: list[Any] = [tx.get(Thing, group="g", name="a"), tx.modify(Thing, more, group="g", name="a")]
 
     for call in calls:
-        with pytest.raises(NotSupported, match="closed"):
+        with pytest.raises(ModelError, match="closed"):
             await call
 
 

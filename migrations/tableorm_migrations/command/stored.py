@@ -21,6 +21,7 @@ from ..runs.build import run_build_index
 from ..runs.report import RunReport
 from ..runs.rewrite import run_rewrite
 from .arguments import add_directory, add_no_older_writers, add_run, run_options
+from .bars import show_bars
 from .output import Output
 
 __all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction", "print_run"]
@@ -172,7 +173,7 @@ class BuildIndexAction:
 
 def _progress_to(output: Output) -> Callable[[RunReport], object]:
     def show(report: RunReport) -> None:
-        output.progress(str(report), report.to_dict())
+        output.progress(str(report), report.to_dict(), show_bars(report))
 
     return show
 

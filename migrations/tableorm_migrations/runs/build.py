@@ -91,14 +91,13 @@ async def _build(build: IndexBuild, part: AuditRange, pace: Pace | None) -> RunS
             failures: list[object] = [each for each in counts.findings if not each.repaired]
             if counts.undecided:
                 failures.append(
-                    f"others wrote during each look at {counted(counts.undecided, 'row')}, so that nobody knows whether it "
+                    f"others wrote during each look at {counted(counts.undecided, 'row')}, so nobody knows whether it "
                     "is right; build it again while they write less"
                 )
             yield (
                 done,
                 RunCounts.of(
-                    # What only the audit has found was written behind the builder.
-                    entities=counts.entities if part.building else counts.repaired,
+                    entities=counts.entities if part.building else 0,
                     written=counts.built + counts.repaired,
                     failed=left,
                     failures=failures,

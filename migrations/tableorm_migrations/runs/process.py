@@ -29,7 +29,7 @@ from .lease import BEATS, Lease, may_lose_race
 from .report import RunReport, report_run
 from .rows import Run, RunCounts, RunRange, read_run
 
-__all__ = ["Job", "RunOptions", "RunSteps", "carry_out"]
+__all__ = ["Job", "RunOptions", "RunSteps", "carry_out", "default_name"]
 
 _LONGEST_NAME = 200
 # Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
@@ -54,6 +54,8 @@ class Job:
         no_older_writers: Whether no program is left that writes without what is built.
         finish: What is done before the run ends, if nothing failed and no program was left that writes without what is
             built. It may be done twice. None for nothing.
+        judge: Returns what was counted in all, with the failures that only all ranges together show. It may be called
+            twice. None if there are none.
     """
 
     verb: str
@@ -63,6 +65,7 @@ class Job:
     work: Callable[[AuditRange, Pace | None], RunSteps]
     no_older_writers: bool = False
     finish: Callable[[], Awaitable[object]] | None = None
+    judge: Callable[[RunCounts], Awaitable[RunCounts]] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +106,11 @@ def _is_positive(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
 
 
+def default_name(what: str, purpose: str) -> str:
+    """Return the name of a run that was given none."""
+    return f"{what[: _LONGEST_NAME - 20]} {purpose[:12]}"
+
+
 async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:
     """
     Work on a run together with other processes until it has ended.
@@ -118,7 +126,7 @@ async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:
 class _Process:
     def __init__(self, db: Database, job: Job, options: RunOptions) -> None:
         self._db, self._job, self._options = db, job, options
-        self._name = options.name or f"{job.what[: _LONGEST_NAME - 20]} {job.purpose[:12]}"
+        self._name = options.name or default_name(job.what, job.purpose)
         self._lease = float(options.lease)
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._pace = None if options.rate is None else Pace(options.rate)
@@ -301,6 +309,8 @@ class _Process:
     async def _end(self, run: Run) -> None:
         """Store that the run has ended, and delete the rows of its ranges, unless another process does."""
         run.counts = RunCounts.total(each.counts for each in self._ranges.values())
+        if self._job.judge is not None:
+            run.counts = await self._job.judge(run.counts)
         if run.no_older_writers and not run.counts.failed and self._job.finish is not None:
             await self._job.finish()
         run.state, run.ended = "failed" if run.counts.failed else "done", utc_now()

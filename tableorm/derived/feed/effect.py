@@ -6,10 +6,11 @@ import attrs
 import msgspec
 from msgspec import structs
 
-from ...errors import ModelError
+from ...errors import DecodeError, ModelError
+from ...models.marker_rows import FEED_KIND
 from ...stores import Operation, Row, Verb
 from ...writes.plan import Effect, PlannedWrite
-from .rows import COUNTER_KEY, Counter, NotedChange, change_row, counter_of
+from .rows import COUNTER_KEY, Counter, NotedChange, change_key, change_row, counter_of
 
 __all__ = ["FeedEffect", "note_write"]
 
@@ -50,6 +51,17 @@ class FeedEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     def lasts(self, row_key: str) -> bool:
         """Return whether it is the row of the change, and not the counter."""
         return row_key != self.address
+
+    def check_lasting(self, row_key: str, stored: Row | None) -> None:
+        """Refuse to go on if the counter does not count a change that is there. Raises DecodeError."""
+        last = 0 if stored is None else counter_of(stored).last
+        if change_key(last) < row_key:
+            raise DecodeError(
+                f"counts {last} changes of the change feed, which has the row {row_key!r}; another program has changed "
+                "it: repair it with `tableorm audit --repair`",
+                FEED_KIND,
+                (self._partition_key, COUNTER_KEY),
+            )
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """Refuse a write of the counter itself, by a bag. Raises ModelError."""

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.translate import translate
-from ...errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, shown
+from ...errors import AccessDenied, ModelError, TableNotFound, TableOrmError, shown
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
@@ -171,7 +171,7 @@ class Bulk:
 
     def _require_open(self) -> None:
         if self._state != "open":
-            raise NotSupported(f"the bulk is {self._state}; use it inside `async with db.bulk() as bulk:`")
+            raise ModelError(f"the bulk is {self._state}; use it inside `async with db.bulk() as bulk:`")
         if self._error is not None:
             raise self._error
 
@@ -385,7 +385,7 @@ class Bulk:
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
-            raise NotSupported("the bulk was used already; begin another with db.bulk()")
+            raise ModelError("the bulk was used already; begin another with db.bulk()")
         self._db.require_open()
         self._state = "open"
         return self

@@ -76,9 +76,9 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
 
 def derives(write: PlannedWrite) -> bool:
-    """Return whether a write may concern other rows, or starts workflows."""
+    """Return whether a write may concern other rows, is a step of a move, or starts workflows."""
     schema = write.change.schema
-    if write.starts or (schema is not None and schema.tracked):
+    if write.starts or (schema is not None and schema.tracked) or write.change.mark is not None:
         return True
     stored = (write.first or write.change).stored
     return stored is not None and MANIFEST in stored.row

@@ -121,11 +121,14 @@ def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[P
         operation = effect.operation(stored, derived.token)
         if operation is None:
             return []
-        operations = [operation, *effect.further_operations(stored, derived.token)]
+        further = effect.further_operations(stored, derived.token) if effect.inserts else ()
     except TableOrmError as error:
         refuse_before_sending(effect.origin, error, transaction=derived.transaction)
-    base = newest_token(stored) or None
-    return [_effect_write(derived, effect, each, base if each is operation else None) for each in operations]
+    base = None if stored is None else newest_token(stored) or None
+    return [
+        _effect_write(derived, effect, operation, base),
+        *[_effect_write(derived, effect, each, None) for each in further],
+    ]
 
 
 def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: str | None) -> PlannedWrite:

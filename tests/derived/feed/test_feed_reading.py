@@ -127,7 +127,7 @@ async def test_arguments_are_checked(db: Database) -> None:
     """A partition is named by all of its fields, and by nothing else; its model has a feed."""
     with pytest.raises(TemplateError, match="needs department, since each partition has a change feed of its own"):
         db.changes(Employee)
-    with pytest.raises(TemplateError, match="does not take 'id' for a partition; there are department"):
+    with pytest.raises(TemplateError, match="does not take 'id' for a partition; the field is department"):
         db.changes(Employee, department="Sales", id=1)
     with pytest.raises(ModelError, match=r"changes\(Visitor\) is refused: the model has no change feed; declare one"):
         db.changes(Visitor, department="Sales")

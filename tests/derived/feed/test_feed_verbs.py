@@ -10,6 +10,7 @@ import pytest
 from tableorm import (
     BlobArchive,
     Database,
+    DecodeError,
     Entity,
     EntityExists,
     Feed,
@@ -160,6 +161,7 @@ async def test_a_bulk_of_entities_with_an_index_has_room(db: Database) -> None:
     assert [len(change) for change in await noted(db)] == [49, 49, 22]
 
 
+@pytest.mark.parametrize("db", ["memory", "azurite"], indirect=True)
 async def test_writers_of_two_models_share_the_numbers(db: Database) -> None:
     """They meet at the counter of the partition, also where it is not there yet; each change has a number."""
     desks, staff = [Desk(name=str(number)) for number in range(8)], [Employee(id=number) for number in range(8)]
@@ -301,6 +303,29 @@ async def test_a_damaged_counter_refuses_writes(db: Database) -> None:
 
     with pytest.raises(Exception, match=r"is not the counter of a change feed .* `tableorm audit --repair`"):
         await db.insert(Employee(id=2))
+
+
+@pytest.mark.parametrize("last", [None, 1])
+async def test_a_counter_that_lags_behind_refuses_writes(db: Database, last: int | None) -> None:
+    """The next number is taken, and will be: the error says so at once, and an audit repairs it."""
+    for number in range(3):
+        await db.insert(Employee(id=number))
+    bag = await db.get(PropertyBag.key("FedStaff", "Sales", "~f_counter"))
+    if last is None:
+        await db.delete(bag)
+    else:
+        bag["Last"] = last
+        await db.save(bag)
+
+    counted = rf"counts {last or 0} changes of the change feed, which has the row '~f_00000000000000{(last or 0) + 1}'"
+    with pytest.raises(DecodeError, match=counted):
+        await db.insert(Employee(id=9))
+    with pytest.raises(TransactionFailed, match=rf"{counted}.*nothing was applied"):
+        async with db.transaction() as tx:
+            tx.insert(Employee(id=9))
+    await db.audit(Employee, repair=True)
+    await db.insert(Employee(id=9))
+    assert [change.number for change in await changes_of(db)] == [1, 2, 3, 4]
 
 
 async def test_a_bag_cannot_write_the_counter_beside_entities(db: Database) -> None:
