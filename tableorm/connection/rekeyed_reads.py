@@ -18,7 +18,7 @@ from .connection import Connection
 from .rekey_phases import Phase, current_phase
 from .rows import read_live, read_row
 
-__all__ = ["Home", "has_older_keys", "is_over", "older_places", "open_phase", "read_home"]
+__all__ = ["Home", "has_older_keys", "is_over", "older_places", "read_home"]
 
 
 @attrs.frozen(kw_only=True)
@@ -43,25 +43,9 @@ def is_over(phase: Phase) -> bool:
     return phase in (Phase.SEALED, Phase.DONE)
 
 
-async def open_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
-    """
-    Return the phase of a re-key, for a read or write that may have to look at older keys.
-
-    Raises:
-        NotSupported: The connection is that of a scope, and entities may have their older keys.
-    """
-    phase = await current_phase(db, rekeying)
-    if db.boundary.narrows and not is_over(phase):
-        raise NotSupported(
-            f"{rekeying} is in phase {phase.value!r}: a scope does not tell which older keys are its own; use the "
-            "database itself until `tableorm migrate seal` was run"
-        )
-    return phase
-
-
 async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
-    """Return whether entities that have their older keys are written there. Raises what `open_phase` raises."""
-    return await open_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
+    """Return whether entities that have their older keys are written there. Raises what `current_phase` raises."""
+    return await current_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
 
 
 def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None) -> Sequence[Place]:
@@ -111,7 +95,7 @@ async def read_home(
         NotSupported: The connection is that of a scope, or the stored key does not tell its fields.
         DecodeError: The older row does not fit its model.
     """
-    phase = await open_phase(db, rekeying)
+    phase = await current_phase(db, rekeying)
     if is_over(phase):
         home, _ = await _look_at_newer(db, target)
         return home

@@ -16,6 +16,7 @@ from tableorm import (
     Entity,
     EntityNotFound,
     Index,
+    Key,
     Mapped,
     MovedFrom,
     NotSupported,
@@ -37,6 +38,8 @@ class Hop(Entity, table="RekeyedReads", partition_key="{day}", row_key="hop_{id}
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
+
+    by_text = Index(row_key="by_text_{text}_{id}")
 
 
 class NewHop(Entity, table="RekeyedReads", partition_key="{id}", row_key="day_{day}", moved_from=Hop):
@@ -71,6 +74,23 @@ class NewLeg(
     id: Mapped[int]
 
 
+class Leap(Entity, table="RekeyedReadsLegs", partition_key="leap_{owner}", row_key="{id}"):
+    owner: Mapped[str]
+    id: Mapped[int]
+
+
+class Base(Entity, table="RekeyedReadsBase", abstract=True):
+    id: Mapped[int]
+
+
+class Other(Base, partition_key="o_{id}", row_key="o"):
+    pass
+
+
+class NewLeap(Base, partition_key="b_{id}", row_key="{owner}", moved_from=Leap):
+    owner: Mapped[str]
+
+
 @pytest.fixture
 def network() -> FaultyStore:
     return FaultyStore(MemoryStore())
@@ -79,7 +99,7 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Hop 1 of monday has its older key."""
-    async with database_on(network, Hop, NewHop, Leg, NewLeg) as db:
+    async with database_on(network, Hop, NewHop, Leg, NewLeg, Leap, NewLeap) as db:
         await db.insert(Hop(day="mon", id=1, text="t"))
         yield db
 
@@ -91,6 +111,7 @@ async def reads(db: Database) -> set[bool]:
         await db.get_or_none(NewHop, day="mon", id=1),
         await db.get_or_none(key),
         *await db.get_many([key]),
+        await db.get_or_none(NewHop.by_text, id=1, text="t", day="mon"),
     ]
     answers = {each is not None for each in found}
     assert all(each is None or (each.day, each.id, each.text) == ("mon", 1, "t") for each in found)
@@ -185,6 +206,9 @@ async def test_what_is_refused_until_the_end(db: Database) -> None:
     """Errors name the model, the phase and the remedy."""
     with pytest.raises(NotSupported, match="re-key of Hop to NewHop is in phase 'expand': a scope"):
         await db.scope(id=1).get(NewHop, day="mon")
+    for key in (Key(Base, "RekeyedReadsBase", "b_1", "ann"), Key(Base, "RekeyedReadsBase", "o_1", "o")):
+        with pytest.raises(NotSupported, match=r"get of Base is refused, of which NewLeap is one: .* seal"):
+            await db.get(key)
     set_phase(db, NewHop, Phase.DONE)
     assert await db.scope(id=1).get_or_none(NewHop, day="mon") is None
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rekey_phases import Phase, load_phase
-from ...connection.rekeyed_reads import Home, open_phase, read_home
+from ...connection.rekey_phases import Phase, current_phase, load_phase
+from ...connection.rekeyed_reads import Home, read_home
 from ...connection.rows import read_place
 from ...errors import (
     Conflict,
@@ -93,7 +93,7 @@ class OlderWrites:
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
                 await load_phase(db, rekeying)  # somebody knew more
-            phase = await open_phase(db, rekeying)
+            phase = await current_phase(db, rekeying)
             if phase not in (Phase.EXPAND, Phase.BACK):
                 return False
             if _is_at_newer_key(change):
