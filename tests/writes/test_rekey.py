@@ -4,7 +4,7 @@ Entities get their newer keys: the mover, live writers beside it, what is refuse
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -596,3 +596,40 @@ async def test_older_programs_beside_the_way_back(db: Database, network: FaultyS
 
     assert (await db.get(Trip, day="mon", id=1)).text == "t"
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
+
+
+async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database) -> None:
+    """Whoever has made two newer entities of one older key: the forward of one is not replaced for the other."""
+    await db.create_tables(Plane, NewPlane)
+    await db.insert(Plane(day="mon", flight="AA1", tail="x"))
+    await move(db, NewPlane)
+    row = {"PartitionKey": "y", "RowKey": "mon_AA1", "EntityType": "NewPlane"}
+    await connection_of(db).store.write("RekeyedNewPlanes", Operation(Verb.INSERT, row))
+    rows = await rows_of(connection_of(db), "RekeyedNewPlanes")
+    set_phase(db, NewPlane, Phase.BACK)
+    report = await roll_back_window(
+        connection_of(db), rekeying_of(NewPlane), [each for each in rows if each["PartitionKey"] == "y"]
+    )
+
+    assert (report.moved, [type(each.error) for each in report.collisions]) == (0, [EntityExists])
+    assert (await roll_back(db, NewPlane)).moved == 1
+    assert (await db.get(Plane, day="mon", flight="AA1")).tail == "x"
+
+
+async def test_unknown_properties_go_along(db: Database) -> None:
+    """Those that neither model knows, there and back, in rows that are moved together and alone."""
+    for model, keys in ((Note, {"owner": "ann"}), (Trip, {"day": "tue"})):
+        for number in (1, 2):
+            entity = cast(Any, model)(id=number, **keys)
+            entity.extra["Gate"] = f"B{number}"
+            await db.insert(entity)
+    for newer in (NewNote, NewTrip):
+        await move(db, newer)
+    note, trip = await db.get(NewNote, id=2), await db.get(NewTrip, day="tue", id=2)
+    assert dict(note.extra) == dict(trip.extra) == {"Gate": "B2"}
+    for newer in (NewNote, NewTrip):
+        set_phase(db, newer, Phase.BACK)
+        await roll_back(db, newer)
+
+    older = await db.get(Note, owner="ann", id=1), await db.get(Trip, day="tue", id=1)
+    assert [dict(each.extra) for each in older] == [{"Gate": "B1"}, {"Gate": "B1"}]
