@@ -91,8 +91,8 @@ async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
     phase = Phase(str(known.phase))
     if db.boundary.narrows and phase not in _FINAL:
         raise NotSupported(
-            f"{rekeying.new.name} is not used in a scope before the {rekeying} is sealed: a scope cannot tell whether "
-            "an older key is within it; use the database itself until then"
+            f"{rekeying} is in phase {phase.value!r}: a scope does not tell which older keys are its own; use the "
+            "database itself until `tableorm migrate seal` was run"
         )
     return phase
 

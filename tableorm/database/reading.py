@@ -8,18 +8,21 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.index_states import find_unreadable, not_readable
+from ..connection.rekey_phases import current_phase
+from ..connection.rekeyed_reads import is_over, read_home
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import EntityNotFound, ModelError, WrongKind, shown
+from ..errors import EntityNotFound, ModelError, NotSupported, ScanRefused, WrongKind, shown
+from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import is_marker, row_of_marker
+from ..models.marker_rows import Place, is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
@@ -30,6 +33,7 @@ from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
+from ..queries.rekeyed import RekeyedSelect
 from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row, utc_now
@@ -214,6 +218,8 @@ class Reader(Stores):
             table = schema.only_table or schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
+        if model is not PropertyBag and self._kinds_of(model).rekeying is not None:
+            return await self._rekeyed_point(model, Place(table, partition_key, row_key), fields)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
         select = None if whole else Projection.of(self._kinds_of(model), ()).select
         row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
@@ -228,6 +234,24 @@ class Reader(Stores):
         if is_marker(row):
             return await self._load_moved(model, table, row)
         return None if whole else self._refuse_kind(model, table, row)
+
+    async def _rekeyed_point(self, model: type[Any], target: Place, fields: dict[str, Any]) -> Any:
+        """Read the entity of a key, which may have another one by an older model; None if there is none."""
+        kinds = self._kinds_of(model)
+        rekeying = kinds.rekeying
+        assert rekeying is not None
+        if len(kinds.schemas) > 1 and not is_over(await current_phase(self._connection, rekeying)):
+            raise NotSupported(
+                f"get of {model.__name__} is refused, of which {rekeying.new.name} is one: by the {rekeying} entities "
+                f"may have older keys; read {rekeying.new.name} itself until `tableorm migrate seal` was run"
+            )
+        home = await read_home(self._connection, rekeying, target, fields or None)
+        if home is None:
+            return None
+        await self._connection.yield_to_loop(1)
+        if is_marker(home.row):
+            return await self._load_moved(model, target.table, home.row)
+        return self._load_row(model, target.table, home.row)
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
@@ -258,6 +282,17 @@ class Reader(Stores):
         fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
+        rekeying = primary.moved_from
+        if rekeying is not None and not is_over(await current_phase(self._connection, rekeying)):
+            model: Any = primary.model
+            where = [Field[Any](model, name) == value for name, value in fields.items()]
+            query: Select[Any] = self.select(model)
+            try:
+                return await query.where(*where).first()
+            except ScanRefused as error:
+                raise NotSupported(
+                    f"get of {index} is refused until `tableorm migrate seal` was run: {error}"
+                ) from error
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_of(partition_key, row_key)
         owners = table if primary.periods is not None else primary.table_name()
@@ -381,6 +416,8 @@ class Reader(Stores):
         self._connection.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
         if kinds.periods is not None:
             return PeriodSelect[Any](self._connection, kinds, models)
+        if kinds.rekeying is not None:
+            return RekeyedSelect[Any](self._connection, kinds, models)
         return Select(self._connection, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:

@@ -107,9 +107,15 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
         for each in (old, schema)
     ]
     digest = blake2b(msgspec.json.encode(layouts), digest_size=16).hexdigest()
+    types = (
+        {name: (info.type.annotation, info.type.edm) for name, info in each.fields.items()} for each in (old, schema)
+    )
+    own, other = types
+    copied = [name for name in own if own[name] == other.get(name)]
     return Rekeying(
         old=old,
         new=schema,
+        copied=frozenset(copied if declared.to_new is None else ()),
         digest=digest,
         to_new=checked_new,
         to_old=checked_old,

@@ -22,6 +22,7 @@ class Rekeying(Generic[S]):
     Args:
         old: The schema of the older model.
         new: The schema of the newer model.
+        copied: Names of the fields that an entity has by both models, with the same values.
         digest: Identifies the two layouts, whichever program declares them.
         to_new: Makes an entity of the newer model; None if that drops the entity.
         to_old: Makes an entity of the older model.
@@ -31,6 +32,7 @@ class Rekeying(Generic[S]):
 
     old: S
     new: S
+    copied: frozenset[str]
     digest: str
     to_new: Callable[[Any], Any]
     to_old: Callable[[Any], Any]

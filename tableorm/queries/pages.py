@@ -128,6 +128,7 @@ class Progress:
         self._limit: int | None = None
         self._last: KeyPosition | None = None
         self._given, self._before = 0, ""
+        self.refused = ""  # why there is no cursor
 
     def begin(self, run: QueryExecution, position: Position, limit: int | None, before: str = "") -> None:
         """Take note of the planned query, where it begins, its limit, and what stands before its cursors."""
@@ -142,6 +143,8 @@ class Progress:
     def cursor(self) -> str | None:
         """Return where to go on behind the last entity that was given; None if there was none."""
         run = self.run
+        if self.refused:
+            raise CursorError(self.refused)
         if run is None or self._last is None:
             return None
         if not run.ordered:

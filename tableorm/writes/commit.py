@@ -45,6 +45,7 @@ from .plan import (
     refuse_before_sending,
 )
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
+from .rekey.older import OlderWrites
 from .rekey.steps import RowSteps
 from .relocation import Relocation
 from .stages.change import delete_change
@@ -94,6 +95,9 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         db.used_models.add(change.schema)
     if db.boundary.narrows:
         check_change(db.boundary, change)
+    rekeying = None if change.schema is None else change.schema.moved_from
+    if rekeying is not None and await OLDER_WRITES.write(db, rekeying, change, repeat=repeat):
+        return
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
         return
@@ -438,3 +442,6 @@ ROW_STEPS = RowSteps(commit, RELOCATION)
 """What gives entities of an older model their newer keys."""
 
 RELOCATION.bring_home = ROW_STEPS.bring_home
+
+OLDER_WRITES = OlderWrites(write_change, RELOCATION)
+"""What writes entities that have their older keys."""

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
+from ..connection.rekeyed_reads import has_older_keys, read_home
 from ..connection.rows import read_live, read_place, read_row, write_as_read
 from ..errors import (
     Conflict,
@@ -300,15 +301,20 @@ class Relocation:
             at: The change, or the key of the row. A bag gets the row as it is.
 
         Returns:
-            The row, which may be a forward; None if there is none, or one that is tentative and not the entity's.
+            The row, which may be a forward, or of `entity_of_old`; None if there is none, or no entity has it yet.
         """
         schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
         name = at.model if isinstance(at, Change) else at.model.__name__
+        place = Place(at.table, at.partition_key, at.row_key)
         row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
         if (row is None or is_marker(row)) and schema is not None and schema.moved_from is not None:
             assert self.bring_home is not None
             if await self.bring_home(db, schema.moved_from, at):
                 row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+            elif await has_older_keys(db, schema.moved_from):
+                own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
+                home = await read_home(db, schema.moved_from, place, own)
+                row = None if home is None else home.row
         if row is None or schema is None or not is_marker(row):
             return row
         mark = mark_of(row)
@@ -317,7 +323,6 @@ class Relocation:
         live = await read_live(db, at.table, at.partition_key, at.row_key)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
-            place = Place(at.table, at.partition_key, at.row_key)
             await self.finish(db, found.move, found.other, place, schema)
             live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
         return None if live is None or is_marker(live) else live

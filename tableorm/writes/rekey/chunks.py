@@ -69,14 +69,14 @@ async def in_chunks(
         size: How many items there are in a transaction at most.
 
     Returns:
-        Those of which it succeeded.
+        Those of which it succeeded, in order.
     """
     groups: dict[tuple[str, str], list[T]] = {}
     for each in items:
         at = place(each)
         groups.setdefault((at.table, at.partition_key), []).append(each)
     chunks = [group[start : start + size] for group in groups.values() for start in range(0, len(group), size)]
-    done: list[T] = []
+    done = set[int]()  # by identity
 
     async def call(chunk: list[T]) -> None:
         try:
@@ -88,14 +88,14 @@ async def in_chunks(
                 for each in chunk:
                     await call([each])
         else:
-            done.extend(chunk)
+            done.update(map(id, chunk))
             if len(chunk) > 1:
                 report.transactions += 1
                 report.operations += len(chunk)
 
     if chunks:
         await map_together(call, chunks)
-    return done
+    return [each for each in items if id(each) in done]
 
 
 async def send_operations(

@@ -96,6 +96,8 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
                 entity,
             )
         other = mark_of(here)
+        if other is not None and other.state is MoveState.FORWARD and (mark is None or mark.move != other.move):
+            continue  # the forward is of a later move than the newer row as it was read
         if other is not None and other.state is MoveState.TENTATIVE:
             row = await read_place(db, place)  # after the tentative row was read, which may build on a newer one
             found = mark_of(row)

@@ -3,18 +3,19 @@ The steps of a re-key for one entity, and what live writers do before they write
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
+from ...connection.rekeyed_reads import older_places
 from ...connection.rows import read_place, write_as_read
 from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
+from ...models.rekeyed_rows import entity_of_old, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
@@ -135,15 +136,16 @@ class RowSteps:
         if await current_phase(db, rekeying) is not Phase.MOVE:
             return False
         target = Place(at.table, at.partition_key, at.row_key)
-        for source in _sources(rekeying, at):
+        fields = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
+        for source in older_places(rekeying, target, fields):
             here = await read_place(db, source)
             if here is None or is_marker(here):
                 mark = mark_of(here)
                 if mark is not None and mark.names(target):
                     return True  # it came home between the two reads
                 continue
-            entity = entity_of_row(rekeying.old, here)
-            if target_of(rekeying, entity, source)[1] == target:
+            made = entity_of_old(rekeying, here)
+            if made is not None and place_of(made.key) == target:
                 await self.move(db, rekeying, source, here)
                 return True
         return False
@@ -167,7 +169,14 @@ class RowSteps:
         assert schema is not None
         assert rekeying is not None
         phase = await current_phase(db, rekeying)
-        if phase in (Phase.SEALED, Phase.DONE) or write.after is None or change.mark is not None:
+        if phase in (Phase.SEALED, Phase.DONE) or change.mark is not None:
+            return
+        if change.stored is not None and old_place_of(change.stored.row) is not None:
+            raise NotSupported(
+                f"{change}: the entity has its key by {rekeying.old.name} in phase {phase.value!r}, where only single "
+                "writes go; write it by itself"
+            )
+        if write.after is None:
             return
         if write.operation.verb is Verb.INSERT:
             if phase is not Phase.MOVE:
@@ -262,24 +271,6 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
             f"{rekeying.new.name} make keys that no entity has by the older model, or put it into another table"
         )
     return made, target
-
-
-def _sources(rekeying: Rekeying[Schema], at: Change | Key[Any]) -> Sequence[Place]:
-    """Return where the entity of a newer key may be by the older model."""
-    if isinstance(at, Change) and isinstance(at.subject, Entity):
-        fields = at.subject.__dict__
-    else:
-        try:
-            fields = rekeying.new.parse_keys(at.partition_key, at.row_key)
-        except ValueError:
-            return ()  # no entity can have that key
-    missing = [name for name in rekeying.new.key_fields if name not in fields]
-    if missing:
-        raise NotSupported(
-            f"{rekeying}: the stored key ({at.partition_key!r}, {at.row_key!r}) does not tell {missing[0]!r}; write "
-            "the entity, not its key, until the re-key is sealed"
-        )
-    return [place_of(key) for key in rekeying.old_keys(fields)]
 
 
 def _old_key(rekeying: Rekeying[Schema], row: Row) -> Key[Any]:
