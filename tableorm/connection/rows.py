@@ -4,14 +4,17 @@ Reading one row of a table, and writing rows as they were read.
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
+from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Fault
-from ..stores import Operation, Row
+from ..stores import Operation, Row, Verb
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
 
-__all__ = ["read_live", "read_place", "read_row", "write_as_read"]
+__all__ = ["read_live", "read_place", "read_row", "settle_forward", "write_as_read"]
 
 
 async def read_row(
@@ -123,3 +126,21 @@ async def write_as_read(db: Connection, table: str, operations: Sequence[Operati
         keys = first.row["PartitionKey"], first.row["RowKey"]
         raise translate(fault, f"{first.verb} of {what}, {keys}", table) from fault
     return True
+
+
+async def settle_forward(db: Connection, place: Place, row: Row, other: Place | None = None) -> bool:
+    """
+    Replace a forward that stays by one that names no move, unless it has changed; return whether it was replaced.
+
+    Args:
+        db: Where it is.
+        place: Where it is.
+        row: The forward.
+        other: Where the entity of that older key is to be; None for where the forward says.
+    """
+    mark = mark_of(row)
+    assert mark is not None
+    settled = structs.replace(mark, state=MoveState.SETTLED, move="", other=other or mark.other)
+    kept = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    operation = Operation(Verb.REPLACE, {**kept, MOVE: settled.to_text()}, row["odata.etag"])
+    return await write_as_read(db, place.table, [operation], name="", what=f"the forward {place}")

@@ -23,7 +23,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rekeyed_reads import has_older_keys, read_home
-from ..connection.rows import read_live, read_place, read_row, write_as_read
+from ..connection.rows import read_live, read_place, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -69,7 +69,6 @@ __all__ = [
     "confirming_write",
     "entity_of_row",
     "is_leaving",
-    "settle_forward",
 ]
 
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
@@ -419,23 +418,6 @@ def _without_mark(write: PlannedWrite) -> PlannedWrite:
     return structs.replace(
         write, operation=Operation(Verb.REPLACE, row, operation.if_match), after=row.copy(), weight=None
     )
-
-
-async def settle_forward(db: Connection, place: Place, row: Row) -> bool:
-    """
-    Replace a forward that stays by one that names no move, unless it has changed; return whether it was replaced.
-
-    Args:
-        db: Where it is.
-        place: Where it is.
-        row: The forward.
-    """
-    mark = mark_of(row)
-    assert mark is not None
-    settled = structs.replace(mark, state=MoveState.SETTLED, move="")
-    kept = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
-    operation = Operation(Verb.REPLACE, {**kept, MOVE: settled.to_text()}, row["odata.etag"])
-    return await write_as_read(db, place.table, [operation], name="", what=f"the forward {place}")
 
 
 def is_leaving(row: Row, command: MoveCommand) -> bool:

@@ -3,7 +3,7 @@ Entities get their newer keys: the mover, live writers beside it, what is refuse
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ from tableorm.connection.rekey_phases import Phase
 from tableorm.connection.rows import read_row
 from tableorm.models.marker_rows import MoveState, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
@@ -399,9 +399,9 @@ async def test_a_late_tentative_row_brings_nothing_back(db: Database, network: F
     assert await kinds_of(db, NewTrip) == MOVED
 
 
-async def die_after(db: Database, network: FaultyStore, writes: int, rows: list[Row]) -> None:
-    """Run a mover that dies after some writes."""
-    task = asyncio.create_task(move_window(connection_of(db), rekeying_of(NewTrip), rows))
+async def die_after(network: FaultyStore, writes: int, work: Coroutine[Any, Any, object]) -> None:
+    """Run something that dies after some writes."""
+    task = asyncio.create_task(work)
     network.plan()
 
     async def die() -> None:
@@ -419,7 +419,7 @@ async def die_after(db: Database, network: FaultyStore, writes: int, rows: list[
 async def test_who_meets_the_rows_of_a_mover_that_died(db: Database, network: FaultyStore, writes: int) -> None:
     """A tentative row that is no entity is deleted, and its move never happens; one that is an entity is confirmed."""
     rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
-    await die_after(db, network, writes, rows)
+    await die_after(network, writes, move_window(connection_of(db), rekeying_of(NewTrip), rows))
     assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
     await db.modify(NewTrip, change, day="mon", id=1)
 
@@ -516,7 +516,7 @@ async def test_a_row_that_was_read_before_the_entity_came_again(db: Database, ne
         await connection_of(db).store.write("Rekeyed", Operation(Verb.DELETE, keys, "*"))
     await db.insert(Trip(day="mon", id=1, text="again"))
     rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
-    await die_after(db, network, 2, rows)
+    await die_after(network, 2, move_window(connection_of(db), rekeying_of(NewTrip), rows))
     assert "1 NewTrip#_tentative" in await kinds_of(db, NewTrip)
     set_phase(db, NewTrip, Phase.BACK)
     report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), [stale])
@@ -540,3 +540,59 @@ async def test_a_row_of_another_kind_at_the_older_key(db: Database) -> None:
         await db.insert(NewTrip(day="tue", id=2))
     assert (await move(db, NewTrip)).moved == 1
     assert await db.get(Neighbour, day="tue", id=2) == Neighbour(day="tue", id=2)
+
+
+class Plane(Entity, table="RekeyedPlanes", partition_key="{day}", row_key="{flight}"):
+    day: Mapped[str]
+    flight: Mapped[str]
+    tail: Mapped[str]
+
+
+def keys_of_plane(day: str, flight: str, tail: str) -> list[dict[str, Any]]:
+    del tail
+    return [{"day": day, "flight": flight}]
+
+
+class NewPlane(
+    Entity,
+    table="RekeyedNewPlanes",
+    partition_key="{tail}",
+    row_key="{day}_{flight}",
+    moved_from=MovedFrom(Plane, old_keys=keys_of_plane),
+):
+    day: Mapped[str]
+    flight: Mapped[str]
+    tail: Mapped[str]
+
+
+async def test_two_newer_entities_with_one_older_key(db: Database) -> None:
+    """The second is refused as long as the first one is there, whoever has made that; after its delete it is not."""
+    await db.create_tables(Plane, NewPlane)
+    set_phase(db, NewPlane, Phase.MOVE)
+    await db.insert(Plane(day="mon", flight="AA1", tail="x"))
+    for tail, other in (("y", "x"), ("z", "y")):
+        with pytest.raises(EntityExists, match=r"another entity with its key by Plane, \('mon', 'AA1'\)"):
+            await db.insert(NewPlane(day="mon", flight="AA1", tail=tail))
+        await db.delete(NewPlane, day="mon", flight="AA1", tail=other, if_match="*")
+        await db.insert(NewPlane(day="mon", flight="AA1", tail=tail))
+        await move(db, NewPlane)
+    set_phase(db, NewPlane, Phase.BACK)
+    report = await roll_back(db, NewPlane)
+
+    assert (report.moved, report.failures, report.collisions) == (1, [], [])
+    assert (await db.get(Plane, day="mon", flight="AA1")).tail == "z"
+    assert await kinds_of(db, NewPlane) == ["mon Plane"]
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+async def test_older_programs_beside_the_way_back(db: Database, network: FaultyStore, writes: int) -> None:
+    """The older key stays taken, whatever somebody who died has left there; another one goes back all the way."""
+    await move(db, NewTrip)
+    set_phase(db, NewTrip, Phase.BACK)
+    await die_after(network, writes, roll_back(db, NewTrip))
+    with pytest.raises(EntityExists):
+        await db.insert(Trip(day="mon", id=1, text="other"))
+    assert not (await roll_back(db, NewTrip)).failures
+
+    assert (await db.get(Trip, day="mon", id=1)).text == "t"
+    assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]

@@ -10,7 +10,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
-from ...connection.rows import read_place, write_as_read
+from ...connection.rows import read_place, settle_forward, write_as_read
 from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
@@ -211,8 +211,12 @@ class RowSteps:
             here = await read_place(db, source)
             if here is not None:
                 mark = mark_of(here)
-                if mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED):
+                if mark is not None and mark.names(target):
                     return
+                if mark is not None and not await _is_taken(db, mark):
+                    if await settle_forward(db, source, here, target):
+                        return
+                    continue
                 raise EntityExists(
                     f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
                     Code.ENTITY_EXISTS,
@@ -222,6 +226,14 @@ class RowSteps:
             if await write_as_read(db, source.table, [insert], name="", what=f"the forward {source}"):
                 return
         raise Conflict(f"{change}: its key by {rekeying.old.name}, {source}, cannot be taken; try it again")
+
+
+async def _is_taken(db: Connection, mark: MoveMark) -> bool:
+    """Return whether an entity has an older key at which there is a row with a mark."""
+    if mark.state not in (MoveState.FORWARD, MoveState.SETTLED):
+        return True
+    there = await read_place(db, mark.other)
+    return there is not None and (mark.state is MoveState.FORWARD or not is_marker(there))
 
 
 def place_of(key: Key[Any]) -> Place:
