@@ -72,7 +72,7 @@ async def kinds_of(db: Database, model: type[Entity]) -> list[str]:
         for table in sorted({rekeying.old.table_name(), rekeying.new.table_name()})
         for row in await rows_of(connection_of(db), table)
     ]
-    return sorted(f"{row['PartitionKey']} {row[ENTITY_TYPE]}" for row in rows)
+    return sorted(f"{row['PartitionKey']} {row.get(ENTITY_TYPE, 'none')}" for row in rows)
 
 
 async def move(db: Database, model: type[Entity], count: int = 1000) -> WindowReport:

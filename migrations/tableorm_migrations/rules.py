@@ -80,7 +80,7 @@ RULES = {
             "discriminator-changed",
             _REFUSED,
             "kinds are told apart in another way",
-            "rows tell their kind and version as they were written, so that old ones would not be found",
+            "rows tell their kind and version as they were written, so old rows would not be found",
             "keep the discriminator",
         ),
         _rule(

@@ -47,7 +47,7 @@ RULES = {
         LintRule(
             code="unpadded-number",
             finds="a number in a key without a width",
-            reason="keys are in the order of text, 10 before 9, so that conditions on it read more rows than they need",
+            reason="keys are in the order of text, 10 before 9, so conditions on it read more rows than they need",
             remedy="give it a width, as in {id:06d}",
             section="Compound key pattern",
         ),
@@ -68,7 +68,7 @@ RULES = {
         LintRule(
             code="many-properties",
             finds="a model with 240 properties or more",
-            reason="a row holds 252, those of its kind and of what is derived from it included",
+            reason="a row holds 252 properties, some of which are for the kind and for what is derived",
             remedy="divide it into several models, or keep rarely used fields in one field of JSON text",
             section="Wide entities pattern",
         ),
@@ -89,14 +89,14 @@ RULES = {
         LintRule(
             code="hot-aggregate",
             finds="a count or sum that is in one row for all entities of a model",
-            reason="each write of an entity changes that row, so that writers wait for each other",
+            reason="each write of an entity changes that row, so writers wait for each other",
             remedy="count by a field, as in name='{department}'",
             section="Materialised views and summary entities",
         ),
         LintRule(
             code="mixed-ranges",
             finds="models of one table whose RowKeys do not begin with literal text of their own",
-            reason="their rows lie between each other, so that a range of one reads those of the other",
+            reason="their rows lie between each other, so a range of one model reads the rows of the other",
             remedy="begin each RowKey with other literal text, as in 'order_{id}'",
             section="Working with heterogeneous entity types",
         ),

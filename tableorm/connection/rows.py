@@ -33,7 +33,7 @@ async def read_row(
         row_key: As stored.
         select: The properties to read; None for all.
         name: The model or index that is read, for messages and counters; "" if none is.
-        purpose: The write that needs the row, which messages name in place of the read; None if there is none.
+        purpose: The write that needs the row, which messages name before the row; None if there is none.
 
     Returns:
         The row; None if there is none.
@@ -47,8 +47,12 @@ async def read_row(
     except Fault as fault:
         if is_absent(fault, table):
             return None
-        what = f"{name} ({partition_key!r}, {row_key!r})" if name else f"({partition_key!r}, {row_key!r})"
-        raise translate(fault, f"get of {what}" if purpose is None else str(purpose), table) from fault
+        what = f"({partition_key!r}, {row_key!r})"
+        if purpose is not None:
+            what = f"{purpose}, which reads {what}"
+        else:
+            what = f"get of {name} {what}" if name else f"get of {what}"
+        raise translate(fault, what, table) from fault
     counts.rows += 1
     return row
 

@@ -28,7 +28,17 @@ from ..derived.feed.feed import feed_of
 from ..derived.feed.rows import COUNTER_KEY
 from ..derived.feed.trim import trim_feed
 from ..derived.index.schema import EntrySchema
-from ..errors import EntityNotFound, ModelError, NotSupported, PreconditionFailed, ScanRefused, TableOrmError, shown
+from ..errors import (
+    DecodeError,
+    EntityNotFound,
+    LimitExceeded,
+    ModelError,
+    NotSupported,
+    PreconditionFailed,
+    ScanRefused,
+    TableOrmError,
+    shown,
+)
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
 from ..models.reserved import ENTITY_TYPE
@@ -47,6 +57,8 @@ from .select import Select
 from .sweep_report import SweepCounts, SweepFailure, SweepReport
 
 __all__ = ["is_swept", "sweep"]
+
+_MOST_PROBLEM = 500  # characters, since the error of a row may quote keys of any length
 
 
 @attrs.frozen(kw_only=True)
@@ -188,10 +200,13 @@ async def _sweep_index(
     sources = sources_of(run)
 
     async def read(entry: Row) -> Row | None:
-        found = run.plan.target.kinds.schema_of_row(entry)
-        if not isinstance(found, EntrySchema):
-            return None
-        return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
+        try:
+            found = run.plan.target.kinds.schema_of_row(entry)
+            if isinstance(found, EntrySchema):
+                return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
+        except (DecodeError, LimitExceeded) as error:  # it names no key that a row can have, and stops no other entry
+            _record(counts, run.plan.target.table, entry["PartitionKey"], entry["RowKey"], error)
+        return None
 
     async with aclosing(fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=False)) as found:
         async for page in found:
@@ -238,8 +253,7 @@ async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pa
                 counts.trimmed += deleted
                 counts.requests += 1
     except TableOrmError as error:
-        problem = f"{type(error).__name__}: {error}"
-        counts.record(SweepFailure(table=name, partition_key=partition_key, row_key=COUNTER_KEY, problem=problem))
+        _record(counts, name, partition_key, COUNTER_KEY, error)
 
 
 def _filter_of(table: _SweptTable) -> Filter | None:
@@ -265,11 +279,6 @@ def _filter_of(table: _SweptTable) -> Filter | None:
 
 async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], counts: SweepCounts) -> None:
     """Delete those of some rows whose entities have expired, if they are still as they were read."""
-
-    def fail(partition_key: str, row_key: str, error: Exception) -> None:
-        problem = f"{type(error).__name__}: {error}"
-        counts.record(SweepFailure(table=kinds.table, partition_key=partition_key, row_key=row_key, problem=problem))
-
     counts.entities += len(rows)
     async with Bulk(db) as bulk:
         for row in rows:
@@ -281,7 +290,7 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
                 if change is not None:
                     await change
             except Exception as error:  # noqa: BLE001  # what a row or a function of its model raises stops no other row
-                fail(row["PartitionKey"], row["RowKey"], error)
+                _record(counts, kinds.table, row["PartitionKey"], row["RowKey"], error)
     counts.deleted += bulk.report.written
     counts.requests += bulk.report.requests
     for failure in bulk.report.failed:
@@ -289,4 +298,10 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
             counts.kept += 1
         else:
             key: Any = failure.entity
-            fail(key.partition_key, key.row_key, failure.error)
+            _record(counts, kinds.table, key.partition_key, key.row_key, failure.error)
+
+
+def _record(counts: SweepCounts, table: str, partition_key: str, row_key: str, error: Exception) -> None:
+    """Count a failure."""
+    problem = f"{type(error).__name__}: {error}"[:_MOST_PROBLEM]
+    counts.record(SweepFailure(table=table, partition_key=partition_key, row_key=row_key, problem=problem))

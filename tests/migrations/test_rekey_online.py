@@ -8,8 +8,23 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, EntityExists, Index, Int32, Mapped, ModelError, MovedFrom, NotSupported, field
+from tableorm import (
+    Conflict,
+    Database,
+    Entity,
+    EntityExists,
+    Index,
+    Int32,
+    Mapped,
+    ModelError,
+    MovedFrom,
+    NotSupported,
+    field,
+)
+from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.models.marker_rows import Place
 from tableorm.stores import Operation, Verb
+from tableorm.writes.rekey.report import RowFailure, WindowReport
 from tableorm_migrations import finalize_move, rekey_phase, roll_back_move, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import online, phases
 
@@ -67,8 +82,7 @@ class TailLeg(
 @pytest.fixture(autouse=True)
 def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program of these tests is one, and so knows each phase at once."""
-    for module in (online, phases):
-        monkeypatch.setattr(module, "KNOWN_EVERYWHERE", 0.0)
+    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
 
 
 def legs(count: int) -> list[Leg]:
@@ -243,3 +257,61 @@ async def test_the_way_back(db: Database) -> None:
     assert await rows_of(db, "OnlineLegs") == before
     assert await rows_of(db, "OnlineTails") == {}
     assert (await run_move(db, TailLeg, no_blind_writers=True)).complete
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_was_verified_before_going_back(db: Database) -> None:
+    """A verification counts for the move that it was made in, not for a later one."""
+    await fill(db, legs(10))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    assert (await verify_move(db, TailLeg)).complete
+    await roll_back_move(db, TailLeg)
+    await run_move(db, TailLeg, no_blind_writers=True)
+
+    with pytest.raises(NotSupported, match="nothing was verified since the move began"):
+        await seal_move(db, TailLeg, no_old_programs=True)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a tentative row cannot be confirmed nothing is deleted at the older keys, without which it is no entity."""
+
+    async def fail(*_: object) -> WindowReport:
+        failure = RowFailure(Place("OnlineTails", "N1", "x"), Conflict("it cannot be completed yet"))
+        return WindowReport(failures=[failure])
+
+    await fill(db, legs(10))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    await verify_move(db, TailLeg)
+    await seal_move(db, TailLeg, no_old_programs=True)
+    keys = {"PartitionKey": "N1", "RowKey": "x"}
+    await db.store.write("OnlineTails", Operation(Verb.INSERT, {**keys, "EntityType": "TailLeg#_tentative"}))
+    monkeypatch.setattr(online, "resolve_window", fail)
+
+    with pytest.raises(Conflict, match="cannot be completed yet"):
+        await finalize_move(db, TailLeg)
+
+    assert (len(await rows_of(db, "OnlineLegs")), await rekey_phase(db, TailLeg)) == (10, "sealed")
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has read rows does nothing with them after another process has begun the next phase."""
+    reading = phases.OnlineRekey.read_phase
+
+    async def read_late(rekey: phases.OnlineRekey, *allowed: Phase, remedy: str = "") -> RekeyPhase:
+        found = await reading(rekey, *allowed, remedy=remedy)
+        if "meanwhile" not in remedy and found.phase is Phase.MOVE:
+            await rekey.enter(found, Phase.BACK)
+        return found
+
+    await fill(db, legs(10))
+    await db.create_tables(TailLeg)
+    rekey = phases.OnlineRekey.of("test", db, TailLeg)
+    await rekey.enter(await rekey.read_phase(), Phase.MOVE)
+    monkeypatch.setattr(phases.OnlineRekey, "read_phase", read_late)
+
+    with pytest.raises(NotSupported, match="another process has gone on meanwhile"):
+        await run_move(db, TailLeg)
+
+    assert await rows_of(db, "OnlineTails") == {}

@@ -36,7 +36,8 @@ async def test_a_missing_table_of_a_counted_entity() -> None:
             await db.insert(Order(shop="tea", id=1))
 
     assert str(caught.value) == (
-        "insert of Order ('tea', 'order_0001'): there is no table 'ShopsOfMessages'; create it with db.create_tables()"
+        "insert of Order ('tea', 'order_0001'), which reads ('tea', 'shop'): there is no table 'ShopsOfMessages'; "
+        "create it with db.create_tables()"
     )
 
 

@@ -136,7 +136,7 @@ def judge_end(world: World) -> str | None:
             return f"{name} was told {result!r}, and it was applied"
         if name.startswith("X") and result == "done" and None not in past:
             return "a delete was told that it is done, and it was not"
-        if name == "B" and result == "done" and "M" not in world.results and homes_at_new(world):
+        if name == "B" and result == "done" and not {"M", "XM"} & world.results.keys() and homes_at_new(world):
             return "it was rolled back, and is still at the new key"
         if (
             name == "Z"

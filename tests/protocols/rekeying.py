@@ -267,8 +267,8 @@ def create(name: str, text: str, broken: str = "") -> Program:
     return again if outcome == EXISTS else reply_of(outcome)
 
 
-def read() -> Program:
-    """Read by key."""
+def read(broken: str = "") -> Program:
+    """Read by key, the new one first."""
     while True:
         there = yield Get(NEW)
         if is_live(there):
@@ -278,28 +278,23 @@ def read() -> Program:
             return ("read", there.get("text"))
         if is_live(here) or has_committed(here, there):
             return ("read", here.get("text"))
-        if (yield Get(NEW)) == there:
+        if broken == "twice" or (yield Get(NEW)) == there:
             return ("read", None)
 
 
-def read_old_first() -> Program:
-    """Read each key once, the old one first."""
-    here = yield Get(OLD)
-    if is_live(here):
-        return ("read", here.get("text"))
-    there = yield Get(NEW)
-    return ("read", there.get("text") if is_live(there) or has_committed(there, here) else None)
-
-
-def read_new_first() -> Program:
-    """Read each key once, the new one first."""
-    there = yield Get(NEW)
-    if is_live(there):
-        return ("read", there.get("text"))
-    here = yield Get(OLD)
-    if has_committed(there, here):
-        return ("read", there.get("text"))
-    return ("read", here.get("text") if is_live(here) or has_committed(here, there) else None)
+def read_early(broken: str = "") -> Program:
+    """Read by key before the move: the old one first."""
+    while True:
+        here = yield Get(OLD)
+        if is_live(here):
+            return ("read", here.get("text"))
+        there = yield Get(NEW)
+        if is_live(there) or has_committed(there, here):
+            return ("read", there.get("text"))
+        if has_committed(here, there):
+            return ("read", here.get("text"))
+        if broken == "twice" or (yield Get(OLD)) == here:
+            return ("read", None)
 
 
 # Live code before the move, and while it is rolled back
@@ -394,6 +389,30 @@ def roll_back(name: str, left: int = 2, broken: str = "") -> Program:
         return fresh
     yield put(OLD, here, tentative(attempt, there.etag, there.get("text")))
     return fresh
+
+
+def roll_back_seen(name: str, broken: str = "") -> Program:
+    """Move back an entity whose row at the new key was read some time ago."""
+    there = yield Get(NEW)
+    here = yield Get(OLD)
+    if there is None or here is None or not is_live(there) or not is_forward(here):
+        return Goto(roll_back, (name, 1))
+    if broken == "newer" or here.get("move") in (None, there.get("move")):
+        yield put(OLD, here, tentative(f"{name}0", there.etag, there.get("text")))
+    return Goto(roll_back, (name, 1))
+
+
+def renew(text: str) -> Program:
+    """Delete the entity, insert it at the old key, and move it, as a mover does that does not know of the way back."""
+    there = yield Get(NEW)
+    if there is None or not is_live(there):
+        return "nothing here"
+    result = yield from write_live(there, None)
+    here = yield Get(OLD)
+    if result != "done" or not is_forward(here):
+        return result
+    outcome, _ = yield put(OLD, here, live(text))
+    return Goto(move, ("n", 1, Goto(resume, ("n",)))) if outcome == OK else "conflict"
 
 
 # Live code when it is sealed

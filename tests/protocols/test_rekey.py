@@ -40,12 +40,13 @@ from tests.protocols.rekeying import (
     move,
     put,
     read,
-    read_new_first,
-    read_old_first,
+    read_early,
     read_sealed,
+    renew,
     repeat,
     resume,
     roll_back,
+    roll_back_seen,
     tentative,
 )
 from tests.torture import choose_rounds
@@ -100,12 +101,15 @@ UPDATE_IN_PLACE, DELETE_IN_PLACE = Client("W", change_in_place, ("w",)), Client(
 INSERT_EARLY = Client("E", create_early, ("e", "e"))
 INSERT_IN_PLACE, INSERT_IN_PLACE_2 = Client("K", create_in_place, ("k",)), Client("L", create_in_place, ("l",))
 ROLL_BACK, ROLL_BACK_2 = Client("B", roll_back, ("b", 1)), Client("B2", roll_back, ("c", 1))
+ROLL_BACK_SEEN = Client("B3", roll_back_seen, ("d",))
+RENEWAL = Client("XM", renew, ("r",))
 UPDATE_SEALED, DELETE_SEALED = Client("A", change_sealed, ("a",)), Client("XS", change_sealed, (None,))
 INSERT_SEALED = Client("C", create_sealed, ("c",))
 FINALIZE, FINALIZE_2 = Client("Z", finalize), Client("Z2", finalize)
 OLD_UPDATE, OLD_DELETE = Client("O", old_change, ("p",)), Client("XO", old_change, (None,))
 OLD_INSERT = Client("Q", old_create, ("q",))
 READER = Client("R", read, fails=False)
+READER_EARLY = Client("R", read_early, fails=False)
 READER_SEALED = Client("R", read_sealed, fails=False)
 LATE = Client("G", repeat, fails=False)
 
@@ -164,7 +168,7 @@ def verify_pairs(
 @pytest.mark.parametrize("start", STARTS)
 def test_an_entity_is_moved_while_others_write(start: str) -> None:
     """At every moment the entity has one home. No write is lost or done twice, and nothing comes back."""
-    others = (MOVER_2, UPDATE_2, INSERT_2, MOVER_BACK, LATE, READER, *EXPAND, *OLD_CODE)
+    others = (MOVER_2, UPDATE_2, INSERT_2, MOVER_BACK, LATE, READER, READER_EARLY, *EXPAND, *OLD_CODE)
     verify_pairs(STARTS[start], (MOVER, *LIVE), others)
 
 
@@ -174,6 +178,25 @@ def test_an_entity_is_rolled_back_while_others_write(start: str) -> None:
     """The entity comes back to its old key with every write, and one that was deleted frees its old key."""
     others = (ROLL_BACK_2, INSERT_IN_PLACE_2, MOVER, MOVER_BACK, LATE, READER, *OLD_CODE)
     verify_pairs(STARTS_BACK[start], (ROLL_BACK, *BACK), others)
+
+
+@runs(
+    *(
+        run_of(
+            f"{start}: {other.name} {other.program.__name__}",
+            STARTS[start],
+            ROLL_BACK_SEEN,
+            other,
+            crash=1,
+            large=other is not RENEWAL,
+        )
+        for start in ("moved", "written since")
+        for other in (RENEWAL, ROLL_BACK, MOVER, READER, *BACK)
+    )
+)
+def test_an_entity_is_rolled_back_that_was_read_before(run: Run) -> None:
+    """A roll back may have read the row at the new key long before the one at the old key."""
+    verify(run)
 
 
 @pytest.mark.torture
@@ -193,6 +216,7 @@ def triples(starts: Iterable[str], *clients: tuple[Client, Client, Client], seal
 
 
 @runs(
+    run_of("moved, a row comes late", STARTS["moved"], DELETE, INSERT, LATE, crash=1),
     *triples(
         ("at the old key",),
         (MOVER, MOVER_2, UPDATE),
@@ -208,7 +232,7 @@ def triples(starts: Iterable[str], *clients: tuple[Client, Client, Client], seal
         (DELETE_IN_PLACE, INSERT, MOVER),
     ),
     *triples(("free", "deleted since"), (INSERT, OLD_INSERT, MOVER), (INSERT_EARLY, INSERT_2, DELETE)),
-    *triples(("moved, not confirmed", "moved"), (MOVER_BACK, DELETE, LATE), (DELETE, INSERT, LATE)),
+    *triples(("moved, not confirmed", "moved"), (MOVER_BACK, DELETE, LATE), (UPDATE, DELETE, LATE)),
     *triples(
         ("moved", "moved, not confirmed", "written since", "deleted since", "a roll back has begun"),
         (ROLL_BACK, MOVER, UPDATE_IN_PLACE),
@@ -292,8 +316,20 @@ COMMIT_BLINDLY = without("etag", MOVER, "m", 1, None)
         Client("X", old_force_delete),
         OLD_INSERT,
     ),
-    problem("None was read", "a reader of the new key first", "at the old key", MOVER, Client("R", read_new_first)),
-    problem("None was read", "a reader of the old key first", "moved", ROLL_BACK, Client("R", read_old_first)),
+    problem(
+        "None was read",
+        "a reader of each key once, the new one first",
+        "at the old key",
+        MOVER,
+        without("twice", READER),
+    ),
+    problem(
+        "None was read",
+        "a reader of each key once, the old one first",
+        "moved",
+        ROLL_BACK,
+        without("twice", READER_EARLY),
+    ),
     problem(
         "it is live twice",
         "a roll back that does not wait for inserts at the new key",
@@ -336,6 +372,13 @@ COMMIT_BLINDLY = without("etag", MOVER, "m", 1, None)
         "moved",
         without("early", ROLL_BACK, "b", 1),
         ROLL_BACK_2,
+    ),
+    problem(
+        "a state came back",
+        "a roll back of a row that was read before a newer move",
+        "written since",
+        without("newer", ROLL_BACK_SEEN, "d"),
+        RENEWAL,
     ),
     problem(
         "a state came back",

@@ -524,3 +524,19 @@ async def test_a_row_that_was_read_before_the_entity_came_again(db: Database, ne
     assert (report.moved, report.failures) == (1, [])
     assert (await db.get(Trip, day="mon", id=1)).text == "again"
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
+
+
+class Neighbour(Entity, table="Rekeyed", partition_key="{day}", row_key="trip_{id}"):
+    day: Mapped[str]
+    id: Mapped[int]
+
+
+async def test_a_row_of_another_kind_at_the_older_key(db: Database) -> None:
+    """It is no entity of the older model: nobody moves it, and an insert by the newer model finds its key taken."""
+    await db.insert(Neighbour(day="tue", id=2))
+    with pytest.raises(EntityNotFound):
+        await db.modify(NewTrip, change, day="tue", id=2)
+    with pytest.raises(EntityExists, match=r"another entity with its key by Trip, \('tue', 'trip_2'\)"):
+        await db.insert(NewTrip(day="tue", id=2))
+    assert (await move(db, NewTrip)).moved == 1
+    assert await db.get(Neighbour, day="tue", id=2) == Neighbour(day="tue", id=2)

@@ -36,7 +36,7 @@ from ..runs.report import RunReport, drop_run
 from ..runs.rows import RunCounts
 from .hashing import hash_entity
 from .layouts import Layouts
-from .window import WINDOW, Window
+from .window import MOST_RANGES, WINDOW, Window
 
 __all__ = ["Merge", "check_merge", "merge_into", "run_names", "run_rekey"]
 
@@ -149,7 +149,7 @@ class _Copy:
     merge: Merge | None
     skip: bool
     most: int
-    _window: Window[Any, tuple[dict[int, Exception], int]] = attrs.field(init=False)
+    _window: Window = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._window = Window(self._insert)
@@ -157,7 +157,9 @@ class _Copy:
     async def plan(self) -> list[AuditRange]:
         """Return the ranges, create the table of the newer model, and forget what was done for an earlier copy."""
         layouts = self.layouts
-        ranges = await plan_ranges(layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])])
+        ranges = await plan_ranges(
+            layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES
+        )
         await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
         for name in run_names(layouts):
             with suppress(ModelError):  # there is none
@@ -186,11 +188,10 @@ class _Copy:
         yield attrs.evolve(part, done=True), held
 
     async def _copy(self, rows: Sequence[Row]) -> RunCounts:
-        """Copy the entities of some rows; return what was counted."""
+        """Copy the entities of some rows, with those of other workers; return what was counted."""
         read = dropped = 0
         failures: list[str] = []
-        made: list[Any] = []
-        sources: dict[int, Row] = {}
+        good: list[tuple[str, Row]] = []
         for number, row in enumerate(rows):
             if number % 100 == 99:
                 await connection_of(self.layouts.db).yield_to_loop(1)
@@ -199,34 +200,40 @@ class _Copy:
                 if entity is None:
                     continue
                 read += 1
-                found = self.layouts.convert(entity)
+                made = self.layouts.convert(entity)
+                keys = [self.layouts.new.make_keys(each.__dict__) for each in made]
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
                 failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
                 continue
-            dropped += not found
-            made += found
-            sources |= {id(each): row for each in found}
-        (refused, requests), counts_them = await self._window.write(made)
-        # What was written has an ETag. A bulk keeps but the first of its errors.
-        left = [each for each in made if each.etag is None]
-        for entity in left:
-            problem = await self._settle(entity, refused.get(id(entity)))
-            if problem is not None:
-                failures.append(f"{_place(sources[id(entity)])}: {problem}")
-        counts = RunCounts.of(entities=read, written=len(made) - len(left), failed=len(failures), failures=failures)
-        others = {"transactions": requests if counts_them else 0, **({"dropped": dropped} if dropped else {})}
-        return attrs.evolve(counts, others=others)
+            dropped += not made
+            if keys:
+                good.append((keys[0][0], row))
+        counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
+        others = {"dropped": dropped} if dropped else {}
+        return (await self._window.write(good)).plus(attrs.evolve(counts, others=others))
 
-    async def _insert(self, entities: list[Any]) -> tuple[dict[int, Exception], int]:
-        """Insert entities; return why some were refused, by the id of the entity, and how many requests were sent."""
-        refused: dict[int, Exception] = {}
-        async with self.layouts.target.bulk() as bulk:
-            for entity in entities:
-                try:
-                    await bulk.insert(entity)
-                except Exception as error:  # noqa: BLE001 - what one entity cannot be written for concerns no other
-                    refused[id(entity)] = error
-        return refused | {id(each.entity): each.error for each in bulk.report.failed}, bulk.report.requests
+    async def _insert(self, rows: list[Row]) -> RunCounts:
+        """Insert what some rows become, and settle what was refused."""
+        layouts, refused = self.layouts, dict[int, Exception]()
+        sources: list[tuple[Any, Row]] = []
+        async with layouts.target.bulk() as bulk:
+            for row in rows:
+                for made in layouts.convert(layouts.load(row)):
+                    sources.append((made, row))
+                    try:
+                        await bulk.insert(made)
+                    except Exception as error:  # noqa: BLE001 - what one entity cannot be written for concerns no other
+                        refused[id(made)] = error
+        refused |= {id(each.entity): each.error for each in bulk.report.failed}
+        failures: list[str] = []
+        # What was written has an ETag. A bulk keeps but the first of its errors.
+        left = [(made, row) for made, row in sources if made.etag is None]
+        for made, row in left:
+            problem = await self._settle(made, refused.get(id(made)))
+            if problem is not None:
+                failures.append(f"{_place(row)}: {problem}")
+        counts = RunCounts.of(entities=0, written=len(sources) - len(left), failed=len(failures), failures=failures)
+        return attrs.evolve(counts, others={"transactions": bulk.report.requests})
 
     async def _settle(self, entity: Any, error: Exception | None) -> str | None:
         """

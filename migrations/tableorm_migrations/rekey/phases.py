@@ -3,27 +3,32 @@ An online re-key as the store knows it: its two models, its phase, and how long 
 """
 
 import asyncio
+import datetime as dt
 from typing import Any, Self
 
 import attrs
 
 from tableorm import Database, Entity, ModelError, NotSupported
 from tableorm.connection.connection import Connection, connection_of
+from tableorm.connection.index_states import write_records
 from tableorm.connection.rekey_phases import ASK_AGAIN, Phase, RekeyPhase, change_phase, load_phase
+from tableorm.connection.rows import read_row
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.marker_rows import FORWARD, TENTATIVE
 from tableorm.models.rekeying import Rekeying
-from tableorm.models.reserved import ENTITY_TYPE
+from tableorm.models.reserved import ENTITY_TYPE, UPKEEP_TABLE
 from tableorm.models.schema import Schema
-from tableorm.protocol.edm import Edm
+from tableorm.protocol.edm import Edm, datetime_from_text
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
-from tableorm.stores import utc_now
+from tableorm.stores import Operation, Row, Verb
 
 __all__ = ["KNOWN_EVERYWHERE", "OnlineRekey"]
 
 KNOWN_EVERYWHERE = 2 * ASK_AGAIN
 """After how many seconds every program that runs knows a phase, or has asked for it again."""
+
+_CLOCK = "clock"
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -105,9 +110,30 @@ class OnlineRekey:
         return await change_phase(self.connection, self.rekeying, read, phase)
 
     async def wait_until_known(self, phase: RekeyPhase) -> None:
-        """Wait until every program that runs knows a phase."""
-        if phase.since is not None:
-            await asyncio.sleep(max(0.0, KNOWN_EVERYWHERE - (utc_now() - phase.since).total_seconds()))
+        """Wait until every program that runs knows a phase, by the clock of the store."""
+        while phase.since is not None:
+            left = KNOWN_EVERYWHERE - (await self._read_clock() - phase.since).total_seconds()
+            if left <= 0:
+                break
+            await asyncio.sleep(left)
+
+    async def _read_clock(self) -> dt.datetime:
+        """Return what time it is for the store, by writing a row."""
+        row: Row = {"PartitionKey": _CLOCK, "RowKey": self.rekeying.digest}
+        what = f"clock of the store for {self.verb}"
+        await write_records(self.connection, [Operation(Verb.INSERT_OR_REPLACE, row)], (), what)
+        written = await read_row(self.connection, UPKEEP_TABLE, _CLOCK, self.rekeying.digest)
+        assert written is not None
+        return datetime_from_text(written["Timestamp"])
+
+    async def require(self, phase: Phase) -> None:
+        """
+        Stop what belongs to a phase once it has ended.
+
+        Raises:
+            NotSupported: The re-key is in another phase by now.
+        """
+        await self.read_phase(phase, remedy="another process has gone on meanwhile")
 
     def filter_old(self, *, entities: bool) -> Filter | None:
         """Return the condition of rows of the older model: marker rows of re-keys, and if so its entities."""

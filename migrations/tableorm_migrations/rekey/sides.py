@@ -16,11 +16,11 @@ from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.rekey.report import WindowReport
 
-from ..runs.plan import MOST_RANGES, plan_ranges
+from ..runs.plan import plan_ranges
 from ..runs.process import Job, RunSteps
 from ..runs.rows import RunCounts
 from .phases import OnlineRekey
-from .window import WINDOW, Window
+from .window import MOST_RANGES, WINDOW, Window
 
 __all__ = ["Side", "Write", "make_job", "written_side"]
 
@@ -39,6 +39,7 @@ class Side:
         act: Does it with some rows.
         most: How many rows it gets at most, in pages as they come.
         join: Enters what workers share while they work on ranges of this table.
+        ranges: How many ranges the table is divided into at most.
     """
 
     schema: Schema
@@ -46,9 +47,16 @@ class Side:
     act: Callable[[list[Row]], Awaitable[RunCounts]]
     most: int = 1
     join: Callable[[], AbstractContextManager[None]] = nullcontext
+    ranges: int = 48
 
 
-def written_side(schema: Schema, where: Filter | None, write: Write, parallel: int) -> Side:
+def written_side(
+    schema: Schema,
+    where: Filter | None,
+    write: Write,
+    parallel: int,
+    partition_of: Callable[[Row], str] = lambda row: row["PartitionKey"],
+) -> Side:
     """
     Return a side whose rows are written, together with those of the other workers.
 
@@ -57,19 +65,25 @@ def written_side(schema: Schema, where: Filter | None, write: Write, parallel: i
         where: The condition of these rows.
         write: Writes them.
         parallel: How many workers there are.
+        partition_of: Returns the partition whose rows are best written at a time.
     """
-    window: Window[Row, WindowReport] = Window(write)
 
-    async def act(rows: list[Row]) -> RunCounts:
-        report, counts_it = await window.write(rows)
-        if not counts_it:
-            return RunCounts(entities=len(rows))
+    async def write_rows(rows: list[Row]) -> RunCounts:
+        report = await write(rows)
         failures = [f"{each.place}: {each.error}" for each in (*report.collisions, *report.failures)]
-        counts = RunCounts.of(entities=len(rows), written=report.moved, failed=len(failures), failures=failures)
+        counts = RunCounts.of(entities=0, written=report.moved, failed=len(failures), failures=failures)
         others = {"transactions": report.transactions, "operations": report.operations}
         return attrs.evolve(counts, others=others)
 
-    return Side(schema=schema, where=where, act=act, most=max(1, WINDOW // parallel), join=window.join)
+    window = Window(write_rows)
+
+    async def act(rows: list[Row]) -> RunCounts:
+        counts = await window.write([(partition_of(row), row) for row in rows])
+        return attrs.evolve(counts, entities=len(rows))
+
+    return Side(
+        schema=schema, where=where, act=act, most=max(1, WINDOW // parallel), join=window.join, ranges=MOST_RANGES
+    )
 
 
 def make_job(
@@ -98,7 +112,7 @@ async def _plan(rekey: OnlineRekey, sides: Sequence[Side]) -> list[AuditRange]:
     ranges: list[AuditRange] = []
     for number, side in enumerate(sides):
         tables = [(side.schema.table_name(), [side.schema])]
-        found = await plan_ranges(rekey.db, rekey.verb, tables, most=MOST_RANGES // len(sides))
+        found = await plan_ranges(rekey.db, rekey.verb, tables, most=side.ranges)
         ranges += [attrs.evolve(each, building=number + 1 < len(sides)) for each in found]
     return ranges
 

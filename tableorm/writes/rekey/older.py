@@ -42,7 +42,7 @@ from ..stages.encode import encode
 from ..subject import forget
 from .steps import plain_insert, source_of
 
-__all__ = ["OlderWrites"]
+__all__ = ["OlderWrites", "WriteChange"]
 
 _SINGLE = (Mode.INSERT, Mode.SAVE, Mode.MERGE, Mode.REPLACE, Mode.DELETE)
 

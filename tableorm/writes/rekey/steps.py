@@ -15,7 +15,7 @@ from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError,
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
-from ...models.rekeyed_rows import old_place_of
+from ...models.rekeyed_rows import entity_of_old, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
@@ -144,8 +144,8 @@ class RowSteps:
                 if mark is not None and mark.names(target):
                     return True  # it came home between the two reads
                 continue
-            entity = entity_of_row(rekeying.old, here)
-            if target_of(rekeying, entity, source)[1] == target:
+            made = entity_of_old(rekeying, here)
+            if made is not None and place_of(made.key) == target:
                 await self.move(db, rekeying, source, here)
                 return True
         return False

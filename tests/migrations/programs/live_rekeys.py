@@ -22,7 +22,7 @@ from benchmarks.flights import TailFlight, fill_flights, make_flights, to_tail
 from tableorm import Database, EntityExists, EntityNotFound, TableOrmError, connect
 from tableorm.connection import rekey_phases
 from tableorm_migrations import RunReport, finalize_move, rekey_phase, run_move, seal_move, verify_move
-from tableorm_migrations.rekey import online, phases
+from tableorm_migrations.rekey import phases
 from tests.migrations.programs.processes import NEVER, Deadly, fork, wait_for_any
 
 LEASE = 0.5
@@ -165,7 +165,7 @@ def run_live(url: str, count: int, over: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     # A program knows a phase soon here, so that the gates take seconds and not minutes.
     rekey_phases.__dict__["ASK_AGAIN"] = 0.25
-    online.__dict__["KNOWN_EVERYWHERE"] = phases.__dict__["KNOWN_EVERYWHERE"] = 2.0
+    phases.__dict__["KNOWN_EVERYWHERE"] = 2.0
     connect(sys.argv[1])  # loads the backend, which the forked processes then have
     with tempfile.TemporaryDirectory() as folder:
         print(json.dumps(run_live(sys.argv[1], int(sys.argv[2]), Path(folder) / "over")))  # noqa: T201
