@@ -28,6 +28,7 @@ from tableorm.models.marker_rows import MoveState, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
+from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
@@ -313,6 +314,22 @@ async def test_the_end(db: Database) -> None:
     assert await marks(db) == [None, None]
     await db.insert(NewTrip(day="tue", id=2))
     assert "tue Trip#_forward" not in await kinds_of(db, NewTrip)
+
+
+async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database) -> None:
+    """It is deleted as it is then; one that somebody else has deleted counts too."""
+    await db.insert(NewTrip(day="mon", id=2))
+    await db.insert(NewTrip(day="mon", id=3))
+    await move(db, NewTrip)
+    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    await db.modify(NewTrip, change, day="mon", id=1)
+    gone = {"PartitionKey": "mon", "RowKey": "trip_2"}
+    await connection_of(db).store.write("Rekeyed", Operation(Verb.DELETE, gone, "*"))
+    set_phase(db, NewTrip, Phase.SEALED)
+    report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=True)
+
+    assert (report.moved, report.failures) == (3, [])
+    assert not await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
 
 
 async def test_the_way_back(db: Database) -> None:
