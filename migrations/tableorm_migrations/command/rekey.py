@@ -106,7 +106,7 @@ class MoveAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        _add_all(parser, offline=True)
+        _add_all(parser, offline=True, parallel=16)
         parser.add_argument(
             "--no-blind-writers",
             action="store_true",
@@ -221,13 +221,13 @@ class RollbackAction:
         return asyncio.run(_run(args, roll_back_move))
 
 
-def _add_all(parser: argparse.ArgumentParser, *, offline: bool = False) -> None:
+def _add_all(parser: argparse.ArgumentParser, *, offline: bool = False, parallel: int = 8) -> None:
     """Declare the arguments of an action that is a run."""
     add_database(parser)
     add_models(parser)
     if offline:
         _add_offline(parser)
-    add_run(parser)
+    add_run(parser, parallel)
 
 
 def _add_offline(parser: argparse.ArgumentParser) -> None:
