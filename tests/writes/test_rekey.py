@@ -34,7 +34,8 @@ from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import finalize, kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
-from tests.unfinished_moves import HOUR, database_on
+from tests.unfinished_moves import FORWARD as MOVED_AWAY
+from tests.unfinished_moves import HOUR, MARK, TENTATIVE, database_on, move_half
 
 CONFIRMED, SETTLED, FORWARD = MoveState.CONFIRMED, MoveState.SETTLED, MoveState.FORWARD
 
@@ -428,3 +429,20 @@ async def test_older_programs_beside_the_way_back(db: Database, network: FaultyS
 
     assert (await db.get(Trip, day="mon", id=1)).text == "t"
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
+
+
+@pytest.mark.parametrize("verb", ["mover", "modify"])
+@pytest.mark.parametrize("writes", [MARK, TENTATIVE, MOVED_AWAY, MOVED_AWAY + 1])
+async def test_a_move_by_the_older_model_that_died(db: Database, network: FaultyStore, writes: int, verb: str) -> None:
+    """It is completed, or never happens; then the entity gets its newer key from where it is."""
+    await move_half(db, network, await db.get(Trip, day="mon", id=1), writes, day="tue")
+    day = "tue" if writes >= MOVED_AWAY else "mon"
+    if verb == "mover":
+        await move(db, NewTrip)
+    else:
+        await db.modify(NewTrip, change, day=day, id=1)
+        await move(db, NewTrip)
+
+    assert [trip.day for trip in await db.select(NewTrip).allow_scan().all()] == [day]
+    assert await db.select(Trip).allow_scan().all() == []
+    assert [each for each in await kinds_of(db, NewTrip) if "_tentative" in each] == []
