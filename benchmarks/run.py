@@ -1,6 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
-`audit`, `build_index`, `migrations`, `expiry` and `periods` take `--entities N`.
+`audit`, `build_index`, `migrations`, `rekey`, `expiry` and `periods` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -25,6 +25,7 @@ from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.expiry import bench_expiry
+from benchmarks.feeds import bench_feeds
 from benchmarks.indexes import bench_indexes
 from benchmarks.log_streams import bench_logs
 from benchmarks.logs import bench_spread, bench_tail
@@ -34,6 +35,7 @@ from benchmarks.model import Flight, flight
 from benchmarks.outbox import bench_outbox
 from benchmarks.periods import bench_periods
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
+from benchmarks.rekey import bench_rekey
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
 from benchmarks.writes import bench_bulk, bench_save
 from tableorm import Database, connect, to_dict
@@ -266,6 +268,7 @@ BENCHES = {
     "bulk": bench_bulk,
     "save": bench_save,
     "indexes": bench_indexes,
+    "feeds": bench_feeds,
     "partitions": bench_partitions,
     "alternatives": bench_alternatives,
     "planning": bench_planning,
@@ -277,6 +280,7 @@ BENCHES = {
     "audit": bench_audit,
     "build_index": bench_build_index,
     "migrations": bench_migrations,
+    "rekey": bench_rekey,
     "expiry": bench_expiry,
     "logs": bench_logs,
     "periods": bench_periods,

@@ -20,7 +20,14 @@ from tableorm.stores import Operation, Row, RowQuery, Verb
 
 __all__ = ["bench_audit", "bench_build_index", "sizes"]
 
-sizes = {"audit": 1_000_000, "build_index": 200_000, "migrations": 300_000, "expiry": 100_000, "periods": 300_000}
+sizes = {
+    "audit": 1_000_000,
+    "build_index": 200_000,
+    "migrations": 300_000,
+    "expiry": 100_000,
+    "periods": 300_000,
+    "rekey": 336_776,
+}
 """How many entities; `--entities N` on the command line changes all of them."""
 
 _PARTITIONS = 20

@@ -38,6 +38,7 @@ __all__ = ["ROOT", "Block", "PageError", "blocks", "module_text", "pages", "run"
 
 ROOT = Path(__file__).resolve().parent.parent
 
+_EMBEDDED = re.compile(r"""(["'])local:[^"']*\1""")
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<info>.*)")
 _MARKER = re.compile(r" *<!-- *(?P<marker>.*?) *-->")
 _OUTPUT = re.compile(r"output(?: of (?P<code>.+))?")
@@ -172,13 +173,14 @@ def module_text(page: Path, found: list[Block]) -> str:
     return "async def page() -> None:" + textwrap.indent(text, "    ")
 
 
-def run(page: Path, watch: Callable[[Mapping[str, object]], None] | None = None) -> int:
+def run(page: Path, watch: Callable[[Mapping[str, object]], None] | None = None, url: str | None = None) -> int:
     """
     Run a page in the current folder and compare what it prints with what it shows.
 
     Args:
         page: The file.
         watch: Gets the names that are defined, after each block.
+        url: What the page opens in place of each embedded database; None to open what it names.
 
     Returns:
         The number of blocks that ran.
@@ -193,7 +195,7 @@ def run(page: Path, watch: Callable[[Mapping[str, object]], None] | None = None)
     printed, count, context = "", 0, contextvars.copy_context()
     try:
         with asyncio.Runner() as runner:
-            for block in blocks(page):
+            for block in blocks(page) if url is None else [_open_elsewhere(block, url) for block in blocks(page)]:
                 if block.runs:
                     printed = _execute(block, module, runner, context)
                     count += 1
@@ -208,6 +210,10 @@ def run(page: Path, watch: Callable[[Mapping[str, object]], None] | None = None)
     finally:
         del sys.modules[module.__name__]
     return count
+
+
+def _open_elsewhere(block: Block, url: str) -> Block:
+    return attrs.evolve(block, text=_EMBEDDED.sub(lambda _: repr(url), block.text)) if block.runs else block
 
 
 def _execute(block: Block, module: types.ModuleType, runner: asyncio.Runner, context: contextvars.Context) -> str:

@@ -69,6 +69,6 @@ def _write_lines(table: str, operation: Operation) -> Iterator[str]:
         if operation.if_match is not None:
             yield "If-Match: " + ("*" if operation.if_match == "*" else "the ETag")
     if verb is not Verb.DELETE:
-        if "_w" in row:  # differs in each run
-            row["_w"] = re.sub("[^,]+", "TOKEN", row["_w"])
+        for name in {"_w", "Feed"} & row.keys():  # differ in each run
+            row[name] = re.sub("[^,]+", "TOKEN", row[name])
         yield json.dumps(row)

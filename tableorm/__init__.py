@@ -25,6 +25,7 @@ from .database.http_answers import http_message, http_status
 from .database.periods import DroppedPeriods
 from .derived.aggregate.aggregate import AggregateOf, Count, Sum
 from .derived.embed.embed import Embedded
+from .derived.feed.feed import Feed
 from .derived.index.index import Index, IndexOf
 from .derived.index_list.index_list import IndexList, ListOf
 from .errors import (
@@ -63,12 +64,14 @@ from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
 from .models.key import Key
+from .models.moved_from import MovedFrom
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
 from .outbox.worker import Outcome, Worker
 from .outbox.workflow import Workflow, workflow
 from .protocol.edm import Edm
+from .queries.changes import ChangedEntity, ChangeStream, CommittedChange
 from .queries.explain import ExplainedRequest, Explanation
 from .queries.pages import EntityStream, Page
 from .queries.planning.plan import Access
@@ -97,6 +100,9 @@ __all__ = [
     "Bulk",
     "BulkFailure",
     "BulkReport",
+    "ChangeStream",
+    "ChangedEntity",
+    "CommittedChange",
     "Conflict",
     "Count",
     "Counts",
@@ -116,6 +122,7 @@ __all__ = [
     "ExplainedRequest",
     "Explanation",
     "Expression",
+    "Feed",
     "Field",
     "Finding",
     "Grant",
@@ -134,6 +141,7 @@ __all__ = [
     "MalformedETag",
     "Mapped",
     "ModelError",
+    "MovedFrom",
     "MultipleEntitiesFound",
     "NotLoaded",
     "NotRead",

@@ -90,11 +90,12 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun if number == 1 else plural}"
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """Return the names that exist, for a message about one that does not, and the nearest of them."""
+def near(name: str, known: Iterable[str], noun: str) -> str:
+    """Return the names of a noun that exist, for a message about one that does not, and the nearest of them."""
     names = list(known)
     found = get_close_matches(name, names, 1)
-    listed = f"there are {', '.join(names[:30])}{', ...' * (len(names) > 30)}" if names else "there are none"
+    subject = f"the {noun} is" if len(names) == 1 else f"the {noun}s are"
+    listed = f"{subject} {', '.join(names[:30])}{', ...' * (len(names) > 30)}" if names else f"there are no {noun}s"
     return f"did you mean {found[0]!r}? {listed}" if found else listed
 
 

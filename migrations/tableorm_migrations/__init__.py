@@ -5,6 +5,11 @@ and `apply_revisions` applies revisions to a database.
 """
 
 from .evolution import Difference, carry_removed, compare_snapshots
+from .rekey.finalize import finalize_rekey
+from .rekey.offline import run_rekey
+from .rekey.online import finalize_move, rekey_phase, roll_back_move, run_move, seal_move, verify_move
+from .rekey.plan import RekeyPlan, RekeyStep, plan_rekey
+from .rekey.verify import verify_rekey
 from .report import RewriteFailure, RewriteReport
 from .revisions import (
     BuildIndex,
@@ -24,7 +29,7 @@ from .revisions import (
 from .rewrite import rewrite
 from .rules import RULES, Rule, Verdict
 from .runs.build import run_build_index
-from .runs.report import RunReport, drop_run, list_runs
+from .runs.report import RangeProgress, RunReport, drop_run, list_runs
 from .runs.rewrite import run_rewrite
 from .snapshot import Snapshot, describe_models, read_snapshot, write_snapshot
 
@@ -33,6 +38,9 @@ __all__ = [
     "BuildIndex",
     "Difference",
     "MigrationStatus",
+    "RangeProgress",
+    "RekeyPlan",
+    "RekeyStep",
     "Repair",
     "Revision",
     "RevisionDraft",
@@ -51,13 +59,23 @@ __all__ = [
     "compare_snapshots",
     "describe_models",
     "drop_run",
+    "finalize_move",
+    "finalize_rekey",
     "list_runs",
     "load_revisions",
     "migration_status",
+    "plan_rekey",
     "read_snapshot",
+    "rekey_phase",
     "rewrite",
+    "roll_back_move",
     "run_build_index",
+    "run_move",
+    "run_rekey",
     "run_rewrite",
+    "seal_move",
+    "verify_move",
+    "verify_rekey",
     "write_revision",
     "write_snapshot",
 ]

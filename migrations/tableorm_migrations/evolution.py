@@ -246,6 +246,8 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
             yield tell("derived-changed", f"it was declared with {was}")
         elif former is None and pattern == "Embedded":
             yield tell("copies-added", "it is new")
+        elif former is None and pattern == "Feed":
+            yield tell("feed-added", "it is new")
         elif former is None and pattern not in HAVE_STATES:
             yield tell("count-added", f"{pattern} is new")
         elif former is None and known is not None:
@@ -258,4 +260,5 @@ def _compare_derived(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]
             yield tell(code, f"building={building}")
     for name in old.derived:
         if name not in new.derived:
-            yield _difference(new, "derived-removed", "it is gone", name)
+            removed = "feed-removed" if old.derived[name]["pattern"] == "Feed" else "derived-removed"
+            yield _difference(new, removed, "it is gone", name)

@@ -20,6 +20,8 @@ from tableorm.models.kinds import KindSet
 from tableorm.models.schema import Schema, concrete
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
+from tableorm.writes.modify import modify_target
+from tableorm.writes.races import ATTEMPTS
 
 from .report import RewriteCounts, RewriteFailure, RewriteReport
 
@@ -177,15 +179,21 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
         if reason is None:
             counts.rewritten += 1
         elif isinstance(reason, _CHANGED_MEANWHILE):
-            await _rewrite_one(db, key, counts)
+            await _rewrite_one(db, kinds, key, counts)
         elif not isinstance(reason, EntityNotFound):
             counts.record(_failure(key.table, key.partition_key, key.row_key, reason))
 
 
-async def _rewrite_one(db: Database, key: Key[Any], counts: RewriteCounts) -> None:
+async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: RewriteCounts) -> None:
     """Read a row anew that somebody else has written meanwhile, and write it, if its version is still older."""
+
+    def load(model: type[Any], table: str, row: Row) -> Any:
+        """Return the entity of the row, also if it has expired: it is read until it is swept."""
+        del model, table
+        return kinds.load(row)
+
     try:
-        await db.modify(key, _keep)
+        await modify_target(connection_of(db), load, key, _keep, {}, attempts=ATTEMPTS, create=None, if_match=None)
     except EntityNotFound:
         return
     except Exception as error:  # noqa: BLE001 - as above

@@ -80,7 +80,7 @@ RULES = {
             "discriminator-changed",
             _REFUSED,
             "kinds are told apart in another way",
-            "rows tell their kind and version as they were written, so that old ones would not be found",
+            "rows tell their kind and version as they were written, so old rows would not be found",
             "keep the discriminator",
         ),
         _rule(
@@ -251,7 +251,7 @@ RULES = {
         _rule(
             "maintained-changed",
             _TWO,
-            "a field is kept by other entities, or no longer",
+            "a field becomes a maintained field, or is one no longer",
             "older programs write the field themselves, or the counts that new ones do not",
             "end all older programs before the new ones begin; then audit --repair",
         ),
@@ -334,6 +334,21 @@ RULES = {
             "run audit --repair when no older program runs; let programs use the fields after that",
         ),
         _rule(
+            "feed-added",
+            _TWO,
+            "a change feed is added",
+            "what older programs write is not in it",
+            "read it when all programs declare it",
+        ),
+        _rule(
+            "feed-removed",
+            _TWO,
+            "a change feed is removed",
+            "what new programs write is not in it",
+            "end what reads it before; its rows, whose RowKeys begin with ~f_, can be deleted as bags when no program "
+            "declares it",
+        ),
+        _rule(
             "derived-changed",
             _REFUSED,
             "what an index, list, count, sum or embedding is made of is changed",
@@ -345,8 +360,8 @@ RULES = {
             _TWO,
             "an index, list, count, sum or embedding is removed",
             "new programs take away what older ones still read",
-            "remove what reads it first; remove the declaration when all programs have that; then audit --repair "
-            "deletes what is left of it",
+            "remove the code that reads it first; remove the declaration when no program reads it any more; then "
+            "audit --repair deletes what is left of it",
         ),
     )
 }

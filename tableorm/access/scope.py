@@ -17,7 +17,7 @@ from ..keys.template import Template
 from ..models.entity import Entity, schema_of
 from ..models.key import Key
 from ..models.kinds import KindSet
-from ..models.marker_rows import DECISION_HEAD, is_marker
+from ..models.marker_rows import MARKER_HEADS, is_marker
 from ..models.property_bag import PropertyBag
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
@@ -131,10 +131,10 @@ class ScopeRules(Boundary):
             ModelError: It has the kind of such a model, or of rows that are derived from it; or it has the key of one,
                 and does not tell a kind; or it is a marker row, which tells others what to do.
         """
-        if is_marker(bag.row) or bag.row_key.startswith(DECISION_HEAD):
+        if is_marker(bag.row) or bag.row_key.startswith(tuple(MARKER_HEADS)):
             raise ModelError(
                 f"{bag!r} is refused in the scope of {self}: it is a marker row, which keeps the state of a "
-                "change of several partitions; write the entity itself"
+                "change of several partitions, or a change feed; write the entity itself"
             )
         stored = bag.row.get(ENTITY_TYPE)
         kind = stored.partition(":")[0].partition("#")[0] if isinstance(stored, str) else None

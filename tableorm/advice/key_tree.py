@@ -9,7 +9,8 @@ A *descent* begins at the root, and goes on into one part of each group: one of 
 chosen at random. If descents were in two of ten parts, each row of these stands for five: so every row of the table is
 as likely to be counted as it then weighs little, and the estimate is fair however uneven the parts are. Where they were
 in all parts, nothing is estimated. What it may be off follows from how much the parts of a group differ, as in any
-sample in several stages (Cochran, "Sampling Techniques", chapter 11).
+sample in several stages (Cochran, "Sampling Techniques", chapter 11); groups are taken to be as uneven as the most
+uneven one that was found.
 """
 
 import math
@@ -140,13 +141,24 @@ class KeyTree:
                 waiting.append((part, weight * share, 1.0 if group.partition is None else within * share))
         return totals
 
+    def count_rows(self) -> int:
+        """Return how many rows were counted, each once."""
+        waiting, rows = [self.root], 0.0
+        for group in waiting:
+            rows += group.seen.rows
+            waiting += group.parts or ()
+        return int(rows)
+
     def find_error(self, figure: Callable[[Totals], float]) -> float:
-        """Return the standard error of a figure of the totals, as a part of it."""
-        # Of groups of which nothing is known parts are taken to differ by half.
+        """
+        Return the standard error of a figure of the totals, as a part of it, as far as what was counted can tell: a
+        part that is larger than all that descents were in is in no such error.
+        """
+        # Of groups of which nothing is known parts are taken to differ by half, or as much as anywhere else.
         spreads = {"PartitionKey": [0.25], "RowKey": [0.25]}
         _estimate(self.root, figure, dict.fromkeys(spreads, 0.25), spreads)
-        means = {key: statistics.fmean(found) for key, found in spreads.items()}
-        value, variance = _estimate(self.root, figure, means, spreads)
+        most = {key: max(found) for key, found in spreads.items()}
+        value, variance = _estimate(self.root, figure, most, spreads)
         return math.sqrt(variance) / value if value else 0.0
 
     async def divide(self, group: KeyGroup) -> None:
@@ -218,27 +230,41 @@ def _behind(text: str, *, whole: bool) -> Bounds | None:
 
 
 def _estimate(
-    group: KeyGroup, figure: Callable[[Totals], float], spread: Mapping[str, float], spreads: Mapping[str, list[float]]
+    root: KeyGroup, figure: Callable[[Totals], float], spread: Mapping[str, float], spreads: Mapping[str, list[float]]
 ) -> tuple[float, float]:
     """
-    Return a figure of a group, and its variance.
+    Return a figure of all rows, and its variance.
 
     Args:
-        group: The group.
+        root: The group of all rows.
         figure: What is estimated.
-        spread: How much parts differ elsewhere, by each key: the variance between them, as a part of the squared mean.
+        spread: How much parts differ elsewhere at most, by each key: the variance between them, as a part of the
+            squared mean.
         spreads: Gets that of the groups of which several parts were visited.
     """
-    found = [_estimate(part, figure, spread, spreads) for part in group.parts or () if part.visits]
+    groups = [root]
+    for group in groups:
+        groups += [part for part in group.parts or () if part.visits]
+    estimates: dict[KeyGroup, tuple[float, float]] = {}
+    for group in reversed(groups):  # parts before their group: keys may be divided deeper than calls can be
+        found = [estimates.pop(part) for part in group.parts or () if part.visits]
+        estimates[group] = _add_up(group, figure(group.seen), found, spread[group.key], spreads[group.key])
+    return estimates[root]
+
+
+def _add_up(
+    group: KeyGroup, own: float, found: list[tuple[float, float]], spread: float, spreads: list[float]
+) -> tuple[float, float]:
+    """Return the estimate of a group from what was counted of its own rows, and the estimates of its parts."""
     if not found:
-        return figure(group.seen), 0.0
+        return own, 0.0
     values, count = [value for value, _ in found], len(group.parts or ())
     mean = statistics.fmean(values)
     between = 0.0 if len(values) == 1 else statistics.variance(values)
     if len(values) > 1:
-        spreads[group.key].append(between / mean**2 if mean else 0.0)
+        spreads.append(between / mean**2 if mean else 0.0)
     # Few parts may be alike by chance, so what is known of others counts as one more.
-    between = ((len(values) - 1) * between + spread[group.key] * mean**2) / len(values)
+    between = ((len(values) - 1) * between + spread * mean**2) / len(values)
     share = count / len(values)
     variance = count * (share - 1) * between + share * sum(variance for _, variance in found)
-    return figure(group.seen) + count * mean, variance
+    return own + count * mean, variance

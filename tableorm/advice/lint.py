@@ -16,7 +16,7 @@ from ..keys.formats import Order
 from ..keys.overlap import may_share
 from ..keys.template import Template
 from ..models.entity import Entity, schema_of
-from ..models.schema import Schema, concrete
+from ..models.schema import DerivedSchema, Schema, concrete
 from ..protocol.edm import Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_TRANSACTION_OPERATIONS
 from ..types import Int32
@@ -72,7 +72,7 @@ def lint(*models: type[Entity], ignore: Iterable[str] = ()) -> list[LintFinding]
     ignored = frozenset(ignore)
     for text in ignored:
         if text.partition(":")[0] not in RULES:
-            raise ModelError(f"lint(ignore={text!r}) is refused; of rules {near(text.partition(':')[0], [*RULES])}")
+            raise ModelError(f"lint(ignore={text!r}) is refused; {near(text.partition(':')[0], [*RULES], 'rule')}")
     found = [finding for schema in schemas for check in _CHECKS for finding in check(schema)]
     found += _find_mixed_ranges(schemas)
     return [each for each in found if not ignored & {each.rule.code, f"{each.rule.code}:{each.subject}"}]
@@ -130,6 +130,8 @@ def _check_derived(schema: Schema) -> Iterator[LintFinding]:
                 fixed = not any("{" in text for text in declared["key"].values())
                 if fixed or not schema.templates()[0].fields:
                     yield _finding("hot-aggregate", each.label, "all entities are counted in one row")
+            case "Feed":
+                writes += 2
             case _:
                 writes += 1
     if writes >= _MANY_WRITES:
@@ -154,6 +156,26 @@ def _check_size(schema: Schema) -> Iterator[LintFinding]:
     ]
     if len(long) >= _LONG_FIELDS:
         yield _finding("large-entity", schema.name, f"{len(long)} fields may be long")
+
+
+def _check_expiry(schema: Schema) -> Iterator[LintFinding]:
+    """Find logs that a table for each period could hold: no write prolongs a life, and nothing reaches over periods."""
+    expiry = schema.expiry
+    if expiry is None or expiry.on_write is not None or schema.periods is not None or schema.maintained:
+        return
+    # An index by the time of expiry serves sweeps alone, which nobody needs then.
+    kept = [each for each in schema.derived.values() if not _holds(each, expiry.name)]
+    if not all(each.in_periods for each in kept) or (schema.tracked and not schema.derived):
+        return
+    partition, row = schema.templates()
+    for name in (*partition.fields, *row.fields[:1]):
+        if name in schema.key_holders and schema.fields[name].type.annotation in (dt.datetime, dt.date):
+            yield _finding("expiry-without-periods", f"{schema.name}.{expiry.name}", f"keys are in the order of {name}")
+            return
+
+
+def _holds(declared: DerivedSchema, field: str) -> bool:
+    return any(field in template.fields for template in (*declared.row_templates(), declared.partition) if template)
 
 
 def _is_short(annotation: object) -> bool:
@@ -189,4 +211,5 @@ _CHECKS: Sequence[Callable[[Schema], Iterator[LintFinding]]] = (
     _check_numbers,
     _check_size,
     _check_derived,
+    _check_expiry,
 )

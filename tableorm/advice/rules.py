@@ -33,8 +33,8 @@ RULES = {
         LintRule(
             code="growing-partition-key",
             finds="a PartitionKey that begins with a moment or a date",
-            reason="all inserts of a time go to the last partition, which has one server's speed",
-            remedy="begin it with a field that many values of are written at the same time, or with {field:spread(16)}",
+            reason="all inserts of a time go to the last partition, which a single server serves",
+            remedy="begin it with a field that has many values at any time, or with {field:spread(16)}",
             section="Prepend/append anti-pattern",
         ),
         LintRule(
@@ -47,7 +47,7 @@ RULES = {
         LintRule(
             code="unpadded-number",
             finds="a number in a key without a width",
-            reason="keys are in the order of text, 10 before 9, so that conditions on it read more rows than they need",
+            reason="keys are in the order of text, 10 before 9, so conditions on it read more rows than they need",
             remedy="give it a width, as in {id:06d}",
             section="Compound key pattern",
         ),
@@ -60,15 +60,15 @@ RULES = {
         ),
         LintRule(
             code="many-writes",
-            finds="an entity that is written with 80 rows or more of its declarations",
-            reason="a transaction has 100 operations at most, so that few changes fit into one with it",
+            finds="an entity whose declarations make 80 rows or more, which are written with it",
+            reason="a transaction has 100 operations at most, so few other changes fit into it",
             remedy="remove declarations that no read needs, or make some consistency='eventual'",
             section="Entity group transactions",
         ),
         LintRule(
             code="many-properties",
             finds="a model with 240 properties or more",
-            reason="a row holds 252, those of its kind and of what is derived from it included",
+            reason="a row holds 252 properties, some of which are for the kind and for what is derived",
             remedy="divide it into several models, or keep rarely used fields in one field of JSON text",
             section="Wide entities pattern",
         ),
@@ -89,16 +89,23 @@ RULES = {
         LintRule(
             code="hot-aggregate",
             finds="a count or sum that is in one row for all entities of a model",
-            reason="each write of an entity changes that row, so that writers wait for each other",
+            reason="each write of an entity changes that row, so writers wait for each other",
             remedy="count by a field, as in name='{department}'",
             section="Materialised views and summary entities",
         ),
         LintRule(
             code="mixed-ranges",
             finds="models of one table whose RowKeys do not begin with literal text of their own",
-            reason="their rows lie between each other, so that a range of one reads those of the other",
+            reason="their rows lie between each other, so a range of one model reads the rows of the other",
             remedy="begin each RowKey with other literal text, as in 'order_{id}'",
             section="Working with heterogeneous entity types",
+        ),
+        LintRule(
+            code="expiry-without-periods",
+            finds="a log whose entities expire: RowKeys begin with a moment or a date, or PartitionKeys hold one",
+            reason="each entity is deleted by an operation of its own, and all those of a period by one request",
+            remedy="give each period a table, as in table='Logins{at:%Y%m%d}', and drop periods instead of sweeping",
+            section="High volume delete pattern",
         ),
     )
 }

@@ -11,9 +11,9 @@ import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.tasks import work_together
-from ..errors import ModelError, shown
+from ..errors import ModelError, Unavailable, shown
 from ..keys.ranges import KeyRegion
-from ..protocol.limits import MAX_PAGE
+from ..protocol.limits import MAX_KEY_UNITS, MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Row, RowQuery
 from .key_tree import KeyGroup, KeyTree
@@ -24,6 +24,7 @@ __all__ = ["KindStatistics", "TableCost", "TableStatistics", "measure_table"]
 _PAGE = MAX_PAGE
 _REQUESTS = 500
 _LEAST_DESCENTS = 4
+_TELLING_DESCENTS = 10  # how much parts differ cannot be told from fewer
 _GROUPS_PER_WORKER = 4
 _LARGEST = 10
 _HOT = 0.2  # the share of all rows that a prefix of PartitionKeys is reported from
@@ -67,6 +68,7 @@ class TableStatistics:
     Args:
         table: Its name.
         rows: How many rows it has, those of indexes and the like included.
+        counted: How many rows were counted, each once: it has at least so many, except for those deleted meanwhile.
         size: Their bytes, as the service counts them for its bill.
         partitions: How many partitions they are in.
         kinds: The rows by their kinds, as the property `EntityType` has them, the largest first; "" for none.
@@ -74,7 +76,8 @@ class TableStatistics:
         prefixes: What PartitionKeys begin with under which a fifth of all rows is, and how many these are: the longest
             such prefixes, without partitions that have as many themselves.
         exact: Whether all rows were read.
-        rows_error: The standard error of `rows`, as a part of it: two of three estimates are less wrong. 0 if exact.
+        rows_error: The standard error of `rows`, as a part of it: two of three estimates are less wrong, if the parts
+            of the table that were not reached are like the others. 0 if exact; None if too few were reached to tell.
         size_error: The standard error of `size`, as a part of it.
         requests: How many requests were sent.
         descents: How many parts of the keys were chosen to estimate it; 0 if exact.
@@ -82,14 +85,15 @@ class TableStatistics:
 
     table: str
     rows: int
+    counted: int
     size: int
     partitions: int
     kinds: Mapping[str, KindStatistics]
     largest: Mapping[str, int]
     prefixes: Mapping[str, int]
     exact: bool
-    rows_error: float
-    size_error: float
+    rows_error: float | None
+    size_error: float | None
     requests: int
     descents: int
 
@@ -116,16 +120,19 @@ class TableStatistics:
         about = "" if self.exact else "about "
         rows, size = _count(self.rows, "row"), _show_size(self.size)
         if not self.exact:
-            rows, size = f"{rows} ±{self.rows_error:.0%}", f"{size} ±{self.size_error:.0%}"
-        lines = [f"{self.table}: {about}{rows} in {about}{_count(self.partitions, 'partition')}, {size}"]
+            rows += f"{_show_error(self.rows_error)}, at least {self.counted:,},"
+            size += _show_error(self.size_error)
+        lines = [f"{self.table}: {about}{rows} in {about}{_count(self.partitions, 'partition')}, {about}{size}"]
         requests = _count(self.requests, "request")
         if self.exact:
             lines.append(f"  all rows were read, by {requests}")
         else:
-            sent, descents = _count(self.requests, "request"), _count(self.descents, "descent")
+            lines.append(f"  estimated by {requests}, in {_count(self.descents, 'descent')} into the keys at random")
             lines.append(
-                f"  estimated by {sent}, in {descents} into the keys at random; ± is the standard error: two of three "
-                "estimates are less wrong"
+                "  these are too few to tell how far that may be off; take more requests"
+                if self.rows_error is None
+                else "  ± is the standard error: two of three estimates are less wrong, if the parts that were not "
+                "reached are like the others"
             )
         lines += self._show("kinds", {kind or "(none)": each.rows for kind, each in self.kinds.items()}, self.kinds)
         lines += self._show("largest partitions", self.largest)
@@ -210,10 +217,11 @@ class _Measurement:
         # Most tables are small, and there a sample is worse and no cheaper.
         if await self._scan(tree.root, max(1, requests // 4)):
             return self._summarize(tree)
+        scanned = tree.count_rows()
         tree = KeyTree(self._read, random.Random(), _PAGE)
         while not tree.root.known and (self._requests < requests or tree.root.visits < _LEAST_DESCENTS):
             await tree.descend()
-        return self._summarize(tree)
+        return self._summarize(tree, scanned)
 
     async def _fetch(self, region: KeyRegion, limit: int, continuation: str | None) -> tuple[list[Row], str | None]:
         """Return a page of a region, and where the next one begins."""
@@ -223,6 +231,12 @@ class _Measurement:
         page = await self._db.call(
             f"measure {self._table}", self._table, store.query(self._table, query, limit, continuation)
         )
+        for row in page.rows[:1] + page.rows[-1:]:
+            key = row["PartitionKey"], row["RowKey"]
+            if not region.holds(key) or max(map(len, key)) > MAX_KEY_UNITS:  # keys would be divided without end
+                raise Unavailable(
+                    f"measure {self._table}: the store gave the row {shown(key)}, which was not asked for"
+                )
         counts.rows += len(page.rows)
         self._rows += len(page.rows)
         self._on_progress(self._rows, self._requests)
@@ -273,23 +287,29 @@ class _Measurement:
         group.visits, group.known = 1, True
         return True
 
-    def _summarize(self, tree: KeyTree) -> TableStatistics:
+    def _summarize(self, tree: KeyTree, scanned: int = 0) -> TableStatistics:
         totals, exact = tree.sum_up(), tree.root.known
+        telling = exact or tree.root.visits >= _TELLING_DESCENTS
         kinds = sorted(totals.kinds.items(), key=lambda item: (-item[1][0], item[0]))
         return TableStatistics(
             table=self._table,
             rows=round(totals.rows),
+            counted=max(scanned, tree.count_rows()),
             size=round(totals.size),
             partitions=round(totals.partitions),
             kinds={kind: KindStatistics(round(rows), round(size)) for kind, (rows, size) in kinds},
             largest={key: round(rows) for key, rows in totals.places.find_largest(_LARGEST)},
             prefixes={key: round(rows) for key, rows in totals.places.find_prefixes(max(1.0, _HOT * totals.rows))},
             exact=exact,
-            rows_error=tree.find_error(lambda each: each.rows),
-            size_error=tree.find_error(lambda each: each.size),
+            rows_error=tree.find_error(lambda each: each.rows) if telling else None,
+            size_error=tree.find_error(lambda each: each.size) if telling else None,
             requests=self._requests,
             descents=0 if exact else tree.root.visits,
         )
+
+
+def _show_error(error: float | None) -> str:
+    return "" if error is None else f" ±{error:.0%}"
 
 
 def _count(number: int, noun: str) -> str:

@@ -178,7 +178,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
         parallel: How many candidates are verified at the same time.
     """
     db, counts = context.db, context.counts
-    where = family_filter(context.kinds, context.guests, decisions=bool(context.kinds.schemas))
+    where = family_filter(context.kinds, context.guests, markers=bool(context.kinds.schemas))
     table = TableAudit(context)
     segment, count, last = Segment(table), 0, None
 

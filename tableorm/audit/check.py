@@ -104,6 +104,8 @@ class Check:
             that have the same function are verified by one call for each partition.
     """
 
+    row_kinds: Collection[str] = ()
+    """The kinds of marker rows that it checks, which are of no model."""
     row_phases: Collection[Phase] = ()
     """The phases in which `verify_row` is called with candidates among the derived rows that it owns."""
 

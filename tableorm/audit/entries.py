@@ -216,7 +216,7 @@ class EntryCheck(Check):
                 owner = row[COPY_OF]
                 text = (
                     f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or its "
-                    "manifest does not name it, nor should"
+                    "manifest does not name it, and does not have to"
                 )
                 problem = Problem(Damage.ORPHAN, name, row_key, text)
                 # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.

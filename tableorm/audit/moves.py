@@ -44,8 +44,8 @@ class MoveCheck(Check):
         return kind in (f"{self.schema.kind}{TENTATIVE}", f"{self.schema.kind}{FORWARD}")
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
-        """Claim that a row must be looked at, if it is so old that it should be gone."""
-        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_MOVE
+        """Claim that a row must be looked at, if it is so old that it should be gone, and is not of a re-key."""
+        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_MOVE and not _stays(row)
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
@@ -83,3 +83,12 @@ class MoveCheck(Check):
         except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding
             return f"{type(error).__name__}: {error}"
         return None
+
+
+def _stays(row: Row) -> bool:
+    """Return whether a row is one of a re-key."""
+    try:
+        mark = mark_of(row)
+    except DecodeError:
+        return False
+    return mark is not None and mark.stays

@@ -45,6 +45,8 @@ class Damage(StrEnum):
     a row of a move has been left for long."""
     DANGLING = "dangling"
     """An entity refers to another one, or is counted in it, that does not exist."""
+    GAP = "gap"
+    """A change feed lacks a change, or its counter does not count the changes that are there."""
 
 
 _REMEDIES = {
@@ -58,6 +60,7 @@ _REMEDIES = {
     Damage.FOREIGN: "repair leaves that to you: find out who wrote the row, then delete it",
     Damage.UNREADABLE: "repair leaves that to you: correct the row, or the model, then repair",
     Damage.UNFINISHED: "repair does what is left to do, as a worker does",
+    Damage.GAP: "repair trims the feed up to the last change that is missing; readers before it are told",
     Damage.DANGLING: "repair leaves that to you: insert what is referred to, or refer to another, then repair",
 }
 

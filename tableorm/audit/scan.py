@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from ..connection.connection import Connection
 from ..keys.ranges import KeyRegion
 from ..models.kinds import KindSet
-from ..models.marker_rows import DECISION_KIND
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema
 from ..protocol.edm import Edm
@@ -90,7 +89,7 @@ def partition_start(rows: Sequence[Row], before: str | None) -> int | None:
     return 0 if before is not None and before != last else None
 
 
-def family_filter(kinds: KindSet, guests: Sequence[Schema] = (), *, decisions: bool = False) -> Filter | None:
+def family_filter(kinds: KindSet, guests: Sequence[Schema] = (), *, markers: bool = False) -> Filter | None:
     """
     Return the condition that the rows of entities, and all rows derived from them, satisfy: their kinds are `Employee`
     or `Employee#by_email`, with or without a version behind a colon. None if properties do not tell.
@@ -98,14 +97,14 @@ def family_filter(kinds: KindSet, guests: Sequence[Schema] = (), *, decisions: b
     Args:
         kinds: The models of one table.
         guests: Models of other tables, of which derived rows are in this one.
-        decisions: Whether decision rows satisfy it too.
+        markers: Whether marker rows that are of no model, such as decision rows, satisfy it too.
     """
     if kinds.schemas and kinds.filter is None:
         return None
     terms: list[Filter] = [_between(str(schema.kind), f"{schema.kind};") for schema in kinds.schemas]
     terms += [_between(f"{schema.kind}#", f"{schema.kind}$") for schema in guests]
-    if decisions:
-        terms.append(Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, DECISION_KIND)))
+    if markers:
+        terms.append(_between("#_", "#`"))
     return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
 

@@ -21,6 +21,7 @@ from ..errors import (
     LimitExceeded,
     NotSupported,
     OutcomeUnknown,
+    ReferenceNotFound,
     TableOrmError,
     TemplateError,
     TransactionFailed,
@@ -116,6 +117,7 @@ class TableAudit:
                     others = self._checks[check.schema]
                     if all(check.identity != other.identity for other in others):
                         others.append(check)
+        self._by_row_kind |= {kind: check for check in self.all_checks for kind in check.row_kinds}
         if context.only is None:
             if own:
                 self._by_row_kind[DECISION_KIND] = DecisionCheck(context)
@@ -221,9 +223,16 @@ class TableAudit:
         names = {problem.name for problem in problems if problem.rebuilt and problem.name is not None}
         if not snapshot.legible:  # nothing is known to be right
             names |= snapshot.expected.keys() - kept
+        # While a count is built, an entity whose manifest does not name it was written by an older program: nobody has
+        # counted it.
+        building = self.context.only is not None and snapshot.legible
         try:
-            self.context.counts.requests += 1
-            await commit(self.context.db, (rebuild_write(self.context.kinds, snapshot.row, sorted(names)),))
+            try:
+                await self._derive_anew(snapshot, sorted(names), counts=building)
+            except ReferenceNotFound:
+                if not building:
+                    raise
+                await self._derive_anew(snapshot, sorted(names), counts=False)  # what it counts in is verified later
         except (*_LOST_RACE, *_REFUSED) as error:
             return error
         except TableOrmError:
@@ -231,6 +240,10 @@ class TableAudit:
         except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a finding
             return error
         return None
+
+    async def _derive_anew(self, snapshot: EntitySnapshot, names: Sequence[str], *, counts: bool) -> None:
+        self.context.counts.requests += 1
+        await commit(self.context.db, (rebuild_write(self.context.kinds, snapshot.row, names, counts=counts),))
 
     def _record(self, snapshot: EntitySnapshot, problems: Iterable[Problem], *, repaired: bool) -> None:
         keys = snapshot.row["PartitionKey"], snapshot.row["RowKey"]

@@ -207,7 +207,7 @@ def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[ty
     except AttributeError as error:
         names = vars(holder) if isinstance(holder, ModuleType) else dir(holder)
         known = [each for each in names if _is_target(getattr(holder, each, None), *kinds)]
-        hint = f": {near(name, known)}" if known else ""
+        hint = f": {near(name, known, 'name')}" if known else ""
         raise ModelError(f"{holder.__name__} has no attribute {name!r}{hint}") from error
 
 

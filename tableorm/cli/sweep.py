@@ -1,5 +1,5 @@
 """
-The command `tableorm sweep`, which deletes entities that have expired.
+The command `tableorm sweep`, which deletes entities that have expired, and trims change feeds.
 """
 
 import argparse
@@ -11,6 +11,7 @@ import attrs
 from ..models.entity import schema_of
 from ..models.schema import concrete
 from ..protocol.redaction import escape_unprintable
+from ..queries.sweep import is_swept
 from ..queries.sweep_report import SweepReport
 from .arguments import add_database, add_models, open_existing, parse_count
 from .progress import Progress
@@ -21,13 +22,13 @@ __all__ = ["SWEEP", "Sweep"]
 @attrs.frozen
 class Sweep:
     """
-    `tableorm sweep URL MODULE[:MODEL]` deletes the entities of models that have expired. Of a module it takes the
-    models that have a field with `expiry=True`.
+    `tableorm sweep URL MODULE[:MODEL]` deletes the entities of models that have expired, and the changes that feeds no
+    longer keep. Of a module it takes the models that have a field with `expiry=True`, or a `Feed`.
 
     The exit status is 0 if all of them were deleted; 1 if some could not be; 2 after wrong usage.
     """
 
-    help: str = "delete entities that have expired"
+    help: str = "delete entities that have expired, and trim change feeds"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
@@ -58,12 +59,12 @@ class Sweep:
     async def _run(self, args: argparse.Namespace) -> SweepReport:
         progress = Progress(args.state, SweepReport.__str__)
         cursor = progress.read_cursor()
-        # A module has other models too; if none of them expires, the sweep says so.
-        expiring = [each for each in args.models if any(s.expiry is not None for s in concrete(schema_of(each)))]
+        # A module has other models too; if there is nothing to sweep in any of them, the sweep says so.
+        swept = [each for each in args.models if any(map(is_swept, concrete(schema_of(each))))]
         async with open_existing(args) as db:
             try:
                 return await db.sweep(
-                    *(expiring or args.models),
+                    *(swept or args.models),
                     parallel=args.parallel,
                     cursor=cursor,
                     rate=args.rate,

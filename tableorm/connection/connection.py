@@ -20,7 +20,7 @@ from .retry import RetryingStore
 from .stats import Counts, Stats
 from .translate import translate
 
-__all__ = ["TURN", "Connected", "Connection", "KnownStates", "connection_of"]
+__all__ = ["TURN", "Connected", "Connection", "KnownPhase", "KnownStates", "connection_of"]
 
 S = TypeVar("S", QueueStore, BlobStore)
 T = TypeVar("T")
@@ -51,10 +51,26 @@ class KnownStates:
 
 
 @attrs.define(eq=False)
+class KnownPhase:
+    """
+    What a connection and its views know of the phase of a re-key, which `rekey_phases` loads.
+
+    Attributes:
+        phase: The phase; None if the store was not asked yet.
+        asked: When the store was asked last, by the loop's clock.
+        lock: Held by who asks, so that the others wait for the answer.
+    """
+
+    phase: str | None = None
+    asked: float = 0.0
+    lock: asyncio.Lock = attrs.field(factory=asyncio.Lock)
+
+
+@attrs.define(eq=False)
 class _Opened:
     """
-    What a connection and its views have open: tables, what wraps queues and blobs, event loop, index states, and tables
-    that are being made.
+    What a connection and its views have open: tables, what wraps queues and blobs, event loop, index states, phases of
+    re-keys, and tables that are being made.
     """
 
     store: TableStore | None = None
@@ -63,6 +79,7 @@ class _Opened:
     blobs: BlobStore | None = None
     outbox: QueueStore | None = None
     states: KnownStates = attrs.field(factory=KnownStates)
+    phases: dict[str, KnownPhase] = attrs.field(factory=dict[str, KnownPhase])
     making: dict[str, asyncio.Task[bool]] = attrs.field(factory=dict[str, asyncio.Task[bool]])
 
 
@@ -134,7 +151,7 @@ class Connection:
         if not store.capabilities.retries:
             store = RetryingStore(store, self.retry, self.count_fault, self._count_repeated_read)
         self._opened.store, self._opened.loop = store, asyncio.get_running_loop()
-        self._opened.states = KnownStates()
+        self._opened.states, self._opened.phases = KnownStates(), {}
         self.watch.begin(self.url)
 
     async def close(self) -> None:
@@ -170,7 +187,7 @@ class Connection:
         """The tables. Raises NotSupported if the database is not open."""
         if self._opened.store is None:
             raise NotSupported(
-                "the database is closed, by close() or the end of its `async with`; make another with connect(url)"
+                "the database is closed, by close() or the end of its `async with`; `await db.open()` opens it again"
                 if self._opened.loop is not None
                 else "the database is not open; use `async with connect(url) as db`"
             )
@@ -254,6 +271,10 @@ class Connection:
         """What is known of the states of indexes."""
         return self._opened.states
 
+    def known_phase(self, digest: str) -> KnownPhase:
+        """Return what is known of the phase of a re-key, by its digest."""
+        return self._opened.phases.setdefault(digest, KnownPhase())
+
     @property
     def tables_in_making(self) -> dict[str, asyncio.Task[bool]]:
         """The tables of periods that are being made now, by name."""
@@ -266,8 +287,14 @@ class Connection:
 
     @property
     def guarded(self) -> GuardedStore | None:
-        """The tables as a token opens them: perhaps only some rows, and others than their copies. None without one."""
-        store = self.backend.tables
+        """
+        The tables as a token opens them: perhaps only some rows, and others than their copies. None without one, and
+        for a backend that has no tables before it is opened.
+        """
+        try:
+            store = self.backend.tables
+        except NotSupported:
+            return None
         found = getattr(store, "wrapped", store)  # the tables that know their names with the prefix
         return found if isinstance(found, GuardedStore) else None
 

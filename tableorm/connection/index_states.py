@@ -19,11 +19,11 @@ from ..errors import AccessDenied, NotSupported, TableNotFound
 from ..models.index_declaration import IndexDeclaration
 from ..models.reserved import UPKEEP_TABLE
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import datetime_from_text
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_OPERATIONS
 from ..stores import Bounds, Operation, RetryBudget, Row, RowQuery, Verb
 from .connection import Connection
+from .rows import time_of
 from .translate import translate
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "make_readable",
     "not_readable",
     "note_declarations",
+    "write_records",
 ]
 
 _PARTITION = "index states"
@@ -162,7 +163,7 @@ def _read_state(row: Row) -> IndexState:
         table=str(row.get("Table")),
         entry_table=str(row.get("EntryTable")),
         state="readable" if row.get("State") == "readable" else "write-only",
-        since=datetime_from_text(row["Timestamp"]),
+        since=time_of(row, _WHAT),
         digest=row["RowKey"],
     )
 
@@ -183,7 +184,7 @@ async def make_readable(db: Connection, declarations: Collection[IndexDeclaratio
     """
     operations = [Operation(Verb.INSERT_OR_REPLACE, _make_row(each, "readable")) for each in declarations]
     for start in range(0, len(operations), MAX_TRANSACTION_OPERATIONS):
-        await _write(db, operations[start : start + MAX_TRANSACTION_OPERATIONS])
+        await write_records(db, operations[start : start + MAX_TRANSACTION_OPERATIONS])
     db.known_states.readable.update(each.digest for each in declarations)
 
 
@@ -216,7 +217,7 @@ async def note_declarations(
         listed = {state.digest for state in await load_states(db)}
         missing = [each for each in declarations if each.digest not in listed]
         for each in missing:
-            await _write(db, [Operation(Verb.INSERT, _make_row(each, "write-only"))], {Code.ENTITY_EXISTS})
+            await write_records(db, [Operation(Verb.INSERT, _make_row(each, "write-only"))], {Code.ENTITY_EXISTS})
         if missing:  # who has made the tables a moment ago may be about to say that they are readable
             known.asked = None
 
@@ -243,7 +244,7 @@ async def forget_table(db: Connection, table: str) -> None:
     for state in await load_states(db, f"deletion of table {table!r} and of the states of its indexes"):
         if table.lower() in (state.table.lower(), state.entry_table.lower()):
             row = {"PartitionKey": _PARTITION, "RowKey": state.digest}
-            await _write(db, [Operation(Verb.DELETE, row, "*")], {Code.RESOURCE_NOT_FOUND})
+            await write_records(db, [Operation(Verb.DELETE, row, "*")], {Code.RESOURCE_NOT_FOUND})
             db.known_states.readable.discard(state.digest)
 
 
@@ -259,7 +260,9 @@ def _make_row(declaration: IndexDeclaration, state: _State) -> Row:
     }
 
 
-async def _write(db: Connection, operations: Sequence[Operation], done: Collection[str] = ()) -> None:
+async def write_records(
+    db: Connection, operations: Sequence[Operation], done: Collection[str] = (), what: str = _WHAT
+) -> None:
     """
     Send a transaction, make the table if it is missing, and send it again after a failure that passes or a lost reply.
 
@@ -267,6 +270,7 @@ async def _write(db: Connection, operations: Sequence[Operation], done: Collecti
         db: The database.
         operations: What is written; twice is as good as once.
         done: Codes of refusals that say that there is nothing to do.
+        what: What is written, for messages.
 
     Raises:
         AccessDenied: Not permitted.
@@ -282,7 +286,7 @@ async def _write(db: Connection, operations: Sequence[Operation], done: Collecti
             elif fault.code in done:
                 return
             elif not fault.transient or (repeated and not fault.doubt) or not await budget.another(fault):
-                raise translate(fault, _WHAT, UPKEEP_TABLE) from fault
+                raise translate(fault, what, UPKEEP_TABLE) from fault
         else:
             return
 

@@ -9,6 +9,7 @@ from ..models.periods import PeriodTables, is_of_period
 from ..protocol.codes import Code, Fault
 from ..stores import CLOCK, Operation, Verb
 from .connection import Connection
+from .tasks import take_error
 
 __all__ = ["NO_TABLE", "coming_tables", "is_absent", "list_periods", "make_missing_table", "make_table"]
 
@@ -59,8 +60,7 @@ async def make_missing_table(
 
 def _forget(db: Connection, table: str, done: "asyncio.Task[bool]") -> None:
     del db.tables_in_making[table]
-    if not done.cancelled():
-        done.exception()  # those who wait for it get it; if nobody does any more, it is nobody's
+    take_error(done)
 
 
 async def make_table(db: Connection, table: str) -> bool:

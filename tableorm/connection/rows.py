@@ -2,16 +2,22 @@
 Reading one row of a table, and writing rows as they were read.
 """
 
+import datetime as dt
 from collections.abc import Sequence
 
+from msgspec import structs
+
+from ..errors import DecodeError, shown
 from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
+from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Fault
-from ..stores import Operation, Row
+from ..protocol.edm import datetime_from_text
+from ..stores import Operation, Row, Verb
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
 
-__all__ = ["read_live", "read_place", "read_row", "write_as_read"]
+__all__ = ["read_live", "read_place", "read_row", "settle_forward", "time_of", "write_as_read"]
 
 
 async def read_row(
@@ -21,6 +27,7 @@ async def read_row(
     row_key: str,
     select: tuple[str, ...] | None = None,
     name: str = "",
+    purpose: object = None,
 ) -> Row | None:
     """
     Read a row as it is stored. It does not ask the boundary: whoever has made the keys has.
@@ -32,6 +39,7 @@ async def read_row(
         row_key: As stored.
         select: The properties to read; None for all.
         name: The model or index that is read, for messages and counters; "" if none is.
+        purpose: The write that needs the row, which messages name before the row; None if there is none.
 
     Returns:
         The row; None if there is none.
@@ -45,10 +53,32 @@ async def read_row(
     except Fault as fault:
         if is_absent(fault, table):
             return None
-        what = f"{name} ({partition_key!r}, {row_key!r})" if name else f"({partition_key!r}, {row_key!r})"
-        raise translate(fault, f"get of {what}", table) from fault
+        what = f"({partition_key!r}, {row_key!r})"
+        if purpose is not None:
+            what = f"{purpose}, which reads {what}"
+        else:
+            what = f"get of {name} {what}" if name else f"get of {what}"
+        raise translate(fault, what, table) from fault
     counts.rows += 1
     return row
+
+
+def time_of(row: Row, name: str) -> dt.datetime:
+    """
+    Return when the service wrote a row.
+
+    Args:
+        row: The row.
+        name: What it is, for the message.
+
+    Raises:
+        DecodeError: It does not say so, as a row of a damaged file.
+    """
+    try:
+        return datetime_from_text(row["Timestamp"])
+    except ValueError:
+        problem = f"has the Timestamp {shown(row['Timestamp'])}, which is no time; the store is damaged"
+        raise DecodeError(problem, name, (row["PartitionKey"], row["RowKey"])) from None
 
 
 async def read_place(db: Connection, place: Place) -> Row | None:
@@ -82,7 +112,8 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         if await _is_live(db, row, Place(table, partition_key, row_key)):
             return row
         mark = mark_of(row)
-        if mark is None or mark.state is MoveState.FORWARD or row["odata.etag"] == before:
+        gone = mark is None or mark.state in (MoveState.FORWARD, MoveState.SETTLED)
+        if gone or row["odata.etag"] == before:
             return None
         before = row["odata.etag"]
 
@@ -116,3 +147,21 @@ async def write_as_read(db: Connection, table: str, operations: Sequence[Operati
         keys = first.row["PartitionKey"], first.row["RowKey"]
         raise translate(fault, f"{first.verb} of {what}, {keys}", table) from fault
     return True
+
+
+async def settle_forward(db: Connection, place: Place, row: Row, other: Place | None = None) -> bool:
+    """
+    Replace a forward that stays by one that names no move, unless it has changed; return whether it was replaced.
+
+    Args:
+        db: Where it is.
+        place: Where it is.
+        row: The forward.
+        other: Where the entity of that older key is to be; None for where the forward says.
+    """
+    mark = mark_of(row)
+    assert mark is not None
+    settled = structs.replace(mark, state=MoveState.SETTLED, move="", other=other or mark.other)
+    kept = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    operation = Operation(Verb.REPLACE, {**kept, MOVE: settled.to_text()}, row["odata.etag"])
+    return await write_as_read(db, place.table, [operation], name="", what=f"the forward {place}")

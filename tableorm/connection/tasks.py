@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-__all__ = ["Batcher", "finish", "map_together", "stop_tasks", "work_together"]
+__all__ = ["Batcher", "finish", "map_together", "stop_tasks", "take_error", "work_together"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -24,6 +24,12 @@ async def stop_tasks(tasks: Iterable["asyncio.Task[Any] | None"]) -> None:
         task.cancel()
     if running:
         await asyncio.gather(*running, return_exceptions=True)
+
+
+def take_error(task: "asyncio.Task[Any]") -> None:
+    """Let nobody be told of the error of a task that others waited for: if they were cancelled, it is nobody's."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def finish(work: Coroutine[Any, Any, None]) -> None:

@@ -8,27 +8,32 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.index_states import find_unreadable, not_readable
+from ..connection.rekey_phases import current_phase
+from ..connection.rekeyed_reads import is_over, read_home
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import EntityNotFound, ModelError, WrongKind, shown
+from ..errors import EntityNotFound, ModelError, NotSupported, ScanRefused, WrongKind, shown
+from ..expressions import Field
 from ..models.entity import Entity, schema_of
 from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import is_marker, row_of_tentative
+from ..models.marker_rows import Place, is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
 from ..protocol.codes import Code
+from ..queries.changes import ChangeStream, open_changes
+from ..queries.execution import CONCURRENCY
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
-from ..queries.run import CONCURRENCY
+from ..queries.rekeyed import RekeyedSelect
 from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row, utc_now
@@ -130,6 +135,31 @@ class Reader(Stores):
 
         return await look_up(self._connection, load, index, fields, concurrency)
 
+    def changes(self, model: type[Entity], /, *, after: str | None = None, **fields: Any) -> ChangeStream:
+        """
+        Return what transactions have changed in a partition, in the order in which they were committed: its change
+        feed, which the model declares by `Feed`.
+
+            async for change in db.changes(Employee, department="Sales", after=cursor):
+                for each in change.entities:
+                    print(each.verb, each.key)
+                cursor = change.cursor
+
+        Nothing is sent before it is read. It has the changes of all models of the partition that declare a feed.
+
+        Args:
+            model: A model of the partition.
+            after: The cursor of the change behind which to begin; None for the oldest change that is kept.
+            fields: The fields of the PartitionKey.
+
+        Raises:
+            ModelError: The model declares no change feed, or is abstract; in a scope also if the partition may hold
+                rows of others.
+            TemplateError: A field is missing, unknown, or does not fit.
+            CursorError: `after` is no cursor. When it is read: it is of another feed, or what follows it was trimmed.
+        """
+        return open_changes(self._connection, model, after, fields)
+
     async def get_many(self, keys: Iterable[Key[M]], *, concurrency: int = CONCURRENCY) -> "list[M | None]":
         """
         Read entities by their keys, several at the same time.
@@ -170,24 +200,27 @@ class Reader(Stores):
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
         """Read the entity of a key, of a model and its key fields, or of an index and its fields, or return None."""
         model: Any = target
-        if isinstance(target, Key):
-            key = key_from(self._connection.boundary, target, fields)
-            model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
-        elif isinstance(target, IndexOf):
-            return await self._by_index(_any_index(target), fields, whole=whole)
-        else:
+        if not isinstance(target, type):
+            if isinstance(target, IndexOf):
+                return await self._by_index(_any_index(target), fields, whole=whole)
             if isinstance(target, Entity):
                 raise ModelError(f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again")
+            key = key_from(self._connection.boundary, target, fields)
+            model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
+        else:
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
-            fields = self._connection.boundary.fill_key(schema, fields)
+            if self._connection.boundary.narrows:
+                fields = self._connection.boundary.fill_key(schema, fields)
             if schema.abstract:
                 raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
             if fields.keys() != schema.key_names:
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
-            table = schema.table_of(partition_key, row_key)
+            table = schema.only_table or schema.table_of(partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
+        if model is not PropertyBag and self._kinds_of(model).rekeying is not None:
+            return await self._rekeyed_point(model, Place(table, partition_key, row_key), fields)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
         select = None if whole else Projection.of(self._kinds_of(model), ()).select
         row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
@@ -203,6 +236,24 @@ class Reader(Stores):
             return await self._load_moved(model, table, row)
         return None if whole else self._refuse_kind(model, table, row)
 
+    async def _rekeyed_point(self, model: type[Any], target: Place, fields: dict[str, Any]) -> Any:
+        """Read the entity of a key, which may have another one by an older model; None if there is none."""
+        kinds = self._kinds_of(model)
+        rekeying = kinds.rekeying
+        assert rekeying is not None
+        if len(kinds.schemas) > 1 and not is_over(await current_phase(self._connection, rekeying)):
+            raise NotSupported(
+                f"get of {model.__name__} is refused, of which {rekeying.new.name} is one: by the {rekeying} entities "
+                f"may have older keys; read {rekeying.new.name} itself until `tableorm migrate seal` was run"
+            )
+        home = await read_home(self._connection, rekeying, target, fields or None)
+        if home is None:
+            return None
+        await self._connection.yield_to_loop(1)
+        if is_marker(home.row):
+            return await self._load_moved(model, target.table, home.row)
+        return self._load_row(model, target.table, home.row)
+
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
         live = await read_live(self._connection, table, row["PartitionKey"], row["RowKey"])
@@ -210,7 +261,7 @@ class Reader(Stores):
             return None
         tentative = is_marker(live)
         for schema in self._kinds_of(model).schemas:
-            own = row_of_tentative(schema, live) if tentative else live
+            own = row_of_marker(schema, live) if tentative else live
             if self._kinds_of(model).schema_of_row(own) is schema:
                 entity = self._load_row(model, table, own)
                 if tentative and entity is not None:  # its first write confirms the row, and has then another ETag
@@ -232,6 +283,17 @@ class Reader(Stores):
         fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
+        rekeying = primary.moved_from
+        if rekeying is not None and not is_over(await current_phase(self._connection, rekeying)):
+            model: Any = primary.model
+            where = [Field[Any](model, name) == value for name, value in fields.items()]
+            query: Select[Any] = self.select(model)
+            try:
+                return await query.where(*where).first()
+            except ScanRefused as error:
+                raise NotSupported(
+                    f"get of {index} is refused until `tableorm migrate seal` was run: {error}"
+                ) from error
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_of(partition_key, row_key)
         owners = table if primary.periods is not None else primary.table_name()
@@ -284,7 +346,8 @@ class Reader(Stores):
                 return self._refuse_kind(model, table, row)
             if kinds.expires and is_expired(entity, utc_now()):
                 return None
-        self._connection.boundary.check(entity)
+        if self._connection.boundary.narrows:
+            self._connection.boundary.check(entity)
         return entity
 
     @staticmethod
@@ -355,6 +418,8 @@ class Reader(Stores):
         self._connection.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
         if kinds.periods is not None:
             return PeriodSelect[Any](self._connection, kinds, models)
+        if kinds.rekeying is not None:
+            return RekeyedSelect[Any](self._connection, kinds, models)
         return Select(self._connection, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:

@@ -72,7 +72,7 @@ class Stores(Connected):
         return self
 
     async def close(self) -> None:
-        """Finish what was begun and release everything. Idempotent; a closed database refuses every other call."""
+        """Finish what was begun and release everything. Idempotent. All calls but `open` are refused afterwards."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:

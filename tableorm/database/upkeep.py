@@ -211,14 +211,16 @@ class Upkeep(Periods):
     ) -> SweepReport:
         """
         Delete the entities of some models that have expired, with all that is derived from them: index entries, unique
-        values, and what they add to counts and sums.
+        values, and what they add to counts and sums. Of the change feeds of the models, delete the changes that are
+        older than what they keep.
 
-        Each is deleted if its row is as it was read: an entity whose life somebody prolongs meanwhile stays. By an
+        Each entity is deleted if its row is as it was read: if somebody prolongs its life meanwhile, it stays. By an
         index whose keys begin with the field that says when entities expire, only these are read. Otherwise whole
-        tables are visited, of which only rows that have expired are sent.
+        tables are visited, of which only rows that have expired are sent, and those that count the changes of feeds.
 
         Args:
-            models: The models; an abstract base stands for all of its classes that have a field with `expiry=True`.
+            models: The models; an abstract base stands for all of its classes that have a field with `expiry=True`, or
+                a `Feed`, which is trimmed also where other models of the table share it.
             parallel: How many ranges of keys are read at the same time.
             cursor: The place that an earlier sweep of these models had reached: `SweepReport.cursor`.
             rate: How many rows may be deleted in a second; None for any number.
@@ -228,7 +230,7 @@ class Upkeep(Periods):
             The report: how many were deleted, and which could not be.
 
         Raises:
-            ModelError: No model is given, or one whose entities never expire.
+            ModelError: No model is given, or one whose entities never expire and that has no change feed.
             CursorError: The cursor is of other models or indexes, or damaged.
             AccessDenied: In a scope, since a sweep visits whole tables.
             TableNotFound: There is no such table.

@@ -2,7 +2,8 @@
 Makes workers: what is done for each type of message, by the models that a worker is for.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import attrs
@@ -23,6 +24,8 @@ from ..writes.deferred import carry_out, schemas_by_kind
 from ..writes.move_entity import carry_out_moves, handle_moves
 
 __all__ = ["make_worker"]
+
+_LOG = logging.getLogger("tableorm.worker")
 
 
 def make_worker(
@@ -60,6 +63,7 @@ def make_worker(
         else:
             models.append(cast("type[Entity]", each))
     schemas = _kinds_of(models)
+    _log_work(schemas.values(), [*classes, *archives])
 
     async def carry_out_all(table: str, decision: Decision) -> Decision | None:
         plain = tuple(each for each in decision.works if each.arguments is None)
@@ -80,6 +84,21 @@ def make_worker(
         visibility_seconds=visibility,
         most_tries=tries,
     )
+
+
+def _log_work(schemas: Iterable[Schema], others: Sequence[str]) -> None:
+    """Say what a worker is for, since one that has nothing to do looks like one that waits."""
+    models = list(schemas)
+    work = [each.label for schema in models for each in schema.derived.values() if each.deferred]
+    work += [*others, *(f"moves of {schema.name}" for schema in models if schema.tracked)]
+    if work:
+        _LOG.info("the worker carries out: %s", ", ".join(work))
+    else:
+        _LOG.warning(
+            "the worker has nothing to do for %s: no declaration with consistency='eventual', no moves to other "
+            "partitions, and no workflow or archive was named",
+            ", ".join(schema.name for schema in models),
+        )
 
 
 def _kinds_of(models: Sequence[type[Entity]]) -> dict[str, Schema]:

@@ -22,7 +22,6 @@ from .formats import ESCAPE, Format, Order, escape
 from .intervals import EVERYTHING, meet, starting_with, successor
 
 __all__ = [
-    "EMPTY",
     "REVERSED",
     "Condition",
     "ConstraintShape",
@@ -84,8 +83,6 @@ class KeyBounds:
 
 
 _NOTHING: frozenset[int] = frozenset()
-
-EMPTY = KeyBounds(None, _NOTHING)
 
 
 @attrs.frozen(eq=False)

@@ -314,7 +314,7 @@ def _write_ticks_down(value: Any) -> str:
 
 
 def _read_ticks_down(text: str) -> dt.datetime:
-    return _read_ticks(str(MAX_TICKS - int(text)))
+    return EPOCH + dt.timedelta(microseconds=(MAX_TICKS - int(text)) // 10)
 
 
 _TICKS_DESC = attrs.evolve(

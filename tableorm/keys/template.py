@@ -38,14 +38,19 @@ class Template:
         model: Name of the model, for messages.
         key: "partition_key" or "row_key", for messages.
         parts: Its parts, in order.
+
+    Attributes:
+        field_parts: Those of its parts that are fields, in order.
+        match: Returns the match of a key, with a group for each of `field_parts`; None if it is not of the template.
     """
 
     text: str
     model: str
     key: str
     parts: tuple[Part, ...]
+    field_parts: tuple[Part, ...] = attrs.field(init=False)
+    match: Callable[[str], re.Match[str] | None] = attrs.field(init=False)
     _writers: tuple[tuple[str, str | None, Callable[[Any], str]], ...] = attrs.field(init=False)
-    _regex: re.Pattern[str] = attrs.field(init=False)
     _lead: re.Pattern[str] = attrs.field(init=False)
     _names: frozenset[str] = attrs.field(init=False)
     _full: dict[str, int] = attrs.field(init=False)  # which of the fields' parts holds a field in full
@@ -53,13 +58,14 @@ class Template:
     _by_bucket: dict[ConstraintShape, tuple[KeyConstraint, ...]] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "field_parts", tuple(part for part in self.parts if part.field is not None))
         object.__setattr__(self, "_writers", tuple((p.literal, p.field, writer(p)) for p in self.parts))
         object.__setattr__(self, "_names", frozenset(self.fields))
-        full = {p.field: n for n, p in reversed([*enumerate(self._field_parts())]) if p.format and p.format.full}
+        full = {p.field: n for n, p in reversed([*enumerate(self.field_parts)]) if p.format and p.format.full}
         object.__setattr__(self, "_full", full)
         object.__setattr__(self, "_constraints", {})
         object.__setattr__(self, "_by_bucket", {})
-        object.__setattr__(self, "_regex", re.compile("".join(map(_pattern, self.parts)), re.DOTALL))
+        object.__setattr__(self, "match", re.compile("".join(map(_pattern, self.parts)), re.DOTALL).fullmatch)
         fixed = list(itertools.takewhile(lambda p: p.format is None or p.format.atoms is not None, self.parts))
         end = r"\Z" if len(fixed) == len(self.parts) else ""
         object.__setattr__(self, "_lead", re.compile("".join(map(_pattern, fixed)) + end))
@@ -85,7 +91,7 @@ class Template:
     @property
     def spread_fields(self) -> frozenset[str]:
         """The names of the fields of which the key holds nothing but hash buckets."""
-        parts = self._field_parts()
+        parts = self.field_parts
         spread = {part.field for part in parts if part.field and part.format and part.format.buckets}
         return frozenset(spread.difference(part.field for part in parts if part.format and not part.format.buckets))
 
@@ -97,7 +103,7 @@ class Template:
     @property
     def single(self) -> tuple[str, Part] | None:
         """The head and the field of a template that is one field behind literal text; None if it is anything else."""
-        fields = self._field_parts()
+        fields = self.field_parts
         if len(fields) == 1 and self.parts[-1] is fields[0] and fields[0].format and fields[0].format.full:
             return self.head, fields[0]
         return None
@@ -144,13 +150,14 @@ class Template:
                 try:
                     text = write(values[field])
                 except ValueError as error:
-                    misfits[field] = f"does not fit {self.key} {self.text!r}: {error}"
+                    misfits[field] = f"does not fit {self.model}.{self.key} {self.text!r}: {error}"
                 else:
                     lengths[field] = len(text)
                     key += text
         if not misfits and lengths.keys() == set(self.fields) and (fault := key_fault(key)):
             longest = max(lengths, key=lambda field: lengths[field])
-            misfits[longest] = f"is refused: {self.key} makes a key that {fault}; shorten {', '.join(self.fields)}"
+            what = f"{self.model}.{self.key} makes a key that {fault}"
+            misfits[longest] = f"is refused: {what}; shorten {', '.join(self.fields)}"
         return misfits
 
     def parse(self, key: str) -> dict[str, Any]:
@@ -160,8 +167,11 @@ class Template:
         Raises:
             ValueError: The key is not of this template.
         """
+        found = self.match(key)
+        if found is None:
+            raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
         values: dict[str, Any] = {}
-        for part, text in zip(self._field_parts(), self._match(key), strict=True):
+        for part, text in zip(self.field_parts, found.groups(), strict=True):
             assert part.format is not None
             assert part.field is not None
             if part.format.full:
@@ -173,21 +183,21 @@ class Template:
 
     def stored_text(self, key: str, field: str) -> str | None:
         """Return the text of a field as the key holds it; None if the key is not of this template."""
-        found, index = self._regex.fullmatch(key), self._full.get(field)
+        found, index = self.match(key), self._full.get(field)
         return None if found is None or index is None else found[index + 1]
 
     def value_text(self, field: str, value: Any) -> str:
         """Return the text that a key holds for a value of a field that it holds in full. Raises ValueError."""
-        return writer(self._field_parts()[self._full[field]])(value)
+        return writer(self.field_parts[self._full[field]])(value)
 
     def prefix_text(self, field: str, prefix: str) -> str:
         """Return the text that a key holds for the start of a text, for a field that it holds in full."""
-        return escape(prefix, self._field_parts()[self._full[field]].separator)
+        return escape(prefix, self.field_parts[self._full[field]].separator)
 
     def full_format(self, field: str) -> Format | None:
         """Return the format in which the key holds a field in full; None if it does not."""
         index = self._full.get(field)
-        return None if index is None else self._field_parts()[index].format
+        return None if index is None else self.field_parts[index].format
 
     def constrain(self, shape: ConstraintShape) -> KeyConstraint:
         """Return what conditions on these fields with these operators say of the keys, for any values."""
@@ -249,7 +259,7 @@ class Template:
     @property
     def buckets(self) -> tuple[str, ...]:
         """The beginnings of all keys of a template that starts with a hash bucket, in order; none otherwise."""
-        first = next(iter(self._field_parts()), None)
+        first = next(iter(self.field_parts), None)
         if first is None or first.format is None or not first.format.buckets:
             return ()
         return tuple(self.head + text for text in first.format.bucket_texts)
@@ -274,15 +284,6 @@ class Template:
             if len(rest) < len(sets) and all(c in allowed for c, allowed in zip(rest, sets, strict=False)):
                 return sets[len(rest) :]
         return None
-
-    def _field_parts(self) -> tuple[Part, ...]:
-        return tuple(part for part in self.parts if part.field is not None)
-
-    def _match(self, key: str) -> tuple[str, ...]:
-        found = self._regex.fullmatch(key)
-        if found is None:
-            raise ValueError(f"{self.key} {key!r} is not of the template {self.text!r}")
-        return found.groups()
 
     def _error(self, problem: str, fields: Sequence[str] = ()) -> TemplateError:
         return TemplateError(problem, self.model, self.key, self.text, fields=fields)

@@ -14,6 +14,7 @@ from ..connection.connection import Connected, Connection, connection_of
 from ..connection.translate import translate
 from ..errors import LimitExceeded, ModelError, shown
 from ..protocol.codes import Code, Fault
+from ..stores import BlobStore
 from .segments import (
     HOUR,
     MAX_SEGMENT_BYTES,
@@ -122,16 +123,15 @@ class _Log:
             _push(heap, order, rest)
 
     async def _read(self, segment: StoredSegment) -> bytes:
-        if segment.length > MAX_SEGMENT_BYTES:
-            raise LimitExceeded(f"{segment.name} has {segment.length} bytes; a segment has {MAX_SEGMENT_BYTES} at most")
+        async def read(store: BlobStore) -> bytes:
+            async with store.get(self._container, segment.name) as stream:
+                length = stream.info.length  # it may have grown since it was listed
+                if length > MAX_SEGMENT_BYTES:
+                    raise LimitExceeded(f"{segment.name} has {length} bytes; a segment has {MAX_SEGMENT_BYTES} at most")
+                return b"".join([chunk async for chunk in stream.chunks])
+
         try:
-            return await ask_blobs(
-                self._db,
-                "get-blob",
-                self._name,
-                self._container,
-                lambda store: store.read(self._container, segment.name),
-            )
+            return await ask_blobs(self._db, "get-blob", self._name, self._container, read)
         except Fault as fault:
             raise translate(fault, f"read of {segment.name}", "") from fault
 

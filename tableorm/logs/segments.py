@@ -10,6 +10,7 @@ so that who looks for a time opens no others, and an id by which its writer know
 import datetime as dt
 import re
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from io import BytesIO
 from typing import Any, cast
 from uuid import uuid4
 
@@ -47,7 +48,8 @@ MAX_SEGMENT_BYTES = 64 * 1024 * 1024
 HOUR = dt.timedelta(hours=1)
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 _MOST_NAME = 200
-_SEGMENT = re.compile(r"\d{4}/\d\d/\d\d/\d\d00/(\d{6,9})\.log", re.ASCII)
+_MOST_TIME = 40  # characters of a time
+_SEGMENT = re.compile(r"\d{4}/\d\d/\d\d/\d\d00/(\d{6,})\.log", re.ASCII)
 
 
 @attrs.frozen
@@ -246,7 +248,7 @@ def read_records(name: str, data: bytes) -> Iterator[LogRecord]:
     Raises:
         DecodeError: A line is no record.
     """
-    for number, line in enumerate(data.splitlines(), 1):
+    for number, line in enumerate(BytesIO(data), 1):
         try:
             members: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
             at = _read_time(members.pop("at"))
@@ -260,8 +262,8 @@ def _write_time(at: dt.datetime) -> str:
 
 
 def _read_time(text: str) -> dt.datetime:
-    at = dt.datetime.fromisoformat(text)
-    if at.tzinfo is not dt.UTC:
+    at = dt.datetime.fromisoformat(text) if len(text) <= _MOST_TIME else None
+    if at is None or at.tzinfo is not dt.UTC:
         raise ValueError(f"{shown(text)} is no time in UTC")
     return at
 

@@ -12,9 +12,9 @@ from typing import Any, Self, cast
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
-from ..connection.tasks import stop_tasks
+from ..connection.tasks import stop_tasks, take_error
 from ..connection.translate import translate
-from ..errors import EncodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
+from ..errors import EncodeError, LimitExceeded, ModelError, TableOrmError, shown
 from ..protocol.codes import Code, Fault
 from ..stores import CLOCK, BlobInfo, BlobStore
 from .segments import (
@@ -98,12 +98,13 @@ class LogStream:
         Open the stream.
 
         Raises:
-            NotSupported: The database has no blobs, or is not open; or the stream is open already.
+            NotSupported: The database has no blobs, or is not open.
+            ModelError: The stream is open already.
         """
         self._db.require_open()
         _ = self._db.blobs
         if self._open:
-            raise NotSupported(f"the log {self.name!r} is being written by this stream already; make another one")
+            raise ModelError(f"the log {self.name!r} is being written by this stream already; make another one")
         self._open = True
         return self
 
@@ -122,13 +123,13 @@ class LogStream:
 
         Raises:
             EncodeError: The record is not JSON, or the time has no time zone. It is not written.
-            NotSupported: The stream is not open.
+            ModelError: The stream is not open.
             LimitExceeded: So much could not be stored yet that the record is not taken.
             TableOrmError: What was gathered could not be stored, with `durable=True` or when there is much of it. It is
                 kept, this record too, and tried again: do not write it again.
         """
         if not self._open:
-            raise NotSupported(f"the log {self.name!r} is not open; use `async with LogStream(...) as log`")
+            raise ModelError(f"the log {self.name!r} is not open; use `async with LogStream(...) as log`")
         if at is None:
             at = CLOCK.now()
         elif at.tzinfo is None:
@@ -156,7 +157,7 @@ class LogStream:
         while self._stored < wanted:
             if self._storing is None:
                 self._storing = asyncio.create_task(self._store())
-                self._storing.add_done_callback(_take_error)
+                self._storing.add_done_callback(take_error)
             try:
                 # Whoever is cancelled meanwhile leaves the others' records to the task.
                 await asyncio.shield(self._storing)
@@ -299,9 +300,3 @@ class LogStream:
         self._numbers[hour] = number
         while len(self._numbers) > _MOST_HOURS:
             del self._numbers[next(iter(self._numbers))]
-
-
-def _take_error(task: "asyncio.Task[None]") -> None:
-    """Let nobody be told of an error that nobody waits for: what was not stored is tried again."""
-    if not task.cancelled():
-        task.exception()

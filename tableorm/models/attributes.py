@@ -78,7 +78,8 @@ def _refuse_arguments(
     unknown = next((each for each in given if each not in fields), None)
     if unknown is not None:
         raise ModelError(
-            f"{name} has no field {unknown!r}, which was given as {shown(given[unknown])}; {near(unknown, fields)}"
+            f"{name} has no field {unknown!r}, which was given as {shown(given[unknown])}; "
+            f"{near(unknown, fields, 'field')}"
         )
     missing = [
         each
@@ -106,8 +107,9 @@ def _set_field(model: type[Any], fields: Mapping[str, Any]) -> Callable[[Any, st
             object.__setattr__(self, attribute, value)
         else:
             raise ModelError(
-                f"{name} has no field {attribute!r}, which is set to {shown(value)}; {near(attribute, fields)}, or "
-                f"keep properties that the model does not know in entity.extra[{attribute!r}]"
+                f"{name} has no field {attribute!r}, which is set to {shown(value)}; "
+                f"{near(attribute, fields, 'field')}; keep properties that the model does not know in "
+                f"entity.extra[{attribute!r}]"
             )
 
     return set_field

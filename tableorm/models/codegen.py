@@ -174,15 +174,13 @@ def _decode_key(source: Source, number: int, member: str, template: Template, wa
     form = part.format if part is not None else None
     in_place = form is not None and (form.free or form.from_text is int)
     if part is None or part.field is None or form is None or not in_place:
-        repeats = member == "PartitionKey"  # from row to row
-        source.names[f"parse{number}"] = template.parse
-        if repeats:
+        if member == "PartitionKey":  # it repeats from row to row
             # What has more characters than a key can have is not kept.
-            source.names[f"parse_again{number}"] = lru_cache(4096)(template.parse)
+            source.names |= {f"parse{number}": template.parse, f"parse_again{number}": lru_cache(4096)(template.parse)}
             source.add(1, f"values = (parse_again{number} if len(key) <= {MAX_KEY_UNITS} else parse{number})(key)")
+            source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
         else:
-            source.add(1, f"values = parse{number}(key)")
-        source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
+            _decode_parts(source, number, template, wanted)
         return
     source.names |= {f"from{number}": form.from_text, "unescape": unescape, "ValueError": ValueError}
     if head:
@@ -198,6 +196,22 @@ def _decode_key(source: Source, number: int, member: str, template: Template, wa
     else:
         digits += f" and len(key) == {len(form.atoms)}"
     source.add(1, f"if not ({digits}): raise ValueError(key)", f"{source.put(part.field)} = int(key)")
+
+
+def _decode_parts(source: Source, number: int, template: Template, wanted: Sequence[str]) -> None:
+    """Take fields from a key by the groups of its match, as `Template.parse` does."""
+    source.names |= {f"match{number}": template.match, "unescape": unescape, "ValueError": ValueError}
+    source.add(1, f"found = match{number}(key)", "if found is None: raise ValueError(key)")
+    for group, part in enumerate(template.field_parts, 1):
+        form = part.format
+        if form is None or part.field is None or not form.full:
+            continue
+        text = f"unescape(found[{group}])" if form.free else f"found[{group}]"
+        if form.from_text is not str:
+            source.names[f"from{number}_{group}"] = form.from_text
+            text = f"from{number}_{group}({text})"
+        # What is taken from the other key has to fit here too.
+        source.add(1, f"{source.put(part.field)} = {text}" if part.field in wanted else text)
 
 
 _DECODERS = {

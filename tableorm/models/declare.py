@@ -32,7 +32,8 @@ from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
-from .marker_rows import check_decision_rows
+from .marker_rows import check_marker_rows
+from .moved_from import MovedFrom, bind_moved_from
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
@@ -54,6 +55,7 @@ class ClassKeywords(TypedDict, total=False):
     naming: Naming | None
     write_token: bool | None
     tracked: bool | None
+    moved_from: type[Any] | MovedFrom[Any, Any] | None
 
 
 def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
@@ -72,7 +74,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     unknown = [keyword for keyword in given if keyword not in ClassKeywords.__annotations__]
     if unknown:
         keywords = ClassKeywords.__annotations__
-        raise ModelError(f"{name}: there is no class keyword {unknown[0]!r}; {near(unknown[0], keywords)}")
+        raise ModelError(f"{name}: there is no class keyword {unknown[0]!r}; {near(unknown[0], keywords, 'keyword')}")
     refuse_odd_bases(model)
     table, version, naming = given.get("table"), given.get("version", 1), given.get("naming")
     texts = {"partition_key": given.get("partition_key"), "row_key": given.get("row_key")}
@@ -133,7 +135,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     write_token, tracked = given.get("write_token"), given.get("tracked")
     full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
     fields = field_infos(model, declared, full)
-    derivations = _derivations(model, fields)
+    derivations, moved_from = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(
         model=model,
@@ -147,7 +149,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         row=templates["row_key"],
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
-        tracked=inherits or bool(derivations and not abstract),
+        tracked=inherits or bool((derivations or moved_from) and not abstract),
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -167,13 +169,16 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     check_expiry(schema)
     if not abstract:
         check_heads(schema, parents)
-        refuse_in_periods(schema, {"tracked=True": bool(schema.tracked and not derivations)})
+        refused = {f"{name}.{info.name} = field(maintained=True)": True for info in schema.maintained}
+        refuse_in_periods(schema, refused or {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
         models = declared_models(schema)
         check_table_of(schema, models)
-        check_decision_rows(schema, models)
+        check_marker_rows(schema, models)
         check_placement_of(schema, models)
+        if moved_from is not None:
+            schema.moved_from = bind_moved_from(moved_from, schema)
     for field in fields:
         setattr(model, field, FieldDescriptor(Field(model, field)))
     schema.check_relations()

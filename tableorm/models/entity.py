@@ -97,8 +97,9 @@ class Entity(Storable):
       write whose reply was lost can find out what became of it; see "Lost replies" in the documentation.
     - tracked: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
       what it notes of them. A model with indexes or counts is tracked without saying so.
+    - moved_from: The older model whose entities it takes over under other keys, or a `MovedFrom`.
 
-    Subclasses inherit all but `kind`, `version` and `abstract`.
+    Subclasses inherit all but `kind`, `version`, `abstract` and `moved_from`.
 
     Raises:
         ModelError: When the class is made: names the class, the field or keyword, and the remedy.
@@ -173,7 +174,9 @@ class Entity(Storable):
             set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():
             if name not in self.__schema__.fields:
-                raise ModelError(f"{type(self).__name__} has no field {name!r}; {near(name, self.__schema__.fields)}")
+                raise ModelError(
+                    f"{type(self).__name__} has no field {name!r}; {near(name, self.__schema__.fields, 'field')}"
+                )
             setattr(copy, name, value)
         return copy
 
@@ -229,7 +232,7 @@ class Entity(Storable):
     def _own_key(self) -> Key[Any]:
         schema = self.__schema__
         keys = state_of(self).keys or schema.make_keys(self.__dict__)
-        return Key(type(self), schema.table_of(*keys), *keys)
+        return Key(type(self), schema.only_table or schema.table_of(*keys), *keys)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -143,7 +143,9 @@ def field(
     for argument in arguments:
         if argument not in _ATTRS_ARGUMENTS:
             known = (*_Options.__annotations__, "default", "factory")
-            raise ModelError(f"field({argument}=...) is refused: there is no such argument; {near(argument, known)}")
+            raise ModelError(
+                f"field({argument}=...) is refused: there is no such argument; {near(argument, known, 'argument')}"
+            )
     if "default" in arguments and "factory" in arguments:
         raise ModelError("field(default=..., factory=...) is refused: give one of them")
     for argument, function in (("on_insert", on_insert), ("on_write", on_write), ("factory", arguments.get("factory"))):

@@ -1,11 +1,14 @@
 """
-Marker rows: rows by which a change of several partitions keeps its state, and which are not entities.
+Marker rows: rows of tableorm's own which are not entities. By them a change of several partitions keeps its state, or a
+partition its change feed.
 
 A marker row has a kind of its own, so that no filter for a model's kind finds it:
 
     Employee#_tentative:2   the new place of an entity while it is moved; an index entry is Employee#by_email#_tentative
     Employee#_forward       the place that an entity has left
     #_decision              what became of a change, and what is left to do for it; its RowKey begins with `~o_`
+    #_change                what a transaction has changed, in a change feed; its RowKey begins with `~f_`
+    #_feed                  how far the change feed of a partition is; its RowKey is `~f_counter`
 
 Both rows of a move have a mark, the property `_mv`: the id of the move, and the key of the other row. The entity gets
 it before the move. When the tentative row has become the entity's row it is marked as confirmed, until the forward is
@@ -17,7 +20,7 @@ No model and no declaration has a name that begins with an underscore, so no oth
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -27,26 +30,34 @@ from ..errors import DecodeError, ModelError, shown
 from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
+from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .placement import declared_models, rows_of
-from .reserved import ENTITY_TYPE, MOVE, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 from .schema import Schema, concrete
+from .write_tokens import tokens_of, with_token
 
 __all__ = [
+    "CHANGE_KIND",
     "DECISION_HEAD",
     "DECISION_KIND",
+    "FEED_HEAD",
+    "FEED_KIND",
     "FORWARD",
+    "MARKER_HEADS",
     "TENTATIVE",
     "MoveMark",
     "MoveState",
     "Place",
-    "check_decision_rows",
+    "check_marker_rows",
+    "forward_kind",
     "forward_row",
     "is_forward",
     "is_marker",
+    "kept_row",
     "mark_of",
     "note_follower",
-    "row_of_tentative",
+    "row_of_marker",
     "tentative_kind",
 ]
 
@@ -62,9 +73,33 @@ DECISION_KIND = "#_decision"
 DECISION_HEAD = "~o_"
 """The text that the RowKey of each decision row begins with; the token of the change follows."""
 
-_DECISION_KEYS = parse_template(DECISION_HEAD + "{token}", "decision row", "row_key", {"token": str})
+CHANGE_KIND = "#_change"
+"""The kind of the rows of a change feed, each of which says what a transaction has changed."""
+
+FEED_KIND = "#_feed"
+"""The kind of the row that counts the changes of a partition."""
+
+FEED_HEAD = "~f_"
+"""The text that the RowKey of each row of a change feed begins with."""
+
+MARKER_HEADS = {DECISION_HEAD: "decision rows", FEED_HEAD: "the rows of change feeds"}
+"""What RowKeys of marker rows begin with, and what those rows are called."""
+
+
+class _Heads(NamedTuple):
+    """What marker rows of a partition are called, what their RowKeys begin with, and all that these may be."""
+
+    noun: str
+    head: str
+    keys: Template
+
+
+_DECISIONS, _FEEDS = (
+    _Heads(noun, head, parse_template(head + "{rest}", noun, "row_key", {"rest": str}))
+    for head, noun in MARKER_HEADS.items()
+)
 _followers = WeakKeyDictionary[type[Any], str]()  # by model, a workflow or archive of its entities, for messages
-_find_marker = re.compile(r"#_(?:tentative|forward|decision)(?=:|\Z)").search
+_find_marker = re.compile(r"#_(?:tentative|forward|decision|change|feed)(?=:|\Z)").search
 
 
 def is_marker(row: Row) -> bool:
@@ -84,6 +119,10 @@ class MoveState(StrEnum):
     """The entity. The other row may still be the forward, which is deleted before anything is written here."""
     FORWARD = "forward"
     """The place that the entity has left."""
+    SETTLED = "settled"
+    """The place that an entity has left by the older model, or would have; nothing tentative comes true by it."""
+    OLD = "old"
+    """Of an entity in memory alone: it was read at the key that it has by the older model, in the other row."""
 
 
 class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -112,9 +151,12 @@ class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
         state: What the row is.
         move: The id of the move.
         other: Where the other row of the move is.
-        etag: Of a tentative row, the ETag that the entity's row had when the move began.
+        etag: Of a tentative row, the ETag that the entity's row had when the move began; of a forward that stays, the
+            ETag of the row that it has replaced.
         to_kind: Of an entity that is about to be moved, the kind that it gets, with its version.
         fields: The fields that it gets, as the command has them.
+        stays: Whether the move is a step of a re-key: then the forward keeps what the row had, and is never deleted
+            before all entities are moved, but becomes a settled one.
     """
 
     state: MoveState
@@ -123,6 +165,7 @@ class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
     etag: str | None = None
     to_kind: str | None = None
     fields: dict[str, dict[str, Any]] | None = None
+    stays: bool = False
 
     def names(self, place: Place) -> bool:
         """Return whether the other row of the move is at a place. Names of tables differ by more than their case."""
@@ -170,11 +213,20 @@ def tentative_kind(kind: str) -> str:
     return f"{name}{TENTATIVE}{colon}{version}"
 
 
-def row_of_tentative(schema: Schema, row: Row) -> Row:
-    """Return the row of the entity of a tentative row, under the same ETag; a mark that it has stays away."""
+def forward_kind(kind: str) -> str:
+    """Return the kind of a forward that keeps what its row had, from the kind with its version."""
+    name, colon, version = kind.partition(":")
+    return f"{name}{FORWARD}{colon}{version}"
+
+
+def row_of_marker(schema: Schema, row: Row) -> Row:
+    """
+    Return the row of the entity of a tentative row, or that a forward keeps, under the same ETag; a mark that it has
+    stays away.
+    """
     found = {name: value for name, value in row.items() if name not in (MOVE, ENTITY_TYPE)}
     if schema.discriminator == "property":
-        found[ENTITY_TYPE] = str(row[ENTITY_TYPE]).replace(TENTATIVE, "")
+        found[ENTITY_TYPE] = str(row[ENTITY_TYPE]).replace(TENTATIVE, "").replace(FORWARD, "")
     return found
 
 
@@ -197,11 +249,30 @@ def forward_row(place: Place, kind: str, tokens: str, mark: MoveMark) -> Row:
     }
 
 
-def check_decision_rows(schema: Schema, models: Sequence[Schema]) -> None:
+def kept_row(schema: Schema, row: Row, mark: MoveMark) -> Row:
     """
-    Refuse a model if decision rows could be taken for its entities, or other models' because of what it declares.
+    Return the forward that keeps what a row has, besides what was derived from it.
 
-    A table has decision rows if some model of it declares something that is deferred, or has a workflow or archive.
+    Args:
+        schema: The model of the row.
+        row: The row.
+        mark: The mark of the forward.
+    """
+    gone = ("odata.etag", "Timestamp", MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION)
+    kept = {name: value for name, value in row.items() if name not in gone}
+    kept[ENTITY_TYPE] = forward_kind(str(row[ENTITY_TYPE] if schema.discriminator == "property" else schema.kind))
+    if mark.move:
+        kept[WRITE_TOKENS] = with_token(tokens_of(row), mark.move)
+    kept[MOVE] = mark.to_text()
+    return kept
+
+
+def check_marker_rows(schema: Schema, models: Sequence[Schema]) -> None:
+    """
+    Refuse a model if marker rows could be taken for its entities, or other models' because of what it declares.
+
+    A table has decision rows if some model of it declares something that is deferred, or has a workflow or archive; and
+    a change feed if some model of it declares one.
 
     Args:
         schema: The new model.
@@ -209,12 +280,13 @@ def check_decision_rows(schema: Schema, models: Sequence[Schema]) -> None:
 
     Raises:
         ModelError: A model of the table has no kind, or one that a function tells; or its rows, or rows that are
-            derived from its entities, could have the key of a decision row.
+            derived from its entities, could have the key of a marker row.
     """
     tables = {rows.table.lower() for rows in rows_of(schema)}
     beside = [model for model in models if model.table_text().lower() in tables]
-    causes = {model.table_text().lower(): cause for model in beside for cause in _causes_of_decisions(model)}
-    _refuse_like_decisions(causes, models)
+    for marked, causes_of in ((_DECISIONS, _causes_of_decisions), (_FEEDS, _causes_of_feeds)):
+        causes = {model.table_text().lower(): cause for model in beside for cause in causes_of(model)}
+        _refuse_like_markers(marked, causes, models)
 
 
 def note_follower(schema: Schema, follower: str) -> None:
@@ -226,10 +298,10 @@ def note_follower(schema: Schema, follower: str) -> None:
         follower: What follows them, for messages: "the workflow 'ship'".
 
     Raises:
-        ModelError: What `check_decision_rows` raises of the models of the table that are declared by now.
+        ModelError: What `check_marker_rows` raises of the models of the table that are declared by now.
     """
     for each in concrete(schema):
-        _refuse_like_decisions({each.table_name().lower(): follower}, declared_models(each))
+        _refuse_like_markers(_DECISIONS, {each.table_name().lower(): follower}, declared_models(each))
     _followers[schema.model] = follower
 
 
@@ -239,21 +311,27 @@ def _causes_of_decisions(schema: Schema) -> Iterator[str]:
     yield from (_followers[base] for base in schema.model.__mro__ if base in _followers)
 
 
-def _refuse_like_decisions(causes: Mapping[str, str], models: Sequence[Schema]) -> None:
+def _causes_of_feeds(schema: Schema) -> Iterator[str]:
+    """Yield the change feeds that a model declares, as messages name them."""
+    yield from (each.label for each in schema.derived.values() if each.is_feed)
+
+
+def _refuse_like_markers(marked: _Heads, causes: Mapping[str, str], models: Sequence[Schema]) -> None:
     """
-    Refuse models of tables that have decision rows.
+    Refuse models of tables that have marker rows.
 
     Args:
-        causes: By name of the table in lower case, what leaves decision rows there.
+        marked: Which marker rows.
+        causes: By name of the table in lower case, what leaves such rows there.
         models: All models.
 
     Raises:
-        ModelError: What `check_decision_rows` raises.
+        ModelError: What `check_marker_rows` raises.
     """
     for each in (rows for model in models for rows in rows_of(model)) if causes else ():
         if each.table.lower() not in causes:
             continue
-        where = f"in table {each.table}, where {causes[each.table.lower()]} has decision rows"
+        where = f"in table {each.table}, where {causes[each.table.lower()]} has {marked.noun}"
         model = each.schema
         if each.name is None and (model.kind is None or callable(model.discriminator)):
             what = "kind=None" if model.kind is None else "a function as its discriminator"
@@ -261,15 +339,15 @@ def _refuse_like_decisions(causes: Mapping[str, str], models: Sequence[Schema]) 
                 f"{each.label} is refused {where}: with {what} they could be read as its entities; give it a kind and "
                 "discriminator='property', 'row_key' or 'partition_key', or another table"
             )
-        if _can_begin_as_decision(each.row):
+        if _can_begin_as(marked, each.row):
             label = each.label if each.name else f"{each.label}.row_key"
             raise ModelError(
-                f"{label}: a RowKey of {each.row.text!r} can begin with {DECISION_HEAD!r}, which is refused {where}; "
+                f"{label}: a RowKey of {each.row.text!r} can begin with {marked.head!r}, which is refused {where}; "
                 f"begin it with other literal text, as in 'x_{each.row.text}'"
             )
 
 
-def _can_begin_as_decision(template: Template) -> bool:
+def _can_begin_as(marked: _Heads, template: Template) -> bool:
     first = template.parts[0].format if template.parts else None
     alphabet = None if first is None else first.alphabet
-    return (alphabet is None or DECISION_HEAD[0] in alphabet) and may_meet(template, _DECISION_KEYS)
+    return (alphabet is None or marked.head[0] in alphabet) and may_meet(template, marked.keys)

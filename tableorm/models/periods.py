@@ -169,12 +169,14 @@ class InTables:
     Attributes:
         name: The name of the model, for messages.
         table: The name of its table, or the template of their names; None for an abstract base without one.
+        only_table: The name of the one table that all its rows are in; None if there is none.
         periods: Its tables, if it has one for each period.
         key_holders: Of each field that a key holds in full, the template and the member of rows that it makes.
     """
 
     name: str
     table: str | None
+    only_table: str | None
     periods: PeriodTables | None
     key_holders: Mapping[str, tuple[Template, str]]
 
@@ -202,7 +204,7 @@ class InTables:
         """
         periods = self.periods
         if periods is None:
-            return self.table or self.table_text()
+            return self.table_text()
         if periods.field not in self.key_holders:
             raise ModelError(f"{self.name} is abstract: its classes say which table a key is of; name one of them")
         template, member = self.key_holders[periods.field]

@@ -1,6 +1,4 @@
-"""
-The schema of a model: everything the mapper needs to know of a class, read once when the class is made.
-"""
+"""The schema of a model: everything the mapper needs to know of a class, read once when the class is made."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -20,6 +18,7 @@ from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
+from .rekeying import Rekeying
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -54,6 +53,7 @@ class DerivedSchema:
         in_blobs: Whether it has blobs in place of rows, and no table has the name `table`.
         movable: Whether entities that have it can be moved to another partition.
         in_periods: Whether a model with a table for each period can have it.
+        is_feed: Whether it has a change feed in each partition of its entities.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
@@ -61,7 +61,7 @@ class DerivedSchema:
     entry_type: ClassVar[type[ManifestEntry]]
     building: bool | None = False
     declaration: IndexDeclaration | None = None
-    deferred = in_blobs = movable = in_periods = False
+    deferred = in_blobs = movable = in_periods = is_feed = False
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:
@@ -172,11 +172,13 @@ class Schema(InTables):
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
+        moved_from: How it takes over the entities of an older model; None if it does not.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
+    moved_from: "Rekeying[Schema] | None" = None
 
     def __init__(
         self,
@@ -201,6 +203,7 @@ class Schema(InTables):
         self.write_token = write_token
         self.fields = dict(fields)
         self.periods = find_periods(table, self.name, fields)
+        self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
@@ -327,7 +330,7 @@ class Schema(InTables):
             if name not in self.key_fields:
                 what = f"is not a {'key ' if name in self.fields else ''}field of the model"
                 raise self._key_error(
-                    f"does not take {name!r}, which {what}; of key fields {near(name, self.key_fields)}"
+                    f"does not take {name!r}, which {what}; {near(name, self.key_fields, 'key field')}"
                 )
         missing = [name for name in self.key_fields if name not in values]
         if missing:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ..connection.connection import Connection
+from ..connection.tasks import take_error
 from ..stores import Message
 from .bell import ring, silence
 from .doorbell import Begun, Doorbell
@@ -83,6 +84,7 @@ class SharedBell:
         if shared is None or not shared.has_room(change):
             shared = self._gathering[group] = SharedMessage(self._db, kinds)
             shared.sending = asyncio.create_task(self._put(shared, group))
+            shared.sending.add_done_callback(take_error)
         shared.add(change)
         assert shared.sending is not None
         await asyncio.shield(shared.sending)

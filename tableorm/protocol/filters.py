@@ -408,10 +408,10 @@ def _compile_compare(node: Compare) -> Test:
     name, op, const = node.property, node.op, node.constant
     annotation_name = name + ANNOTATION
     test = _TESTS[op]
-    allowed = _PROMOTES.get(const.type, frozenset({const.type}))
+    allowed: frozenset[str] = _PROMOTES.get(const.type, frozenset({const.type}))
     wanted = _comparable(const.type, const.value)
     order, is_text = _TYPE_ORDER[const.type], const.type is Edm.STRING
-    plain = is_text and const.value.isascii()
+    plain, as_it_is = is_text and const.value.isascii(), const.type not in (Edm.STRING, Edm.GUID)
     # One more than the constant has decides how a longer text or Binary compares with it: the rest need not be read.
     most = _length(const.value) + 1
     if name == "Timestamp":
@@ -430,10 +430,11 @@ def _compile_compare(node: Compare) -> Test:
         annotation = row.get(annotation_name)
         if annotation is None and is_text and type(value) is str:
             return test(value, const.value) if plain and value.isascii() else test(utf16_units(value[:most]), wanted)
-        kind = _JSON_TYPES[type(value)] if annotation is None else edm_type(annotation)
+        kind = _JSON_TYPES[type(value)] if annotation is None else annotation
         if kind in allowed:
-            return test(_comparable(kind, _raw(kind, value, most)), wanted)
-        own = _TYPE_ORDER[kind]
+            found = _raw(kind, value, most)
+            return test(found if as_it_is else _comparable(const.type, found), wanted)
+        own = _TYPE_ORDER[edm_type(kind)]
         return own != order and (own > order) is (op in (Op.GT, Op.GE))
 
     return compare
@@ -472,11 +473,11 @@ def _length(constant: Any) -> int:
     return len(constant) if isinstance(constant, str | bytes) else 0
 
 
-def _raw(kind: Edm, value: Any, most: int) -> Any:
+def _raw(kind: str, value: Any, most: int) -> Any:
     """Return a value as Python has it; of a Binary at least the first bytes, so many."""
-    if kind is Edm.DATETIME:
+    if kind == Edm.DATETIME:
         return ticks_from_text(value)
-    if kind is Edm.BINARY:
+    if kind == Edm.BINARY:
         value = value[: (most + 2) // 3 * 4]  # in base64
     return decode(value, None if kind in _PLAIN else kind)
 

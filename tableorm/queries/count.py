@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from ..connection.connection import TURN
-from .prefetch import FetchedPage
-from .run import QueryExecution
+from .execution import FetchedPage, QueryExecution
+from .run import apply_filters
 
 __all__ = ["count_rows"]
 
@@ -25,7 +25,7 @@ async def count_rows(run: QueryExecution, pages: AsyncGenerator[FetchedPage, Non
     async with aclosing(pages):
         async for page in pages:
             for start in range(0, len(page.rows), TURN):
-                rows = run.apply_filters(page.request, page.rows[start : start + TURN])
+                rows = apply_filters(page.request, page.rows[start : start + TURN])
                 total += len(rows) if kinds.bags else sum(kinds.resolve(row) is not None for row in rows)
                 await run.db.yield_to_loop(len(rows))
             if limit is not None and total >= limit:

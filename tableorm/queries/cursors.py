@@ -17,10 +17,10 @@ import msgspec
 from ..errors import CursorError
 from ..keys.ranges import KeyInterval, KeyPosition
 from ..protocol.filters import to_odata
+from .execution import QueryExecution, Source
 from .planning.normalize import leaves
 from .planning.partition import clip_merged, clip_request, region_of
 from .planning.plan import MergedRequests, Point, QueryPlan, Range
-from .run import QueryExecution, Source
 
 __all__ = ["MAX_CURSOR", "Position", "read_cursor", "remaining_sources", "write_cursor"]
 

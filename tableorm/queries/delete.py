@@ -15,8 +15,8 @@ from ..models.schema import Schema
 from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
-from .prefetch import FetchedPage
-from .run import QueryExecution
+from .execution import FetchedPage, QueryExecution
+from .run import apply_filters, load_rows
 
 __all__ = ["delete_call", "delete_entities", "delete_rows", "needs_whole_rows"]
 
@@ -39,7 +39,7 @@ async def delete_rows(
         async for page in pages:
             for row in page.rows:
                 try:
-                    found = run.wanted != 0 and bool(run.apply_filters(page.request, [row]))
+                    found = run.wanted != 0 and bool(apply_filters(page.request, [row]))
                     change = delete_call(bulk, run.plan.target.kinds, row, if_match) if found else None
                 except Exception as error:  # noqa: BLE001  # what a row or a discriminator raises stops no other row
                     report_kept(bulk, _key(PropertyBag, run.plan.target.kinds, row), error)
@@ -126,7 +126,7 @@ async def _load(bulk: Bulk, run: QueryExecution, page: FetchedPage, rows: list[R
     if run.wanted == 0:
         return []
     try:
-        return await run.load_rows(page.request, rows)
+        return await load_rows(run, page.request, rows)
     except DecodeError as error:
         if len(rows) == 1:
             report_kept(bulk, _key(PropertyBag, run.plan.target.kinds, rows[0]), error)

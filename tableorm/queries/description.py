@@ -13,9 +13,9 @@ from ..keys.ranges import KeyInterval
 from ..models.derivation import RowsOf
 from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
+from .execution import CONCURRENCY
 from .misuse import NotAList, check_count
 from .planning.plan import QueryPlan
-from .run import CONCURRENCY
 
 __all__ = ["QueryDescription"]
 

@@ -9,15 +9,20 @@ than two pages of a partition wait.
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
+from ..errors import Unavailable
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage
+from .execution import QueryExecution
 from .planning.plan import MergedRequests, Point, Range
-from .run import QueryExecution
 
 __all__ = ["Merger"]
+
+
+FetchRows = Callable[[Point | Range, str | None], Awaitable[RowPage]]
+"""Takes a request and where it goes on, and fetches a page of it, in key order."""
 
 
 class Merger:
@@ -27,12 +32,13 @@ class Merger:
     Args:
         run: The query.
         requests: The requests.
+        fetch: Fetches a page of one of them.
     """
 
-    def __init__(self, run: QueryExecution, requests: MergedRequests) -> None:
+    def __init__(self, run: QueryExecution, requests: MergedRequests, fetch: FetchRows) -> None:
         turns = asyncio.Semaphore(run.concurrency)
         self._run = run
-        self._lanes: list[_Lane] = [_Lane(run, each, turns) for each in requests.by_partition.values()]
+        self._lanes: list[_Lane] = [_Lane(run.name, each, fetch, turns) for each in requests.by_partition.values()]
 
     async def next_page(self) -> RowPage:
         """Return the next rows, no more than a page has; there are none only if no more follow."""
@@ -78,13 +84,16 @@ class _Lane:
     The rows of one partition that wait to be merged.
 
     Args:
-        run: The query.
+        name: Of what the rows are, for messages.
         requests: The requests within that partition, in key order.
+        fetch: Fetches a page of one of them.
         turns: Bounds how many requests of all lanes run at the same time.
     """
 
-    def __init__(self, run: QueryExecution, requests: Sequence[Point | Range], turns: asyncio.Semaphore) -> None:
-        self._run, self._turns = run, turns
+    def __init__(
+        self, name: str, requests: Sequence[Point | Range], fetch: FetchRows, turns: asyncio.Semaphore
+    ) -> None:
+        self._name, self._fetch_rows, self._turns = name, fetch, turns
         self._requests = deque(requests)
         self._continuation: str | None = None
         self._rows: list[Row] = []
@@ -111,7 +120,7 @@ class _Lane:
         """Fetch the next rows; none only if there are no more."""
         while self._requests:
             async with self._turns:
-                page = await self._run.fetch_in_turn(self._requests[0], self._continuation)
+                page = await self._fetch_rows(self._requests[0], self._continuation)
             self._continuation = page.continuation
             if page.continuation is None:
                 self._requests.popleft()
@@ -120,11 +129,13 @@ class _Lane:
         return []
 
     async def fill(self) -> None:
-        """Let the rows that were fetched wait, where none do."""
+        """Let the rows that were fetched wait, where none do. Raises Unavailable."""
         if self.task is not None:
             self._rows, self._start = await self.task, 0
             self._keys = [utf16_key(row["RowKey"]) for row in self._rows]
             self.task = None
+            if self._keys != sorted(self._keys):  # no row may be next then, and the query would never end
+                raise Unavailable(f"query of {self._name}: the store gave rows out of the order of their RowKeys")
 
     def key_of(self, number: int) -> bytes | None:
         """Return the sort key of the row with this number, or of the last before others follow; None if none do."""

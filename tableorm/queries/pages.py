@@ -7,17 +7,16 @@ from typing import Any, Generic, Self, TypeVar, get_args
 
 import attrs
 
-from ..errors import CursorError, NotSupported
+from ..errors import CursorError, ModelError
 from ..keys.ranges import KeyPosition
 from ..models.property_bag import PropertyBag
 from ..models.pydantic_schema import page_schema
 from ..models.state import state_of
 from ..stores import Row
 from .cursors import Position, remaining_sources, write_cursor
-from .load import LoadPacer
+from .execution import FetchedPage, QueryExecution
 from .planning.plan import Point
-from .prefetch import FetchedPage, fetch_pages
-from .run import QueryExecution
+from .run import LoadPacer, fetch_pages
 
 __all__ = ["EntityStream", "Page", "Progress", "fetch_page", "key_of_entity"]
 
@@ -129,6 +128,7 @@ class Progress:
         self._limit: int | None = None
         self._last: KeyPosition | None = None
         self._given, self._before = 0, ""
+        self.refused = ""  # why there is no cursor
 
     def begin(self, run: QueryExecution, position: Position, limit: int | None, before: str = "") -> None:
         """Take note of the planned query, where it begins, its limit, and what stands before its cursors."""
@@ -143,6 +143,8 @@ class Progress:
     def cursor(self) -> str | None:
         """Return where to go on behind the last entity that was given; None if there was none."""
         run = self.run
+        if self.refused:
+            raise CursorError(self.refused)
         if run is None or self._last is None:
             return None
         if not run.ordered:
@@ -171,7 +173,7 @@ class EntityStream(Generic[E_co]):
 
     async def __aenter__(self) -> Self:
         if self._results is not None or self._closed:
-            raise NotSupported("the stream was used already; make another with query.stream()")
+            raise ModelError("the stream was used already; make another with query.stream()")
         self._results = self._open_results(self._start, self._progress)
         return self
 
@@ -182,7 +184,7 @@ class EntityStream(Generic[E_co]):
 
     def __aiter__(self) -> AsyncIterator[E_co]:
         if self._results is None:
-            raise NotSupported("the stream is not open; use `async with query.stream() as stream`")
+            raise ModelError("the stream is not open; use `async with query.stream() as stream`")
         return self._results
 
     @property

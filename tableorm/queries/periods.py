@@ -10,23 +10,23 @@ from typing import Any, NoReturn, TypeVar
 
 import attrs
 
-from ..connection.period_tables import NO_TABLE, coming_tables, list_periods
+from ..connection.period_tables import coming_tables, list_periods
 from ..connection.tasks import work_together
-from ..errors import AccessDenied, CursorError, ModelError, NotSupported, ScanRefused, TableOrmError
+from ..errors import AccessDenied, CursorError, ModelError, NotSupported, ScanRefused
 from ..keys.formats import Order
 from ..models.kinds import KindSet
 from ..models.periods import PeriodTables
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row, RowPage
+from ..stores import Row
 from ..writes.bulk.report import FAILURES_KEPT, BulkReport
 from .cursors import Position, remaining_sources, write_cursor
+from .execution import CONCURRENCY, QueryExecution, Source
 from .explain import ExplainedRequest, Explanation
-from .load import load_entities
 from .misuse import check_count
 from .pages import Page, Progress, fetch_page
-from .planning.plan import RANKS, Access, Point, Range
+from .planning.plan import RANKS, Access
 from .planning.spans import Span, TableConditions, find_spans
-from .run import CONCURRENCY, QueryExecution, Source
+from .run import load_entities, requests_ahead, sources_of
 from .select import Select
 
 __all__ = ["PeriodSelect", "list_periods"]
@@ -204,6 +204,10 @@ class PeriodSelect(Select[E_co]):
 
     # Running
 
+    async def all(self) -> list[E_co]:
+        """Read every entity, in the order of the periods, and in key order within each. Raises what `page` does."""
+        return [entity async for entity in self]
+
     async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
         tables, inner = await self._resume_at(cursor)
         runs: dict[str, QueryExecution] = {}
@@ -225,7 +229,7 @@ class PeriodSelect(Select[E_co]):
                 wanted = position.wanted
                 sources += remaining_sources(run, position)
             else:
-                sources += run.sources(in_order=run.ordered)
+                sources += sources_of(run, in_order=run.ordered)
             run.wanted, run.load = wanted, note_loads(table, run.load)
             runs[table] = run
         if wanted == 0 or not runs:
@@ -234,7 +238,7 @@ class PeriodSelect(Select[E_co]):
             turns = asyncio.Semaphore(self._concurrency)
             for run in runs.values():
                 run.turns = turns
-        found = load_entities(sources, next(iter(runs.values())).requests_ahead(), ordered=self._ordered)
+        found = load_entities(sources, requests_ahead(next(iter(runs.values()))), ordered=self._ordered)
         current = ""
         try:
             async for part in found:
@@ -364,32 +368,8 @@ class _TableSelect(Select[E_co]):
 
     def _start(self, *, keys_only: bool = False) -> QueryExecution:
         run = super()._start(keys_only=keys_only)
-        return _TableExecution(**attrs.asdict(run, recurse=False))
-
-
-class _TableExecution(QueryExecution):
-    """A query of a table that may be absent."""
-
-    async def fetch(
-        self, request: Point | Range, continuation: str | None, *, in_order: bool = True, full: bool = False
-    ) -> RowPage:
-        try:
-            return await super().fetch(request, continuation, in_order=in_order, full=full)
-        except TableOrmError as error:
-            if error.code not in NO_TABLE:
-                raise
-            await asyncio.sleep(0)  # an embedded store answers without waiting
-            return RowPage([], None)
-
-    async def _fetch_point(
-        self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None
-    ) -> list[Row]:
-        try:
-            return await super()._fetch_point(table, partition_key, row_key, select)
-        except TableOrmError as error:
-            if error.code not in NO_TABLE:
-                raise
-            return []
+        run.may_lack_table = True
+        return run
 
 
 @lru_cache(maxsize=_MOST_TABLES)

@@ -23,9 +23,9 @@ from .count import count_rows
 from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows, needs_whole_rows
 from .description import QueryDescription
+from .execution import CONCURRENCY, FetchedPage, QueryExecution
 from .explain import Explanation, explain
 from .follow import check_durations, find_moment, follow_log
-from .load import load_entities
 from .misuse import check_count
 from .pages import EntityStream, Page, Progress, fetch_page
 from .planning.index_choice import choose_index
@@ -33,9 +33,8 @@ from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_
 from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
-from .prefetch import FetchedPage, fetch_pages
 from .projection import Projection
-from .run import CONCURRENCY, QueryExecution
+from .run import fetch_pages, load_entities, requests_ahead, sources_of
 
 __all__ = ["Query", "start_query"]
 
@@ -106,7 +105,11 @@ class Query(QueryDescription[E_co]):
             TableNotFound: There is no such table.
             DecodeError: A row does not fit its model.
         """
-        return [entity async for entity in self]
+        run, _ = await self._begin(None)
+        if run.wanted == 0:
+            return []
+        parts = load_entities(sources_of(run, in_order=run.ordered), requests_ahead(run), ordered=self._ordered)
+        return [entity async for part in parts for entity in part]
 
     async def first(self) -> E_co | None:
         """Read the first entity in key order; None if there is none. Raises what `all` raises."""
@@ -352,12 +355,12 @@ class Query(QueryDescription[E_co]):
         if cursor is not None:
             self._check_ordered()
         run, position = await self._begin(cursor)
-        sources = run.sources(in_order=run.ordered) if cursor is None else remaining_sources(run, position)
+        sources = sources_of(run, in_order=run.ordered) if cursor is None else remaining_sources(run, position)
         if progress is not None:
             progress.begin(run, position, self._limit)
         if run.wanted == 0:
             return
-        found = load_entities(sources, run.requests_ahead(), ordered=self._ordered)
+        found = load_entities(sources, requests_ahead(run), ordered=self._ordered)
         try:
             async for part in found:
                 for entity in part:
@@ -442,9 +445,9 @@ class Query(QueryDescription[E_co]):
 
     def _fetch_pages(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[FetchedPage, None]:
         ordered = self._ordered and in_order
-        sources = run.sources(in_order=ordered)
+        sources = sources_of(run, in_order=ordered)
         # With a limit one request after the other, to ask for little, and for the first.
-        return fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=ordered)
+        return fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=ordered)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)

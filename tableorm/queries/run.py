@@ -1,227 +1,469 @@
 """
-Running queries: one query while it runs, and each of its requests.
+Running queries: the requests of a plan, the pages that they give, and the entities of their rows.
+
+    sources -> pages, fetched ahead of their use -> parts of a page -> entities
+
+While the caller works with a page, the next one is fetched. As many requests run at once as are allowed; for each no
+more rows wait than one full page has, so that memory does not depend on how much there is to read.
 """
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
-import attrs
-import msgspec
-
-from ..connection.connection import Connection
-from ..connection.observe import QueryWork
-from ..connection.tasks import work_together
+from ..connection.connection import TURN
+from ..connection.period_tables import NO_TABLE
+from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
 from ..errors import CursorError, NotSupported
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage
-from .planning.index_following import PrimaryFetch
-from .planning.plan import AnyRequest, MergedRequests, Point, QueryPlan, Range
+from .execution import FetchedPage, QueryExecution, Source
+from .merge import Merger
+from .planning.plan import AnyRequest, MergedRequests, Point, Range
 
-__all__ = ["CONCURRENCY", "QueryExecution", "Source"]
-
-CONCURRENCY = 16
-"""Requests of a query that run at the same time, unless it says otherwise."""
+__all__ = [
+    "LoadPacer",
+    "apply_filters",
+    "fetch_pages",
+    "load_entities",
+    "load_rows",
+    "requests_ahead",
+    "sources_of",
+]
 
 # Ranges that are read ahead of a limit, which may be reached before they are needed.
 _AHEAD_OF_A_LIMIT = 4
 # A store without an order gives rows that are sorted here, if they are no more than this.
 _MOST_SORTED = 10_000
+# Pages that wait for the caller, of one request: so many, while they have no more rows than a full one.
+_PAGES_AHEAD = 32
+
+_FIRST_PART = 4
+_ROUNDS_OF_A_PART = 4  # requests one after the other, of each that are sent at the same time, between two parts
+_PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
+
+# Requests
 
 
-@attrs.define(eq=False, kw_only=True)
-class QueryExecution:
+def sources_of(run: QueryExecution, *, in_order: bool = True) -> list[Source]:
     """
-    One query while it runs.
+    Return all requests of a query, from their starts.
 
     Args:
-        db: The database.
-        plan: The plan of the query.
-        load: Makes rows into entities, in order: None for what is not a result, the row itself if it has to be read
-            again, in full.
-        wanted: How many entities are still wanted; None for all.
-        name: What is read, for messages.
-        concurrency: Requests at the same time, at most.
-        ordered: Whether its results are to come in key order.
-        sorted_here: Whether rows are sorted here for that, since the store gives them in no order.
-        one_by_one: Whether its results come in key order although those of other queries come in between.
-        resumed_at: Where a cursor says that the store goes on; None if it says nothing.
-        max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
-        running: How many of its requests run, or wait with what they got.
-        primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
-        work: Its requests, for who is warned of slow queries; None if nobody is.
-        turns: Bounds the requests of several queries that run together; None if the caller bounds them.
+        run: The query.
+        in_order: Whether the order of rows counts, so that those of some partitions may have to be merged.
     """
-
-    db: Connection
-    plan: QueryPlan
-    load: Callable[[list[Row]], list[Any]]
-    wanted: int | None
-    name: str
-    concurrency: int = CONCURRENCY
-    ordered: bool = True
-    sorted_here: bool = False
-    one_by_one: bool = False
-    resumed_at: str | None = None
-    max_requests: int | None = None
-    running: int = 0
-    primaries: PrimaryFetch | None = None
-    work: QueryWork | None = None
-    turns: asyncio.Semaphore | None = None
-
-    @property
-    def busy(self) -> bool:
-        """Whether no more of its requests may run now."""
-        return self.max_requests is not None and self.running >= self.max_requests
-
-    def sources(self, *, in_order: bool = True) -> "list[Source]":
-        """
-        Return all requests of the query, from their starts.
-
-        Args:
-            in_order: Whether the order of rows counts, so that those of some partitions may have to be merged.
-        """
-        if in_order and self.plan.merged:
-            return [Source(self, MergedRequests(self.plan.requests), None)]
-        return [Source(self, request, None) for request in self.plan.requests]
-
-    def requests_ahead(self) -> int:
-        """Return how many of its requests are sent at the same time."""
-        if self.wanted is None:
-            return self.concurrency
-        if self.wanted and all(isinstance(request, Point) for request in self.plan.requests):
-            return min(self.concurrency, self.wanted)
-        return min(self.concurrency, _AHEAD_OF_A_LIMIT)
-
-    async def fetch_in_turn(
-        self, request: Point | Range, continuation: str | None, *, in_order: bool = True
-    ) -> RowPage:
-        """Fetch one page as `fetch` does, when there is a turn for it."""
-        if self.turns is None:
-            return await self.fetch(request, continuation, in_order=in_order)
-        async with self.turns:
-            return await self.fetch(request, continuation, in_order=in_order)
-
-    async def fetch(
-        self, request: Point | Range, continuation: str | None, *, in_order: bool = True, full: bool = False
-    ) -> RowPage:
-        """
-        Fetch one page of one request.
-
-        Args:
-            request: The request.
-            continuation: Where it goes on; None for its start.
-            in_order: Whether its rows are wanted in key order, which not every store gives.
-            full: Whether a full page is wanted, whatever the limit.
-
-        Raises:
-            TableOrmError: The store refused it.
-            CursorError: The store refused what a cursor said.
-            NotSupported: There are too many rows to sort here.
-        """
-        target = self.plan.target
-        if isinstance(request, Point):
-            keys = request.partition_key, request.row_key
-            return RowPage(await self._fetch_point(target.table, *keys, self.plan.select), None)
-        if in_order and self.sorted_here:
-            return await self._fetch_sorted(request)
-        size = MAX_PAGE if full or self.wanted is None or not request.drops_few else max(1, min(self.wanted, MAX_PAGE))
-        if continuation is not None and (request.client_filters or target.drops_rows):
-            size = MAX_PAGE  # of the first rows some were dropped here, or are of other kinds, which only the rows tell
-        store, counts = self.db.sending("query", self.name, work=self.work)
-        try:
-            page = await store.query(target.table, request.query, size, continuation)
-        except Fault as fault:
-            if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == self.resumed_at:
-                raise CursorError(
-                    f"query of {self.name}: the cursor names a place that the store does not know; begin anew without "
-                    "a cursor",
-                    fault.code,
-                ) from fault
-            raise translate(fault, f"query of {self.name}", target.table) from fault
-        counts.rows += len(page.rows)
-        return page
-
-    async def _fetch_point(
-        self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None
-    ) -> list[Row]:
-        """Return the row with these keys, if there is one."""
-        store, counts = self.db.sending("get", self.name, work=self.work)
-        try:
-            row = await store.get(table, partition_key, row_key, select)
-        except Fault as fault:
-            if fault.code == Code.RESOURCE_NOT_FOUND:
-                await self.db.yield_to_loop(1)  # an embedded store answers without waiting
-                return []
-            raise translate(fault, f"query of {self.name}", table) from fault
-        counts.rows += 1
-        return [row]
-
-    async def _fetch_sorted(self, request: Range) -> RowPage:
-        """Fetch all rows of a request to a store that promises no order, and sort them."""
-        rows: list[Row] = []
-        continuation: str | None = None
-        while True:
-            page = await self.fetch(request, continuation, in_order=False, full=True)
-            rows += page.rows
-            if len(rows) > _MOST_SORTED:
-                raise NotSupported(
-                    f"query of {self.name}: this store gives rows in no order, and would have to sort more than "
-                    f"{_MOST_SORTED} of them here; narrow the query, or take them as they come with .unordered()"
-                )
-            continuation = page.continuation
-            if continuation is None:
-                rows.sort(key=lambda row: (utf16_key(row["PartitionKey"]), utf16_key(row["RowKey"])))
-                return RowPage(rows, None)
-
-    def apply_filters(self, request: AnyRequest, rows: list[Row]) -> list[Row]:
-        """Return the rows that satisfy what the store could not be asked."""
-        if isinstance(request, MergedRequests):
-            return [row for row in rows if request.keeps(row)] if request.filters else rows
-        if isinstance(request, Range):
-            for each in request.client_filters:
-                test = each.test
-                rows = [row for row in rows if test(row)]
-        return rows
-
-    async def load_rows(self, request: AnyRequest, rows: list[Row]) -> list[Any]:
-        """Return the entities of rows, in order. Rows that have to be read in full are read again."""
-        found = self.load(self.apply_filters(request, rows))
-        types = set(map(type, found))
-        if dict in types:
-            incomplete = iter([index for index, each in enumerate(found) if type(each) is dict])
-
-            async def read_again() -> None:
-                for index in incomplete:
-                    found[index] = await self._read_again(cast("Row", found[index]))
-
-            await work_together(read_again, self.concurrency)
-        elif type(None) not in types:
-            return found
-        return [entity for entity in found if entity is not None]
-
-    async def _read_again(self, row: Row) -> Any:
-        """Return the entity of a row of which too little was read, or of an index entry; None if it is not a result."""
-        primaries, target = self.primaries, self.plan.target
-        if primaries is None:
-            rows = await self._fetch_point(target.table, row["PartitionKey"], row["RowKey"], None)
-            return next(iter(target.kinds.load_all(rows)), None)
-        return await primaries.read(row, self._fetch_point)
+    if in_order and run.plan.merged:
+        return [Source(run, MergedRequests(run.plan.requests), None)]
+    return [Source(run, request, None) for request in run.plan.requests]
 
 
-class Source(msgspec.Struct, frozen=True, eq=False):
+def requests_ahead(run: QueryExecution) -> int:
+    """Return how many requests of a query are sent at the same time."""
+    if run.wanted is None:
+        return run.concurrency
+    if run.wanted and all(isinstance(request, Point) for request in run.plan.requests):
+        return min(run.concurrency, run.wanted)
+    return min(run.concurrency, _AHEAD_OF_A_LIMIT)
+
+
+async def _fetch_in_turn(
+    run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True
+) -> RowPage:
+    """Fetch one page as `_fetch` does, when there is a turn for it."""
+    if run.turns is None:
+        return await _fetch(run, request, continuation, in_order=in_order)
+    async with run.turns:
+        return await _fetch(run, request, continuation, in_order=in_order)
+
+
+async def _fetch(
+    run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True, full: bool = False
+) -> RowPage:
     """
-    A request of a query that has not begun.
+    Fetch one page of one request.
 
     Args:
         run: The query.
         request: The request.
-        continuation: Where the store goes on; None for the start of the request.
+        continuation: Where it goes on; None for its start.
+        in_order: Whether its rows are wanted in key order, which not every store gives.
+        full: Whether a full page is wanted, whatever the limit.
+
+    Raises:
+        TableOrmError: The store refused it.
+        CursorError: The store refused what a cursor said.
+        NotSupported: There are too many rows to sort here.
+    """
+    target = run.plan.target
+    if isinstance(request, Point):
+        keys = request.partition_key, request.row_key
+        return RowPage(await _fetch_point(run, target.table, *keys, run.plan.select), None)
+    if in_order and run.sorted_here:
+        return await _fetch_sorted(run, request)
+    size = MAX_PAGE if full or run.wanted is None or not request.drops_few else max(1, min(run.wanted, MAX_PAGE))
+    if continuation is not None and (request.client_filters or target.drops_rows):
+        size = MAX_PAGE  # of the first rows some were dropped here, or are of other kinds, which only the rows tell
+    store, counts = run.db.sending("query", run.name, work=run.work)
+    try:
+        page = await store.query(target.table, request.query, size, continuation)
+    except Fault as fault:
+        if run.may_lack_table and fault.code in NO_TABLE:
+            await asyncio.sleep(0)  # an embedded store answers without waiting
+            return RowPage([], None)
+        if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.resumed_at:
+            raise CursorError(
+                f"query of {run.name}: the cursor names a place that the store does not know; begin anew without "
+                "a cursor",
+                fault.code,
+            ) from fault
+        raise translate(fault, f"query of {run.name}", target.table) from fault
+    counts.rows += len(page.rows)
+    return page
+
+
+async def _fetch_point(
+    run: QueryExecution, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None
+) -> list[Row]:
+    """Return the row with these keys, if there is one."""
+    store, counts = run.db.sending("get", run.name, work=run.work)
+    try:
+        row = await store.get(table, partition_key, row_key, select)
+    except Fault as fault:
+        if fault.code == Code.RESOURCE_NOT_FOUND or (run.may_lack_table and fault.code in NO_TABLE):
+            await run.db.yield_to_loop(1)  # an embedded store answers without waiting
+            return []
+        raise translate(fault, f"query of {run.name}", table) from fault
+    counts.rows += 1
+    return [row]
+
+
+async def _fetch_sorted(run: QueryExecution, request: Range) -> RowPage:
+    """Fetch all rows of a request to a store that promises no order, and sort them."""
+    rows: list[Row] = []
+    continuation: str | None = None
+    while True:
+        page = await _fetch(run, request, continuation, in_order=False, full=True)
+        rows += page.rows
+        if len(rows) > _MOST_SORTED:
+            raise NotSupported(
+                f"query of {run.name}: this store gives rows in no order, and would have to sort more than "
+                f"{_MOST_SORTED} of them here; narrow the query, or take them as they come with .unordered()"
+            )
+        continuation = page.continuation
+        if continuation is None:
+            rows.sort(key=lambda row: (utf16_key(row["PartitionKey"]), utf16_key(row["RowKey"])))
+            return RowPage(rows, None)
+
+
+# Pages
+
+
+class _Prefetcher:
+    """
+    What fetches the pages of one request ahead of their use.
+
+    Args:
+        source: The request.
+        index: The number of the request.
+        on_page: Called when there is a page, or an error, to take; None if the caller waits for `next`.
     """
 
-    run: QueryExecution
-    request: AnyRequest
-    continuation: str | None
+    def __init__(self, source: Source, index: int, on_page: "Callable[[_Prefetcher], object] | None" = None) -> None:
+        self.run, self._request, self._continuation = source.run, source.request, source.continuation
+        self._merger: Merger | None = None
+        self.run.running += 1
+        self._index, self._on_page = index, on_page
+        self._pages: deque[RowPage] = deque()
+        self._rows = 0  # in these pages
+        self._ended = self._used = False
+        self._task: asyncio.Task[None] | None = None
+        self._page_came: asyncio.Future[None] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether no more pages of it are wanted, or there are none."""
+        return self.run.wanted == 0 or (self._ended and not self._pages)
+
+    def start(self) -> None:
+        """Begin to fetch pages."""
+        self._task = asyncio.create_task(self._fetch_ahead())
+
+    async def _fetch_ahead(self) -> None:
+        """
+        Fetch a page, and others while they have room: in one go, so that a request does not wait for work of others.
+
+        An error is left in the task: the next `take` raises it.
+        """
+        try:
+            while True:
+                page = await self._fetch()
+                self._keep(page)
+                if not self._has_room(len(page.rows)):
+                    self._task = None
+                    return
+                self._notify()
+        finally:
+            self._notify()
+
+    async def _fetch(self) -> RowPage:
+        if isinstance(self._request, MergedRequests):
+            return await self._merge(self._request)
+        in_order = self._on_page is None or self.run.one_by_one
+        return await _fetch_in_turn(self.run, self._request, self._continuation, in_order=in_order)
+
+    async def _merge(self, requests: MergedRequests) -> RowPage:
+        if self._merger is None:
+            self._merger = Merger(self.run, requests, partial(_fetch_in_turn, self.run))
+        return await self._merger.next_page()
+
+    def _notify(self) -> None:
+        if self._on_page is not None:
+            self._on_page(self)
+        elif self._page_came is not None and not self._page_came.done():
+            self._page_came.set_result(None)
+
+    def _keep(self, page: RowPage) -> None:
+        self._pages.append(page)
+        self._rows += len(page.rows)
+        self._continuation, self._ended = page.continuation, page.continuation is None
+
+    def _has_room(self, size: int) -> bool:
+        """Return whether there is one more page, and room for it beside those that wait if it has `size` rows."""
+        if self._ended or not self._pages:
+            return not self._ended
+        # Where a limit may be reached, or pages are used one after the other, one is enough.
+        one = self.run.wanted is not None or (self._used and self._on_page is None)
+        return not one and len(self._pages) < _PAGES_AHEAD and self._rows + size <= MAX_PAGE
+
+    async def next(self) -> FetchedPage:
+        """Return the next page, which there is unless it is done. Raises what came instead."""
+        self._used = True
+        if not self._pages:
+            task = self._task
+            if task is None:
+                self._keep(await self._fetch())
+            elif not task.done():
+                self._page_came = asyncio.get_running_loop().create_future()
+                await self._page_came
+        return self.take()
+
+    def take(self) -> FetchedPage:
+        """Return the page that came. Raises what came instead."""
+        if not self._pages and self._task is not None:
+            self._task.result()
+        page = self._pages.popleft()
+        self._rows -= len(page.rows)
+        wanted = self.run.wanted
+        if (wanted is None or wanted > len(page.rows)) and self._task is None and self._has_room(len(page.rows)):
+            self.start()
+        return FetchedPage(self.run, self._request, self._index, page.rows, page.continuation)
+
+    def go_on(self) -> None:
+        """Fetch the next page, if the one that was taken could have been enough for a limit, and was not."""
+        if not self._pages and self._task is None and not self.done:
+            self.start()
+
+    def cancel(self) -> "list[asyncio.Task[Any]]":
+        """Stop fetching. Returns the tasks that end."""
+        self.run.running -= 1
+        task, self._task = self._task, None
+        tasks: list[asyncio.Task[Any]] = [] if self._merger is None else [*self._merger.tasks()]
+        if task is not None:
+            task.cancel()
+            tasks.append(task)
+        return tasks
+
+
+class _SourceQueue:
+    """Requests that have not begun, by query."""
+
+    def __init__(self, sources: Iterable[Source]) -> None:
+        self._by_run: dict[int, deque[Source]] = {}
+        for source in sources:
+            self._by_run.setdefault(id(source.run), deque()).append(source)
+
+    def next(self, *, ordered: bool) -> Source | None:
+        """Return the next that may begin; None if there is none now. In order none overtakes one before it."""
+        for number, sources in list(self._by_run.items()):
+            run = sources[0].run
+            if run.wanted == 0:
+                del self._by_run[number]  # its query has all that it wants
+            elif run.max_requests is None or run.running < run.max_requests:
+                source = sources.popleft()
+                if not sources:
+                    del self._by_run[number]
+                return source
+            elif ordered:
+                return None
+        return None
+
+
+def fetch_pages(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[FetchedPage, None]:
+    """
+    Fetch the pages of some requests.
+
+    Args:
+        sources: The requests.
+        concurrency: How many run at the same time.
+        ordered: Whether pages come request by request, as given; otherwise as they arrive.
+    """
+    queue = _SourceQueue(sources)
+    return _fetch_in_order(queue, concurrency) if ordered else _fetch_as_they_come(queue, concurrency)
+
+
+async def _fetch_in_order(queue: _SourceQueue, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
+    running: deque[_Prefetcher] = deque()
+    index = 0
+    try:
+        while True:
+            while len(running) < concurrency and (source := queue.next(ordered=True)) is not None:
+                prefetcher = _Prefetcher(source, index)
+                index += 1
+                running.append(prefetcher)
+                if len(running) > 1:  # the first is awaited at once
+                    prefetcher.start()
+            if not running:
+                return
+            while not running[0].done:
+                yield await running[0].next()
+            await _stop([running.popleft()])
+    finally:
+        await _stop(running)
+
+
+async def _fetch_as_they_come(queue: _SourceQueue, concurrency: int) -> AsyncGenerator[FetchedPage, None]:
+    running: set[_Prefetcher] = set()
+    came: asyncio.Queue[_Prefetcher] = asyncio.Queue()
+    index = 0
+    try:
+        while True:
+            while len(running) < concurrency and (source := queue.next(ordered=False)) is not None:
+                prefetcher = _Prefetcher(source, index, came.put_nowait)
+                index += 1
+                running.add(prefetcher)
+                prefetcher.start()
+            if not running:
+                return
+            prefetcher = await came.get()
+            if prefetcher in running and not prefetcher.done:
+                yield prefetcher.take()
+                prefetcher.go_on()
+            # The end of a query ends all of its requests.
+            ended = running if prefetcher.run.wanted == 0 else running & {prefetcher}
+            done = [each for each in ended if each.done]
+            running.difference_update(done)
+            await _stop(done)
+    finally:
+        await _stop(running)
+
+
+async def _stop(prefetchers: Iterable[_Prefetcher]) -> None:
+    """Stop fetching, and wait for the tasks that end."""
+    tasks = [task for each in prefetchers for task in each.cancel()]
+    if tasks:
+        await stop_tasks(tasks)
+
+
+# Entities
+
+
+def apply_filters(request: AnyRequest, rows: list[Row]) -> list[Row]:
+    """Return the rows that satisfy what the store could not be asked."""
+    if isinstance(request, MergedRequests):
+        return [row for row in rows if request.keeps(row)] if request.filters else rows
+    if isinstance(request, Range):
+        for each in request.client_filters:
+            test = each.test
+            rows = [row for row in rows if test(row)]
+    return rows
+
+
+async def load_rows(run: QueryExecution, request: AnyRequest, rows: list[Row]) -> list[Any]:
+    """Return the entities of rows, in order. Rows that have to be read in full are read again."""
+    found = run.load(apply_filters(request, rows))
+    types = set(map(type, found))
+    if dict in types:
+        incomplete = iter([index for index, each in enumerate(found) if type(each) is dict])
+
+        async def read_again() -> None:
+            for index in incomplete:
+                found[index] = await _read_again(run, cast("Row", found[index]))
+
+        await work_together(read_again, run.concurrency)
+    elif type(None) not in types:
+        return found
+    return [entity for entity in found if entity is not None]
+
+
+async def _read_again(run: QueryExecution, row: Row) -> Any:
+    """Return the entity of a row of which too little was read, or of an index entry; None if it is not a result."""
+    target = run.plan.target
+    if run.primaries is not None:
+        return await run.primaries.read(row, partial(_fetch_point, run))
+    rows = await _fetch_point(run, target.table, row["PartitionKey"], row["RowKey"], None)
+    return next(iter(target.kinds.load_all(rows)), None)
+
+
+class LoadPacer:
+    """What decides how many rows are made into entities between two turns of the event loop."""
+
+    def __init__(self) -> None:
+        self.size = _FIRST_PART
+
+    def part(self, run: QueryExecution, rows: list[Row], start: int) -> list[Row]:
+        """Return the rows of a page that are loaded next, of those from `start` on."""
+        if not run.plan.target.fetches_primaries:
+            return rows[start : start + self.size]
+        most = run.concurrency * _ROUNDS_OF_A_PART  # a request for each, which are sent at the same time
+        return rows[start : start + (most if run.wanted is None else max(1, min(most, run.wanted)))]
+
+    async def load(self, run: QueryExecution, request: AnyRequest, part: list[Row]) -> list[Any]:
+        """Return the entities of some rows. The next part is smaller if they took long, or larger."""
+        await run.db.yield_to_loop(len(part))
+        if run.plan.target.fetches_primaries:
+            return await load_rows(run, request, part)
+        begun = time.perf_counter()
+        loaded = await load_rows(run, request, part)
+        # Rows differ: a thousand of one kind keep the event loop for as long as a few of another.
+        quick = time.perf_counter() - begun < _PART_SECONDS
+        self.size = min(self.size * 2, TURN) if quick else max(self.size // 2, 1)
+        if not quick:
+            await asyncio.sleep(0)
+        return loaded
+
+
+async def load_entities(
+    sources: Sequence[Source], concurrency: int, *, ordered: bool
+) -> AsyncGenerator[list[Any], None]:
+    """
+    Load the entities of some requests, some at a time; other tasks get turns between them.
+
+    Args:
+        sources: The requests.
+        concurrency: How many run at the same time.
+        ordered: Whether they come in key order; otherwise as they arrive.
+    """
+    pacer = LoadPacer()
+    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=ordered)
+    try:
+        async for page in pages:
+            run, start = page.run, 0
+            while start < len(page.rows):
+                part = pacer.part(run, page.rows, start)
+                start += len(part)
+                loaded = await pacer.load(run, page.request, part)
+                if run.wanted is not None:
+                    loaded = loaded[: run.wanted]
+                    run.wanted -= len(loaded)
+                yield loaded
+                if run.wanted == 0:
+                    break
+    finally:
+        await pages.aclose()

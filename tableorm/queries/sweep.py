@@ -1,12 +1,14 @@
 """
 Sweeps: entities that have expired are deleted, each under the ETag that its row was read with, so that nobody loses
-what was written meanwhile.
+what was written meanwhile. Change feeds are trimmed.
 
 Where an index begins with the field that says when an entity expires, its entries name what is to be deleted, the
 oldest first. They go with their entities, so that a sweep which is interrupted begins anew. Otherwise whole tables are
-read by ranges of keys, as an audit reads them; the service sends no more than the rows that have expired.
+read by ranges of keys, as an audit reads them; the service sends no more than the rows that have expired, and those
+that count the changes of a feed.
 """
 
+import datetime as dt
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,8 +24,21 @@ from ..audit.scan import pages
 from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
+from ..derived.feed.feed import feed_of
+from ..derived.feed.rows import COUNTER_KEY
+from ..derived.feed.trim import trim_feed
 from ..derived.index.schema import EntrySchema
-from ..errors import EntityNotFound, ModelError, NotSupported, PreconditionFailed, ScanRefused, shown
+from ..errors import (
+    DecodeError,
+    EntityNotFound,
+    LimitExceeded,
+    ModelError,
+    NotSupported,
+    PreconditionFailed,
+    ScanRefused,
+    TableOrmError,
+    shown,
+)
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
 from ..models.reserved import ENTITY_TYPE
@@ -33,15 +48,31 @@ from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.pacing import Pace
 from .delete import delete_call, needs_whole_rows
+from .execution import QueryExecution
 from .planning.plan import Access
-from .prefetch import fetch_pages
 from .projection import Projection
 from .query import start_query
-from .run import QueryExecution
+from .run import apply_filters, fetch_pages, requests_ahead, sources_of
 from .select import Select
 from .sweep_report import SweepCounts, SweepFailure, SweepReport
 
-__all__ = ["sweep"]
+__all__ = ["is_swept", "sweep"]
+
+_MOST_PROBLEM = 500  # characters, since the error of a row may quote keys of any length
+
+
+@attrs.frozen(kw_only=True)
+class _SweptTable:
+    """
+    The part of a table that is swept by ranges of keys.
+
+    Args:
+        kinds: The kinds whose entities are deleted when they have expired.
+        keep: How long the changes of its feeds are kept; None if they stay as they are.
+    """
+
+    kinds: KindSet
+    keep: dt.timedelta | None
 
 
 async def sweep(
@@ -53,22 +84,34 @@ async def sweep(
     rate: float | None,
     on_progress: Callable[[SweepReport], object] | None,
 ) -> SweepReport:
-    """Delete the entities of some models that have expired; see `Database.sweep`."""
+    """Delete the entities of some models that have expired, and trim their feeds; see `Database.sweep`."""
     db.require_open()
     check_arguments("sweep", parallel, on_progress)
     if rate is not None and (type(rate) not in (int, float) or not 0 < rate < math.inf):
         raise ModelError(f"sweep(rate={shown(rate)}) is refused: give a number of rows a second above 0")
-    schemas = _find_expiring(models)
+    if not models:
+        raise ModelError(
+            "sweep() needs at least one model: give those whose entities expire, or that have a change feed"
+        )
+    schemas = list(dict.fromkeys(schema for model in models for schema in _find_swept(model)))
     db.used_models.add(*schemas)
     indexes = {schema: run for schema in schemas if (run := await _find_index(db, schema)) is not None}
-    tables = sorted({schema.table_name() for schema in schemas if schema not in indexes})
-    kinds = {
-        table: KindSet.of([each.model for each in schemas if each.table == table and each not in indexes], table)
-        for table in tables
+    scanned = [schema for schema in schemas if schema not in indexes or feed_of(schema) is not None]
+    tables = {
+        table: _SweptTable(
+            kinds=KindSet.of([each.model for each in own if each.expiry and each not in indexes], table),
+            keep=next((feed.keep for each in own if (feed := feed_of(each)) is not None), None),
+        )
+        for table in sorted({schema.table_name() for schema in scanned})
+        if (own := [schema for schema in scanned if schema.table == table])
     }
     purpose = purpose_of(f"sweep {','.join(tables)}", schemas)
     if cursor is None:
-        ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
+        ranges = [
+            each
+            for table in tables
+            for each in audit_ranges_of(table, [schema for schema in scanned if schema.table == table], parallel)
+        ]
         counts = SweepCounts()
     else:
         ranges, counts = read_cursor(purpose, cursor, "sweep", SweepCounts)
@@ -83,6 +126,7 @@ async def sweep(
             kept=counts.kept,
             failed=counts.failed,
             failures=tuple(counts.failures),
+            trimmed=counts.trimmed,
             requests=counts.requests,
             seconds=counts.seconds,
             cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
@@ -95,30 +139,30 @@ async def sweep(
                 if on_progress is not None:
                     on_progress(report())
     await work_on_ranges(
-        ranges, lambda part: _sweep_range(db, kinds[part.table], part, pace), counts, parallel, report, on_progress
+        ranges, lambda part: _sweep_range(db, tables[part.table], part, pace), counts, parallel, report, on_progress
     )
     return report()
 
 
-def _find_expiring(models: Sequence[type[Entity]]) -> list[Schema]:
+def is_swept(schema: Schema) -> bool:
+    """Return whether entities of a model expire, or whether it has a change feed."""
+    return schema.expiry is not None or feed_of(schema) is not None
+
+
+def _find_swept(model: type[Entity]) -> list[Schema]:
     """
-    Return the concrete models whose entities expire.
+    Return the concrete models of a model whose entities expire, or that have a change feed.
 
     Raises:
-        ModelError: No model is given, or one whose entities never do.
+        ModelError: There are none.
     """
-    found: list[Schema] = []
-    for model in models:
-        schemas = [schema for schema in concrete(schema_of(model)) if schema.expiry is not None]
-        if not schemas:
-            raise ModelError(
-                f"sweep({model.__name__}) is refused: its entities never expire; declare expires: Mapped[datetime | "
-                "None] = field(default=None, expiry=True)"
-            )
-        found += schemas
+    found = [each for each in concrete(schema_of(model)) if is_swept(each)]
     if not found:
-        raise ModelError("sweep() needs at least one model: give those whose entities expire")
-    return list(dict.fromkeys(found))
+        raise ModelError(
+            f"sweep({model.__name__}) is refused: its entities never expire, and it has no change feed; declare "
+            "expires: Mapped[datetime | None] = field(default=None, expiry=True), or changes = Feed(keep=...)"
+        )
+    return found
 
 
 # By an index
@@ -126,7 +170,8 @@ def _find_expiring(models: Sequence[type[Entity]]) -> list[Schema]:
 
 async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
     """Return the query for all entries of entities that have expired, by an index that is read in order of that."""
-    assert schema.expiry is not None
+    if schema.expiry is None:
+        return None
     name = schema.expiry.name
     for each in schema.derived.values():
         rows = each.row_schema
@@ -152,18 +197,21 @@ async def _sweep_index(
     """Delete the entities of the entries that a query finds, and yield what was counted since."""
     kinds = KindSet((schema,), schema.table_name(), bags=False)
     counts, size = SweepCounts(), None if pace is None else pace.chunk
-    sources = run.sources()
+    sources = sources_of(run)
 
     async def read(entry: Row) -> Row | None:
-        found = run.plan.target.kinds.schema_of_row(entry)
-        if not isinstance(found, EntrySchema):
-            return None
-        return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
+        try:
+            found = run.plan.target.kinds.schema_of_row(entry)
+            if isinstance(found, EntrySchema):
+                return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
+        except (DecodeError, LimitExceeded) as error:  # it names no key that a row can have, and stops no other entry
+            _record(counts, run.plan.target.table, entry["PartitionKey"], entry["RowKey"], error)
+        return None
 
-    async with aclosing(fetch_pages(sources, min(run.requests_ahead(), len(sources)), ordered=False)) as found:
+    async with aclosing(fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=False)) as found:
         async for page in found:
             counts.requests += 1
-            entries = run.apply_filters(page.request, page.rows)
+            entries = apply_filters(page.request, page.rows)
             for start in range(0, len(entries), size or len(entries) or 1):
                 some = entries[start : start + size] if size else entries
                 if pace is not None:
@@ -177,14 +225,17 @@ async def _sweep_index(
 # By ranges of keys
 
 
-async def _sweep_range(db: Connection, kinds: KindSet, part: AuditRange, pace: Pace | None) -> Steps[SweepCounts]:
+async def _sweep_range(db: Connection, table: _SweptTable, part: AuditRange, pace: Pace | None) -> Steps[SweepCounts]:
     """Delete the entities of a range, page by page. Yield how far it is, and what was counted since."""
-    counts, ordered = SweepCounts(), db.store.capabilities.ordered
+    counts, ordered, kinds = SweepCounts(), db.store.capabilities.ordered, table.kinds
     select = None if needs_whole_rows(kinds) else Projection.of(kinds, ()).select
-    found = pages(db, part.table, _expired_filter(kinds), part.left, counts, "sweep", pace, select)
+    found = pages(db, part.table, _filter_of(table), part.left, counts, "sweep", pace, select)
     async with aclosing(found) as all_pages:
         async for rows in all_pages:
-            await _delete_expired(db, kinds, rows, counts)
+            await _delete_expired(db, kinds, [row for row in rows if row["RowKey"] != COUNTER_KEY], counts)
+            for row in rows if table.keep is not None else ():
+                if row["RowKey"] == COUNTER_KEY:
+                    await _trim(db, table, row["PartitionKey"], pace, counts)
             if rows and ordered:
                 last = rows[-1]
                 part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
@@ -192,12 +243,27 @@ async def _sweep_range(db: Connection, kinds: KindSet, part: AuditRange, pace: P
     yield attrs.evolve(part, done=True), counts.take()
 
 
-def _expired_filter(kinds: KindSet) -> Filter | None:
+async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pace | None, counts: SweepCounts) -> None:
+    """Trim the change feed of a partition."""
+    assert table.keep is not None
+    name = table.kinds.table
+    try:
+        async with aclosing(trim_feed(db, name, partition_key, table.keep, pace)) as steps:
+            async for deleted in steps:
+                counts.trimmed += deleted
+                counts.requests += 1
+    except TableOrmError as error:
+        _record(counts, name, partition_key, COUNTER_KEY, error)
+
+
+def _filter_of(table: _SweptTable) -> Filter | None:
     """
-    Return the condition on rows of entities that may have expired. Of older versions these are all, since their time
-    may be in another property. None if the rows of older versions are not told by their kind.
+    Return the condition on rows of entities that may have expired, and on the counters of feeds. Of older versions
+    these are all, since their time may be in another property. None if the rows of older versions are not told by their
+    kind.
     """
-    terms: list[Filter] = []
+    kinds = table.kinds
+    terms: list[Filter] = [] if table.keep is None else [Compare("RowKey", Op.EQ, constant(COUNTER_KEY))]
     now = constant(utc_now())
     for schema in kinds.schemas:
         assert schema.expiry is not None
@@ -213,11 +279,6 @@ def _expired_filter(kinds: KindSet) -> Filter | None:
 
 async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], counts: SweepCounts) -> None:
     """Delete those of some rows whose entities have expired, if they are still as they were read."""
-
-    def fail(partition_key: str, row_key: str, error: Exception) -> None:
-        problem = f"{type(error).__name__}: {error}"
-        counts.record(SweepFailure(table=kinds.table, partition_key=partition_key, row_key=row_key, problem=problem))
-
     counts.entities += len(rows)
     async with Bulk(db) as bulk:
         for row in rows:
@@ -229,7 +290,7 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
                 if change is not None:
                     await change
             except Exception as error:  # noqa: BLE001  # what a row or a function of its model raises stops no other row
-                fail(row["PartitionKey"], row["RowKey"], error)
+                _record(counts, kinds.table, row["PartitionKey"], row["RowKey"], error)
     counts.deleted += bulk.report.written
     counts.requests += bulk.report.requests
     for failure in bulk.report.failed:
@@ -237,4 +298,10 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
             counts.kept += 1
         else:
             key: Any = failure.entity
-            fail(key.partition_key, key.row_key, failure.error)
+            _record(counts, kinds.table, key.partition_key, key.row_key, failure.error)
+
+
+def _record(counts: SweepCounts, table: str, partition_key: str, row_key: str, error: Exception) -> None:
+    """Count a failure."""
+    problem = f"{type(error).__name__}: {error}"[:_MOST_PROBLEM]
+    counts.record(SweepFailure(table=table, partition_key=partition_key, row_key=row_key, problem=problem))

@@ -13,7 +13,8 @@ __all__ = ["SweepCounts", "SweepFailure", "SweepReport"]
 @attrs.frozen(kw_only=True)
 class SweepFailure:
     """
-    A row that could not be deleted although its entity may have expired, and is as it was.
+    A row that could not be deleted although its entity may have expired, or the counter of a change feed that could not
+    be trimmed.
 
     Args:
         table: Name of its table.
@@ -39,6 +40,7 @@ class SweepCounts(RangeCounts):
     kept: int = 0
     failed: int = 0
     failures: list[SweepFailure] = attrs.field(factory=list[SweepFailure])
+    trimmed: int = 0
 
     def record(self, failure: SweepFailure) -> None:
         """Count a failure, and keep it if there are not too many."""
@@ -57,8 +59,10 @@ class SweepReport(RangeReport):
             be looked at.
         deleted: Entities that had expired and were deleted, with all that is derived from them.
         kept: Entities that had expired, and that somebody has written or deleted before the sweep could.
-        failed: Entities that could not be deleted, as other entities need them, or whose rows do not fit the model.
-        failures: The first 1,000 of these, with the reasons.
+        failed: Entities that could not be deleted, as other entities need them, or whose rows do not fit the model; and
+            feeds that could not be trimmed.
+        failures: The first 1,000 of these, and of feeds that could not be trimmed, with the reasons.
+        trimmed: Changes that were deleted from change feeds.
         requests: Pages that were read, and deletes that were sent.
         seconds: How long it took, earlier parts included if it was resumed.
     """
@@ -67,7 +71,9 @@ class SweepReport(RangeReport):
     kept: int = 0
     failed: int = 0
     failures: tuple[SweepFailure, ...] = ()
+    trimmed: int = 0
 
     def __str__(self) -> str:
         more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
+        more += f", {counted(self.trimmed, 'change')} trimmed" if self.trimmed else ""
         return f"{counted(self.deleted, 'expired entity')} deleted{more}, in {self.seconds:.1f} s"

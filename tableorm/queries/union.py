@@ -8,10 +8,10 @@ from typing import Generic, Self, TypeVar
 
 import attrs
 
-from .load import load_entities
+from .execution import CONCURRENCY, QueryExecution
 from .misuse import NotAList, check_count
 from .query import Query, start_query
-from .run import CONCURRENCY, QueryExecution
+from .run import load_entities, requests_ahead, sources_of
 
 __all__ = ["Union"]
 
@@ -63,14 +63,16 @@ class Union(NotAList, Generic[E]):
             run = await start_query(query)
             # A limit wants the first, which are known only when what is before them came.
             run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
-            run.max_requests = 1 if run.one_by_one else run.requests_ahead()
+            run.max_requests = 1 if run.one_by_one else requests_ahead(run)
             runs.append(run)
         if any(run.plan.merged for run in runs):  # which send several requests in place of one
             turns = asyncio.Semaphore(self._concurrency)
             for run in runs:
                 run.turns = turns
         sources = [
-            source for run in runs for source in run.sources(in_order=run.ordered and (self._ordered or run.one_by_one))
+            source
+            for run in runs
+            for source in sources_of(run, in_order=run.ordered and (self._ordered or run.one_by_one))
         ]
         found = load_entities(sources, self._concurrency, ordered=self._ordered)
         try:

@@ -32,21 +32,33 @@ from ..models.reserved import COPY_OF, MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..stores import Row
 from .deferred import announce, check_places
-from .derived_plan import derived_plan
 from .over_expired import insert_over_expired
-from .plan import PLAIN, Change, Effect, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
+from .plan import (
+    PLAIN,
+    Change,
+    Effect,
+    Mode,
+    PlannedWrite,
+    SendOptions,
+    WritePlan,
+    in_transaction,
+    refuse_before_sending,
+)
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
+from .rekey.older import OlderWrites
+from .rekey.steps import RowSteps
 from .relocation import Relocation
 from .stages.change import delete_change
 from .stages.complete import complete
-from .stages.derive import Derived, derive, derives, refuse_before_sending
+from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
-from .stages.execute import execute, refuse
+from .stages.execute import execute, plan_derived, refuse
 from .stages.lost_replies import InDoubt
 from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
     "RELOCATION",
+    "ROW_STEPS",
     "Found",
     "Loader",
     "check_effects",
@@ -83,6 +95,9 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         db.used_models.add(change.schema)
     if db.boundary.narrows:
         check_change(db.boundary, change)
+    rekeying = None if change.schema is None else change.schema.moved_from
+    if rekeying is not None and await OLDER_WRITES.write(db, rekeying, change, repeat=repeat):
+        return
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
         return
@@ -204,9 +219,15 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         for write in writes:
+            if write.change.schema is not None and write.change.schema.moved_from is not None:
+                try:
+                    await ROW_STEPS.prepare(db, write)
+                except TableOrmError as error:
+                    refuse_before_sending(write, error, transaction=options.transaction)
+        for write in writes:
             stored = (write.first or write.change).stored
             if stored is not None and MOVE in stored.row:
-                await RELOCATION.drop_forwards(db, writes)
+                writes = await RELOCATION.drop_forwards(db, writes)
                 break
         try:
             derived = derive(writes, transaction=options.transaction)
@@ -219,7 +240,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         check_effects(db.boundary, derived)  # before a row of others is read
-        waiting = [effect for effect in derived.effects.values() if effect.reads]
+        waiting = [effect for effect in derived.effects.values() if effect.reads] if derived.effects else []
         found = await _read(db, derived, waiting, known, options) if waiting else {}
         more = _companion_writes(derived, found) if waiting and found is not None else None
         known = found if more and found else {}  # nothing was sent yet for what was read
@@ -227,7 +248,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
             continue
-        plan = derived_plan(derived, found)
+        plan = plan_derived(derived, found)
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             if deferral is not None and deferral.claims:
@@ -252,8 +273,8 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
             return
     change = writes[0].origin
     raise LostRace(
-        f"{change}: others wrote the rows that count or list it first, {ATTEMPTS} times in a row; nothing was written; "
-        "try it again, or let fewer tasks write at the same time what one row counts or lists",
+        f"{change}: others wrote the rows that count, list or note it first, {ATTEMPTS} times in a row; nothing was "
+        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
@@ -292,14 +313,16 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
         ModelError: Its key does not tell.
         TransactionFailed: One of these errors, in a transaction.
     """
-    for address, effect in [*derived.effects.items()] if boundary.narrows else ():
+    if not boundary.narrows:
+        return
+    for address, effect in [*derived.effects.items()]:
         change = effect.origin.change
         try:
             if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
             refuse_before_sending(effect.origin, error, transaction=derived.transaction)
-    for each in derived.deferred if boundary.narrows else ():
+    for each in derived.deferred:
         try:
             check_places(boundary, each)
         except TableOrmError as error:
@@ -332,7 +355,9 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
     change = effect.origin.change
     name = "" if change.schema is None else change.schema.name
-    row = await read_row(db, change.table, change.partition_key, effect.address, name=name)
+    row = await read_row(
+        db, change.table, change.partition_key, effect.address, name=name, purpose=effect.origin.origin
+    )
     owner = None if row is None else row.get(COPY_OF)
     if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
         return row
@@ -399,8 +424,12 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
         return  # what was there was no entity
     if effect is None or fault.code not in LOST_RACE:
         refuse(plan, fault, transaction=derived.transaction)
-    row = None if effect.reads else await _read_other(db, effect)
+    row_key = write.operation.row["RowKey"]
+    lasts = effect.lasts(row_key)
+    row = await _read_other(db, effect) if lasts or not effect.reads else None
     try:
+        if lasts:
+            effect.check_lasting(row_key, row)
         derived.effects[effect.address] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
         if not derived.transaction:
@@ -410,3 +439,11 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
 
 RELOCATION = Relocation(commit)
 """What keeps moves to other partitions right."""
+
+ROW_STEPS = RowSteps(commit, RELOCATION)
+"""What gives entities of an older model their newer keys."""
+
+RELOCATION.bring_home = ROW_STEPS.bring_home
+
+OLDER_WRITES = OlderWrites(write_change, RELOCATION)
+"""What writes entities that have their older keys."""

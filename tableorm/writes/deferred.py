@@ -29,8 +29,8 @@ from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..protocol.codes import Code, Fault
 from ..stores import Row
 from .maintainer import Maintainer, RowKeys, deferred_rules
-from .plan import Mode, PlannedWrite, WritePlan, in_transaction
-from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of, refuse_before_sending
+from .plan import Mode, PlannedWrite, WritePlan, in_transaction, refuse_before_sending
+from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
 __all__ = [
     "Deferral",

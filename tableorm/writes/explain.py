@@ -28,7 +28,6 @@ from ..outbox.decision import decision_key
 from ..stores import METHODS, Operation, Row, Verb
 from .commit import check_effects
 from .deferred import coming_entries, doorbell_for
-from .derived_plan import derived_plan
 from .move import (
     check_movable,
     command_to_move,
@@ -36,13 +35,14 @@ from .move import (
     leaving_write,
     marking_write,
     move_changes,
+    tentative_mark,
     tentative_write,
 )
 from .plan import Change, Effect, Mode, PlannedWrite, Stored, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .stages.derive import DeferredWork, claims_of, derive, derives
 from .stages.encode import encode, needs_row
-from .stages.execute import plan_writes
+from .stages.execute import plan_derived, plan_writes
 from .subject import check_change
 
 __all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain", "explain_relocation", "with_prefix"]
@@ -203,7 +203,7 @@ def _explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> Write
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
     unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]
     fills = [fill for fill in derived.fills if fill not in unread]
-    plan = derived_plan(structs.replace(derived, effects=known, fills=fills), {})
+    plan = plan_derived(structs.replace(derived, effects=known, fills=fills), {})
     found = _explanation(plan, read, frozenset(fill.row_key for fill in unread))
     if plan.decision is None:
         return found
@@ -240,7 +240,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     command = structs.replace(command, etag=_AS_READ)
     left = _explain_writes(boundary, [leaving_write(entity, known, command)])
     insert = insert_change(moved, verb="move")
-    tentative = derive((tentative_write(insert, command, _TOKEN),)).effects
+    tentative = derive((tentative_write(insert, tentative_mark(command), _TOKEN),)).effects
     confirmed = explain(boundary, (insert,))
     reads = [step for step in confirmed.steps if step.method == "GET"]
     left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}
@@ -387,6 +387,7 @@ def _explanation(
         if not effect.idle:
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, _AS_READ, None))
+            steps += [WriteStep("POST", f"/{plan.table}", None, None)] * effect.inserts
     return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
 
 

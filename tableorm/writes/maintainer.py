@@ -31,6 +31,7 @@ __all__ = [
     "RowKeys",
     "Source",
     "deferred_rules",
+    "effects_of_delete",
     "entry_rules",
     "is_proven",
     "load_known",
@@ -123,6 +124,11 @@ class Maintainer(DerivedSchema):
             TableOrmError: A value does not fit.
         """
         raise NotImplementedError
+
+    def effects_of_delete(self, write: PlannedWrite) -> list[Effect]:
+        """Return what a delete of the entity does to other rows, whatever its manifest says; usually nothing."""
+        del write
+        return []
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """
@@ -356,6 +362,12 @@ def undo_entry(name: str, entry: ManifestEntry, write: PlannedWrite, *, checked:
         if checked:
             return []
         raise
+
+
+def effects_of_delete(write: PlannedWrite) -> list[Effect]:
+    """Return what the delete of an entity does to other rows beside what it undoes of its manifest."""
+    derived = () if write.change.schema is None else write.change.schema.derived.values()
+    return [found for each in derived if isinstance(each, Maintainer) for found in each.effects_of_delete(write)]
 
 
 def is_proven(entry: ManifestEntry, write: PlannedWrite) -> bool:

@@ -15,6 +15,7 @@ from ..models.entity import Entity
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.marker_rows import MoveMark, MoveState, Place, forward_row
+from ..models.moved_from import copy_unknown
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
@@ -38,6 +39,7 @@ __all__ = [
     "leaving_write",
     "marking_write",
     "move_changes",
+    "tentative_mark",
     "tentative_write",
 ]
 
@@ -119,6 +121,12 @@ def check_movable(schema: Schema) -> None:
         NotSupported: Its rows have no kind or no write tokens, or it declares what cannot be moved.
     """
     name = schema.name
+    if schema.moved_from is not None:
+        raise NotSupported(
+            f"{name} cannot be moved to another partition while it takes over the entities of "
+            f"{schema.moved_from.old.name}: delete the entity and insert it at its new key, or take away moved_from= "
+            "when the re-key is done"
+        )
     if schema.periods is not None:
         raise NotSupported(
             f"{name} cannot be moved to another partition or period: it has a table for each period; delete the entity "
@@ -169,12 +177,7 @@ def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) 
         )
     maintained = {info.name for info in target.maintained}
     made: Entity = new_entity(target, {name: value for name, value in values.items() if name not in maintained})
-    unknown = {n: value for n, value in state_of(entity).unknown(schema.known).items() if n not in target.known}
-    if unknown:
-        _ = made.extra  # makes the mapping
-        extra = state_of(made).extra
-        assert extra is not None
-        extra.row.update(unknown)
+    copy_unknown(entity, schema, made, target)
     return made
 
 
@@ -251,9 +254,13 @@ def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWr
     return structs.replace(write, operation=operation, after={**(write.after or {}), MOVE: text}, weight=None)
 
 
-def tentative_write(change: Change, command: MoveCommand, token: str) -> PlannedWrite:
-    """Return the write that inserts the tentative row of a move, of the change that inserts the entity at its key."""
-    mark = MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
+def tentative_mark(command: MoveCommand) -> MoveMark:
+    """Return the mark of the tentative row that a command makes."""
+    return MoveMark(state=MoveState.TENTATIVE, move=command.move, other=command.source, etag=command.etag)
+
+
+def tentative_write(change: Change, mark: MoveMark, token: str) -> PlannedWrite:
+    """Return the write of the tentative row of a move, of the change that writes the entity at its key."""
     write = encode(structs.replace(change, mark=mark), 0, token)
     assert write is not None
     return write

@@ -7,7 +7,7 @@ ever part of a cycle, so that the garbage collector need not look at them (`gc=F
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -31,6 +31,7 @@ __all__ = [
     "Stored",
     "WritePlan",
     "in_transaction",
+    "refuse_before_sending",
 ]
 
 
@@ -216,6 +217,7 @@ class Effect:
         origin: The write that the effect comes from. Errors are reported as errors of this write.
         reads: Whether the effect must know the row as it is stored.
         replaces: Whether it writes the row as a whole, and does not merge into it.
+        inserts: How many rows it inserts beside this one.
         survives_replan: Whether it has learnt how the row is stored, so that it is kept where effects are derived anew.
     """
 
@@ -224,6 +226,7 @@ class Effect:
     origin: PlannedWrite
     reads = False
     replaces = False
+    inserts = 0
     survives_replan = False
 
     @property
@@ -288,6 +291,31 @@ class Effect:
             TableOrmError: The row must be there, or must not.
         """
         raise NotImplementedError
+
+    def further_operations(self, stored: Row | None, token: str) -> list[Operation]:
+        """Return the inserts of the rows that it `inserts`, whose keys depend on the stored row, beside `operation`."""
+        raise NotImplementedError
+
+    def lasts(self, row_key: str) -> bool:
+        """
+        Return whether it inserts a row here that nobody changes, nor deletes as long as a request may be under way: if
+        the row has another token, the transaction was not applied, and never will be.
+        """
+        del row_key
+        return False
+
+    def check_lasting(self, row_key: str, stored: Row | None) -> None:
+        """
+        Refuse to go on where a row that `lasts` is there already, and the row of the effect does not know of it.
+
+        Args:
+            row_key: RowKey of the row that is there.
+            stored: The row of the effect, read since; None if there is none.
+
+        Raises:
+            TableOrmError: It does not, so that no new attempt can find another key.
+        """
+        del row_key, stored
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """
@@ -371,3 +399,10 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
     """
     message = f"operation {index}: {error}{after}"
     return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
+
+
+def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:
+    """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
+    if not transaction:
+        raise error
+    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error

@@ -14,7 +14,7 @@ the same move, which names the first one. What a mark names is read wherever it 
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -22,7 +22,8 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
-from ..connection.rows import read_live, read_place, read_row
+from ..connection.rekeyed_reads import has_older_keys, read_home
+from ..connection.rows import read_live, read_place, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -43,25 +44,34 @@ from ..models.marker_rows import (
     is_forward,
     is_marker,
     mark_of,
-    row_of_tentative,
+    row_of_marker,
 )
 from ..models.property_bag import bag_of_row
+from ..models.rekeying import Rekeying
 from ..models.reserved import MANIFEST, MOVE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand
 from ..protocol.codes import Code
-from ..stores import Row
-from .move import entity_at_target, given_fields, leaving_mark, leaving_write, tentative_write
+from ..stores import Operation, Row, Verb
+from .move import entity_at_target, given_fields, leaving_mark, leaving_write, tentative_mark, tentative_write
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
 from .races import ATTEMPTS, pause_of
 from .stages.change import delete_change, guard_change, insert_change, rebuild_change
 from .stages.derive import derive
 from .stages.encode import encode
 
-__all__ = ["Commit", "Relocation", "clearing_write", "entity_of_row", "is_leaving"]
+__all__ = [
+    "LOST",
+    "Commit",
+    "Relocation",
+    "clearing_write",
+    "confirming_write",
+    "entity_of_row",
+    "is_leaving",
+]
 
-_LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
+LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
 
 
@@ -79,10 +89,15 @@ class Relocation:
 
     Args:
         commit: What sends the writes of each step.
+
+    Attributes:
+        bring_home: Gives an entity that still has its key by an older model the newer one; returns whether rows have
+            changed. It is called before an entity is written that is not at its newer key.
     """
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
+        self.bring_home: Callable[[Connection, Rekeying[Schema], Change | Key[Any]], Awaitable[bool]] | None = None
 
     # The steps
 
@@ -155,7 +170,7 @@ class Relocation:
         change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
         if Place(change.table, change.partition_key, change.row_key) != command.target:
             raise ValueError(f"{command}: its fields make another key")
-        write = tentative_write(change, command, new_token())
+        write = tentative_write(change, tentative_mark(command), new_token())
         await self._check_waiting(db, change, write.token or "")
         for _ in range(ATTEMPTS):
             try:
@@ -182,8 +197,8 @@ class Relocation:
 
     async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
         """
-        Complete a move: confirm the target, delete the forward, and clear the mark. If the source is no forward any
-        more, a tentative row is of somebody who came late, and deleted as `resolve` does.
+        Complete a move: confirm the target, and unless the forward stays, delete it and clear the mark. If the source
+        is no forward any more, a tentative row is of somebody who came late, and deleted as `resolve` does.
 
         Args:
             db: Where the rows are.
@@ -213,17 +228,19 @@ class Relocation:
                         await self.resolve(db, target, schema)
                         continue
                     tentative = mark.state is MoveState.TENTATIVE
-                    entity = entity_of_row(schema, row_of_tentative(schema, there) if tentative else there)
+                    entity = entity_of_row(schema, row_of_marker(schema, there) if tentative else there)
                     if tentative:
-                        confirmed = MoveMark(state=MoveState.CONFIRMED, move=move, other=source)
-                        await self._commit(db, (_confirmation(entity, confirmed),))
+                        confirmed = structs.replace(mark, state=MoveState.CONFIRMED)
+                        await self._commit(db, (confirming_write(entity, confirmed),))
+                    if mark.stays and schema.moved_from is not None:
+                        return entity
                 if here is not None and committed:
-                    await self._delete(db, source, here)
+                    await self.delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (clearing_write(entity),))
             except (ReferenceNotFound, EntityExists) as error:
                 raise Conflict(f"move {move} to {schema.name} {target} cannot be completed yet: {error}") from error
-            except _LOST as error:
+            except LOST as error:
                 if isinstance(error, OutcomeUnknown) and doubtful:
                     raise
                 doubtful = isinstance(error, OutcomeUnknown)
@@ -250,15 +267,26 @@ class Relocation:
             Code.CONDITION_NOT_SATISFIED,
         )
 
-    async def _delete(self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None) -> None:
+    async def delete(
+        self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None, instead: Row | None = None
+    ) -> None:
         """
         Delete a row of a move as it was read: a tentative one, which has this mark, with its tentative entries; or a
         forward, from which nothing is derived. It may be outside of the boundary.
+
+        Args:
+            db: Where it is.
+            place: Where it is.
+            row: The row.
+            mark: The mark of a tentative row.
+            instead: What replaces the row; None for nothing.
         """
         members = {name: value for name, value in row.items() if mark is not None or name != MANIFEST}
         change = structs.replace(delete_change(bag_of_row(place.table, members)), mark=mark)
         write = encode(change, 0)
         assert write is not None
+        if instead is not None:
+            write = structs.replace(write, operation=Operation(Verb.REPLACE, instead, row["odata.etag"]))
         await self._commit(db.within(Boundary()), (write,))
 
     # What others do that meet its rows
@@ -272,11 +300,20 @@ class Relocation:
             at: The change, or the key of the row. A bag gets the row as it is.
 
         Returns:
-            The row, which may be a forward; None if there is none, or one that is tentative and not the entity's.
+            The row, which may be a forward, or of `entity_of_old`; None if there is none, or no entity has it yet.
         """
         schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
         name = at.model if isinstance(at, Change) else at.model.__name__
+        place = Place(at.table, at.partition_key, at.row_key)
         row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+        if (row is None or is_marker(row)) and schema is not None and schema.moved_from is not None:
+            assert self.bring_home is not None
+            if await self.bring_home(db, schema.moved_from, at):
+                row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+            elif await has_older_keys(db, schema.moved_from):
+                own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
+                home = await read_home(db, schema.moved_from, place, own)
+                row = None if home is None else home.row
         if row is None or schema is None or not is_marker(row):
             return row
         mark = mark_of(row)
@@ -285,30 +322,40 @@ class Relocation:
         live = await read_live(db, at.table, at.partition_key, at.row_key)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
-            place = Place(at.table, at.partition_key, at.row_key)
             await self.finish(db, found.move, found.other, place, schema)
             live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
         return None if live is None or is_marker(live) else live
 
-    async def drop_forwards(self, db: Connection, writes: Sequence[PlannedWrite]) -> None:
-        """Delete the forwards of those rows that were confirmed and are written now."""
+    async def drop_forwards(self, db: Connection, writes: Sequence[PlannedWrite]) -> list[PlannedWrite]:
+        """
+        Delete or settle the forwards of those rows that were confirmed and are written now, and return the writes: one
+        whose forward is settled clears the mark, so that nobody looks for that again.
+        """
+        result: list[PlannedWrite] = []
         for write in writes:
             stored = write.origin.stored
             mark = None if stored is None or write.change.mark is not None else mark_of(stored.row)
             if mark is not None and mark.state is MoveState.CONFIRMED:
                 change = write.change
                 await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
+            result.append(_without_mark(write) if mark is not None and mark.stays else write)
+        return result
 
     async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
             here = await read_place(db, mark.other)
-            if here is None or not is_forward(here, mark.move, place):
+            forward = mark_of(here)
+            if here is None or forward is None or not is_forward(here, mark.move, place):
                 return
+            if forward.stays:
+                if await settle_forward(db, mark.other, here):
+                    return
+                continue
             try:
-                await self._delete(db, mark.other, here)
-            except _LOST:
+                await self.delete(db, mark.other, here)
+            except LOST:
                 continue
             return
         raise Conflict(f"the forward {mark.other} of move {mark.move} cannot be deleted; try it again")
@@ -337,29 +384,40 @@ class Relocation:
         mark = mark_of(row)
         if row is None:
             return True
-        if mark is None or mark.state is not MoveState.TENTATIVE:
-            return False
+        if mark is None or mark.state is not MoveState.TENTATIVE or (mark.stays and schema.moved_from is None):
+            return False  # a tentative row of the older model, by which a re-key goes back, is for that to resolve
         here = await read_place(db, mark.other)  # once: between two looks the move could be committed
         if is_forward(here, mark.move, place):
             return False
         try:
             leaving = mark_of(here)
-            if (
-                here is not None
-                and here["odata.etag"] == mark.etag
-                and leaving is not None
+            announced = (
+                leaving is not None
                 and (leaving.state, leaving.move) == (MoveState.LEAVING, mark.move)
                 and leaving.names(place)
-            ):
+            )
+            builds_on = here is not None and here["odata.etag"] == mark.etag
+            if here is not None and builds_on and (announced or _may_come_from(schema, row, mark)):
                 if not db.boundary.holds_row(schema, *structs.astuple(mark.other)):
                     return False
                 touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
                 assert touch is not None
                 await self._commit(db.within(Boundary()), (touch,))  # the same under a new ETag
-            await self._delete(db, place, row, mark)
-        except _LOST:
+            await self.delete(db, place, row, mark)
+        except LOST:
             pass  # somebody was first
         return True
+
+
+def _without_mark(write: PlannedWrite) -> PlannedWrite:
+    """Return the write that leaves no mark in the row, where it would merge into that."""
+    operation, after = write.operation, write.after
+    if operation.verb is not Verb.MERGE or write.change.mode is Mode.GUARD or after is None or write.partial:
+        return write
+    row = {name: value for name, value in after.items() if name != MOVE}
+    return structs.replace(
+        write, operation=Operation(Verb.REPLACE, row, operation.if_match), after=row.copy(), weight=None
+    )
 
 
 def is_leaving(row: Row, command: MoveCommand) -> bool:
@@ -370,10 +428,19 @@ def is_leaving(row: Row, command: MoveCommand) -> bool:
     return row["odata.etag"] == command.etag and mark_of(row) == leaving_mark(command)
 
 
+def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:
+    """Return whether an entity of an older model may have had the place that the mark of a tentative row names."""
+    rekeying = schema.moved_from
+    if rekeying is None or not mark.stays:
+        return False
+    keys = rekeying.old_keys(entity_of_row(schema, row_of_marker(schema, row)).__dict__)
+    return any(mark.names(Place(key.table, key.partition_key, key.row_key)) for key in keys)
+
+
 def _is_of(schema: Schema, row: Row) -> bool:
     """Return whether a tentative row is of a model, in a version that this program knows."""
     kinds = KindSet((schema,), schema.table_name(), bags=False)
-    found = kinds.resolve(row_of_tentative(schema, row))
+    found = kinds.resolve(row_of_marker(schema, row))
     return found is not None and found[1] <= schema.version
 
 
@@ -395,7 +462,7 @@ def entity_of_row(schema: Schema, row: Row) -> Entity:
     return entity
 
 
-def _confirmation(entity: Entity, mark: MoveMark) -> PlannedWrite:
+def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
     """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
     change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
     write = encode(change, 0, mark.move)

@@ -14,7 +14,7 @@ from ..connection.tasks import map_together
 from ..errors import (
     Conflict,
     EntityNotFound,
-    NotSupported,
+    ModelError,
     TransactionFailed,
 )
 from ..expressions import Field
@@ -184,8 +184,9 @@ class Transaction:
 
         Raises:
             EntityNotFound: There is none, or the transaction deletes it.
-            NotSupported: The block has ended; the transaction writes the row without having read it; or the row is held
-                as an object of another model.
+            ModelError: The block has not begun, or has ended.
+            NotSupported: The transaction writes the row without having read it; or the row is held as an object of
+                another model.
         """
         self._require_open()
         key = key_from(self._db.boundary, target, fields)
@@ -458,11 +459,11 @@ class Transaction:
 
     def _require_open(self) -> None:
         if self._state != "open":
-            raise NotSupported(f"the transaction is {self._state}; use it inside `async with db.transaction() as tx:`")
+            raise ModelError(f"the transaction is {self._state}; use it inside `async with db.transaction() as tx:`")
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
-            raise NotSupported("the transaction was used already; begin another with db.transaction()")
+            raise ModelError("the transaction was used already; begin another with db.transaction()")
         self._state = "open"
         return self
 

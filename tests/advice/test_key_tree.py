@@ -23,6 +23,7 @@ async def divide_all(tree: KeyTree) -> Totals:
     while not tree.root.known:
         await tree.descend()
     assert tree.find_error(lambda totals: totals.rows) == 0
+    assert tree.count_rows() == tree.sum_up().rows
     return tree.sum_up()
 
 
@@ -65,6 +66,27 @@ async def test_descents_are_fair(shape: str, rounds: Rounds) -> None:
         assert abs(statistics.fmean(found) - len(keys)) <= 4 * spread / len(found) ** 0.5 + 1
         if descents > 1:
             assert spread / 4 <= statistics.fmean(errors) + 0.02 * len(keys)
+
+
+@pytest.mark.parametrize("shape", ["few large partitions", "entities and entries", "uneven users"])
+async def test_the_told_error(shape: str, rounds: Rounds) -> None:
+    """
+    The truth is within what an estimate may be off in two of three samples or more, unless a few parts that are hard to
+    reach have most of the rows; then there is always at least what was counted.
+    """
+    keys = make_keys(shape, 10_000)
+    table = RowsInMemory(keys)
+    within, samples = 0, rounds(12, 400)
+    for seed in range(samples):
+        tree = KeyTree(table.read, random.Random(seed), PAGE)
+        for _ in range(12):
+            await tree.descend()
+        found = tree.sum_up().rows
+        within += abs(found - len(keys)) <= found * tree.find_error(lambda totals: totals.rows)
+        assert 200 <= tree.count_rows() <= len(keys)
+
+    if shape != "uneven users":
+        assert within / samples >= 2 / 3
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -13,8 +13,10 @@ import pytest
 from examples.flights import models as flights
 from examples.notes import models as notes
 from examples.shop import models as shop
-from tableorm import Count, Entity, Index, IndexList, Mapped, ModelError, Sum, field
+from tableorm import Count, Entity, Feed, Index, IndexList, Mapped, ModelError, Sum, field, utc_now
 from tableorm.advice import RULES, lint
+
+DAY = dt.timedelta(days=1)
 
 
 class Grade(enum.Enum):
@@ -94,6 +96,67 @@ class MixedOrder(Entity, table="LintMixed", partition_key="{shop}", row_key="ord
     number: Mapped[int]
 
 
+class ExpiringLogin(Entity, table="LintLogins", partition_key="{user}", row_key="login_{at:ticks_desc}_{id}"):
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+    id: Mapped[str]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True, on_insert=lambda: utc_now() + 30 * DAY)
+    by_expiry = Index(partition_key="expiry", row_key="{expires:ticks}_{user}_{at:ticks}_{id}", consistency="eventual")
+
+
+class ExpiringReading(
+    Entity, table="LintReadings", partition_key="{sensor}_{day:%Y%m}", row_key="hour_{hour:02d}_{day}"
+):
+    sensor: Mapped[str]
+    day: Mapped[dt.date]
+    hour: Mapped[int]
+    until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class ExpiringSession(Entity, table="LintSessions", partition_key="{user}", row_key="session_{begun:ticks}"):
+    """Each write prolongs its life."""
+
+    user: Mapped[str]
+    begun: Mapped[dt.datetime]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True, on_write=lambda: utc_now() + DAY)
+
+
+class ExpiringSeat(Entity, table="LintSeats", partition_key="{show}", row_key="seat_{seat:04d}_{day}"):
+    """It is in the order of seats, and is held for some minutes."""
+
+    show: Mapped[str]
+    seat: Mapped[int]
+    day: Mapped[dt.date]
+    until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class ExpiringOffer(Entity, table="LintOffers", partition_key="{shop}", row_key="offer_{at:ticks}"):
+    """No code is given twice in all periods."""
+
+    shop: Mapped[str]
+    at: Mapped[dt.datetime]
+    code: Mapped[str]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+    by_code = Index(row_key="code_{code}", unique=True, include="keys")
+
+
+class ExpiringByDay(Entity, table="LintDaily{at:%Y%m%d}", partition_key="{user}", row_key="login_{at:ticks}"):
+    """It has a table for each day already."""
+
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class ExpiringCounter(Entity, table="LintCounters", partition_key="{page}", row_key="visits_{at:ticks}"):
+    """Others are counted in it, whatever the period."""
+
+    page: Mapped[str]
+    at: Mapped[dt.datetime]
+    visits: Mapped[int] = field(default=0, maintained=True)
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
 class GoodOrder(Entity, table="LintTotals", partition_key="{shop}", row_key="order_{number:06d}"):
     """A model as the guide's examples are."""
 
@@ -106,15 +169,17 @@ class GoodOrder(Entity, table="LintTotals", partition_key="{shop}", row_key="ord
     counted = Count(lambda: Total.orders, shop="{shop}")
 
 
-def make_wide(fields: int, kind: str, indexes: int = 0) -> Any:
-    """Return a model with so many fields of a type, and so many indexes."""
+def make_wide(fields: int, kind: str, indexes: int = 0, *, feed: bool = False) -> Any:
+    """Return a model with so many fields of a type, so many indexes, and perhaps a change feed."""
     lines = [
         f"class Wide{fields}(Entity, table='LintWide{fields}', partition_key='{{shop}}', row_key='wide_{{id:06d}}'):"
     ]
     lines += ["shop: Mapped[str]", "id: Mapped[int]"]
     lines += [f"f{number}: Mapped[{kind} | None] = field(default=None)" for number in range(fields)]
     lines += [f"i{n} = Index(row_key='i{n:02d}_{{f0}}_{{id:06d}}', include='all')" for n in range(indexes)]
+    lines += ["changes = Feed(keep=week)"] * feed
     space: dict[str, Any] = {"Entity": Entity, "Mapped": Mapped, "field": field, "Index": Index, "Grade": Grade}
+    space |= {"Feed": Feed, "week": dt.timedelta(days=7)}
     exec("\n    ".join(lines), space)
     return space[f"Wide{fields}"]
 
@@ -126,8 +191,15 @@ CASES: dict[str, list[tuple[type[Entity], str]]] = {
     "keys-only-index": [(KeysOnly, "KeysOnly.by_state")],
     "list-of-few-values": [(FewValues, "FewValues.by_grade")],
     "hot-aggregate": [(HotSum, "HotSum.amounts")],
-    "many-writes": [(make_wide(2, "str", indexes=40), "Wide2")],
+    "many-writes": [
+        (make_wide(2, "str", indexes=40), "Wide2"),
+        (make_wide(3, "str", indexes=39, feed=True), "Wide3"),
+    ],
     "many-properties": [(make_wide(239, "int"), "Wide239")],
+    "expiry-without-periods": [
+        (ExpiringLogin, "ExpiringLogin.expires"),
+        (ExpiringReading, "ExpiringReading.until"),
+    ],
     "large-entity": [(make_wide(16, "str"), "Wide16"), (make_wide(17, "bytes"), "Wide17")],
 }
 
@@ -159,6 +231,11 @@ def test_every_rule_is_shown() -> None:
         Total,
         GoodOrder,
         OneNamed,
+        ExpiringSession,
+        ExpiringSeat,
+        ExpiringOffer,
+        ExpiringByDay,
+        ExpiringCounter,
         make_wide(15, "str"),
         make_wide(238, "int"),
         make_wide(18, "Grade"),
@@ -196,7 +273,7 @@ def test_wrong_arguments() -> None:
 def test_finding_says_what_to_do() -> None:
     """A finding names the declaration, what is wrong with it, why, the remedy, and the section of the guide."""
     assert str(lint(Unpadded)[0]) == (
-        "Unpadded.row_key: number has no width (unpadded-number): keys are in the order of text, 10 before 9, so that "
+        "Unpadded.row_key: number has no width (unpadded-number): keys are in the order of text, 10 before 9, so "
         "conditions on it read more rows than they need; give it a width, as in {id:06d} [Compound key pattern]"
     )
 

@@ -55,7 +55,8 @@ async def test_a_small_table(db: Database) -> None:
         found = await measure_table(db, "StatPeople")
 
     assert len(seen.requests) == found.requests == 1
-    assert (found.rows, found.partitions, found.exact, found.rows_error) == (16, 2, True, 0.0)
+    assert (found.rows, found.counted, found.partitions) == (16, 16, 2)
+    assert (found.exact, found.rows_error) == (True, 0.0)
     assert found.size == sum(map(entity_size, rows))
     assert {kind: each.rows for kind, each in found.kinds.items()} == {"Person": 8, "Person#by_email": 8}
     assert sum(each.size for each in found.kinds.values()) == found.size
@@ -95,9 +96,26 @@ async def test_a_sample(db: Database, monkeypatch: pytest.MonkeyPatch, shape: st
     assert not found.exact
     assert found.descents >= 4
     assert 120 <= found.requests < 200
-    assert found.rows_error > 0
+    assert (found.rows_error is None) == (found.descents < 10)
+    assert 0 < found.counted <= 1_500
     assert sum(kind.rows for kind in found.kinds.values()) == pytest.approx(found.rows, abs=1)
-    assert "±" in str(found)
+    assert ("±" in str(found)) == (found.rows_error is not None)
+    assert f", at least {found.counted:,}, in about " in str(found)
+
+
+async def test_few_descents(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far an estimate may be off is not told by fewer than ten; what was counted is told as the least."""
+    monkeypatch.setattr(PAGE, 10)
+    count = sum((await fill(db, "few large partitions", 1_500)).values())
+
+    few = await measure_table(db, "Rows", requests=12)
+    more = await measure_table(db, "Rows", requests=240)
+
+    assert few.descents < 10 <= more.descents
+    assert (few.rows_error, few.size_error) == (None, None)
+    assert "too few to tell how far that may be off" in str(few)
+    assert more.rows_error is not None and "two of three estimates are less wrong" in str(more)
+    assert few.counted <= count and more.counted <= count
 
 
 async def test_prefixes_and_costs(db: Database) -> None:

@@ -3,6 +3,7 @@
 """
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.audit import audit as auditing
+from tableorm.audit.segment import Segment
 from tableorm.connection.connection import Connection
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
@@ -650,3 +652,37 @@ async def test_an_abstract_model_without_classes_is_refused(db: Database) -> Non
 
     with pytest.raises(ModelError, match="Person is abstract and has no concrete classes yet; import or declare them"):
         await db.audit(Person)
+
+
+async def test_pages_that_are_refused_name_the_audit(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what was read, of the first look and of the one that verifies what the first has found."""
+    await fill(db)
+    await write(db, Verb.DELETE, "Sales", "name_n1_000001")
+    faults = Faults(db)
+    with faults.fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^audit: "):
+        await db.audit(Employee, parallel=1)
+    real = Segment.close
+
+    def close(self: Segment) -> bool:
+        faults.fail_next("query", with_=403)
+        return real(self)
+
+    monkeypatch.setattr(Segment, "close", close)
+    with pytest.raises(AccessDenied, match=r"^audit: "):
+        await db.audit(Employee, parallel=1)
+
+
+async def test_requests_of_an_audit_are_seen_and_counted(db: Database) -> None:
+    """The statistics count what who observes is told of: queries, rows that are looked at again, and repairs."""
+    await fill(db)
+    await db.delete(PropertyBag.key(TABLE, "Sales", "empid_000001"), if_match="*")
+    before = db.stats.snapshot().counts
+    with db.observe() as seen:
+        await db.audit(Employee, repair=True)
+
+    found = Counter((each.operation, each.model) for each in seen.requests)
+    assert {operation for operation, _ in found} == {"query", "get", "transaction"}
+    counted = {
+        key: each.requests - (before[key].requests if key in before else 0) for key, each in db.stats.counts.items()
+    }
+    assert found == Counter({key: number for key, number in counted.items() if number})

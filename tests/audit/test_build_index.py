@@ -423,3 +423,23 @@ async def test_a_store_without_order_counts_once() -> None:
         report = await db.build_index(Worker.by_badge, parallel=4, cursor=cursors[-1])
 
         assert (report.entities, report.complete) == (40, True)
+
+
+async def test_a_build_counts_entities_alone(db: Database) -> None:
+    """Where the keys tell the kinds all rows are read; those of entries are not built, nor counted."""
+
+    class Tool(
+        Entity, table="Tools", kind="tool", partition_key="{shop}", row_key="{kind}_{id}", discriminator="row_key"
+    ):
+        shop: Mapped[str]
+        id: Mapped[int]
+        name: Mapped[str]
+        by_name = Index(row_key="named_{name}", unique=True, building=True)
+
+    await db.create_tables(Tool)
+    for number in range(3):
+        await db.insert(Tool(shop="s", id=number, name=f"t{number}"))
+
+    report = await db.build_index(Tool.by_name)
+
+    assert (report.entities, report.built, report.complete) == (3, 0, True)

@@ -14,7 +14,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import AccountSasPermissions, ResourceTypes, generate_account_sas
 
 from scripts.docs_pages import ROOT
-from tableorm import AccessDenied, Database, ModelError, NotSupported, connect
+from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, NotSupported, connect
 from tableorm.connection.connection import connection_of
 from tableorm.database import connect as opening
 from tableorm.stores import Backend
@@ -239,6 +239,21 @@ def test_options_that_make_no_sense(name: str, value: Any, error: type[Exception
     """They are refused by name, not met as a pool without bound or as a request that fails."""
     with pytest.raises(error, match=f"'{name}' must be"):
         connect("https://acc.table.core.windows.net", key="a2V5", **{name: value})
+
+
+class Task(Entity, table="ExplainedTasks", partition_key="{project}", row_key="task_{id:04d}"):
+    project: Mapped[str]
+    id: Mapped[int]
+    state: Mapped[str]
+    by_state = Index(row_key="state_{state}_{id:04d}")
+
+
+def test_a_query_is_explained_before_anything_is_opened() -> None:
+    """Nothing is sent for it, so it needs no open database, as on the embedded engine."""
+    db = connect("https://account.table.core.windows.net", key=KEY)
+    query = db.select(Task).where(Task.project == "a", Task.state == "open")
+
+    assert "by index Task.by_state" in str(query.explain())
 
 
 def test_secrets_do_not_show() -> None:

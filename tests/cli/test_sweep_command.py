@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Mapped, connect, field, utc_now
-from tableorm.stores import Operation, Verb
+from tableorm import Entity, Feed, Mapped, connect, field, utc_now
+from tableorm.stores import CLOCK, Operation, Verb
 from tests.cli.models import Employee
 from tests.commandline import run_command
 
@@ -21,6 +21,12 @@ class Pass(Entity, table="CommandPasses", partition_key="p", row_key="{id:03d}")
     expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
+class Memo(Entity, table="CommandMemos", partition_key="p", row_key="{id:03d}"):
+    id: Mapped[int]
+
+    changes = Feed(keep=dt.timedelta(days=7))
+
+
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     """A file with two entities that have expired, and one that has not."""
@@ -28,7 +34,7 @@ def url(tmp_path: Path) -> str:
 
     async def fill() -> None:
         async with connect(url) as db:
-            await db.create_tables(Pass, Employee)
+            await db.create_tables(Pass, Memo, Employee)
             for number in range(3):
                 await db.insert(Pass(id=number, expires=utc_now() if number else None))
 
@@ -37,7 +43,7 @@ def url(tmp_path: Path) -> str:
 
 
 def test_a_module_is_swept(url: str, tmp_path: Path) -> None:
-    """Of a module those models are taken that expire; the state file is gone when all is done."""
+    """Of a module those models are taken that expire or have a feed; the state file is gone when all is done."""
     state = tmp_path / "state"
 
     done = run_command("sweep", url, MODULE, "--rate", "100", "--parallel", "1", "--state", str(state))
@@ -47,6 +53,23 @@ def test_a_module_is_swept(url: str, tmp_path: Path) -> None:
     assert done.stdout.startswith("2 expired entities deleted, in ")
     assert again.stdout.startswith("0 expired entities deleted, in ")
     assert not state.exists()
+
+
+@pytest.mark.usefixtures("stopped_clock")
+def test_feeds_are_trimmed(url: str) -> None:
+    """Of models that have one, whether they expire or not."""
+
+    async def change() -> None:
+        async with connect(url) as db:
+            await db.insert(Memo(id=1))
+
+    asyncio.run(change())
+    CLOCK.advance(dt.timedelta(days=8))
+
+    assert run_command("sweep", url, f"{MODULE}:Memo").stdout.startswith(
+        "0 expired entities deleted, 1 change trimmed, "
+    )
+    assert run_command("sweep", url, f"{MODULE}:Memo").stdout.startswith("0 expired entities deleted, in ")
 
 
 def test_what_cannot_be_deleted(url: str) -> None:
@@ -72,4 +95,4 @@ def test_models_that_never_expire(url: str) -> None:
     done = run_command("sweep", url, "tests.cli.models:Employee")
 
     assert done.returncode == 1
-    assert "sweep(Employee) is refused: its entities never expire" in done.stderr
+    assert "sweep(Employee) is refused: its entities never expire, and it has no change feed" in done.stderr

@@ -3,6 +3,7 @@ The table of docs/consistency.md: how many requests the writes of each declarati
 """
 
 import asyncio
+import datetime as dt
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.docs_pages import ROOT
-from tableorm import Count, Database, Embedded, Entity, Index, IndexList, Mapped, connect, field
+from tableorm import Count, Database, Embedded, Entity, Feed, Index, IndexList, Mapped, connect, field
 from tableorm.connection.connection import connection_of
 from tableorm.testing import assert_requests
 
@@ -66,6 +67,14 @@ class Holder(Entity, table="Firm", partition_key="{firm}", row_key="holder_{id}"
     copies = Embedded(lambda: Source, {"copied": "city"}, firm="{firm}", id="{city}")
 
 
+class Fed(Entity, table="FirmChanges", partition_key="{firm}", row_key="fed_{id}"):
+    firm: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+
+    changes = Feed(keep=dt.timedelta(days=7))
+
+
 class Eventual(Entity, table="Staff", partition_key="{firm}", row_key="eventual_{id}"):
     firm: Mapped[str]
     id: Mapped[int]
@@ -112,6 +121,7 @@ MODELS: dict[str, type[Any]] = {
     "`IndexList(row_key=)`": Listed,
     "`Count`, `Sum`": Counted,
     "`Embedded`": Holder,
+    "`Feed`": Fed,
     '`Index(partition_key=, consistency="eventual")`': Eventual,
     '`Index(partition_key=, unique=True, consistency="eventual")`': Unique,
     '`IndexList(partition_key=, consistency="eventual")`': ListedElsewhere,

@@ -2,6 +2,7 @@
 The documentation does what it says: every page runs as a program.
 """
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,10 +10,12 @@ import pytest
 
 from scripts import docs_pages
 from scripts.docs_pages import ROOT
-from tableorm import Entity
+from tableorm import Entity, connect
 from tableorm.advice import lint
 from tableorm.models.entity import schema_of
 from tableorm.models.schema import concrete
+from tableorm.stores import CLOCK
+from tests.azurite import Azurite
 
 MOST_LINES = 400
 
@@ -24,10 +27,12 @@ ADVISED_AGAINST = {
     },
     "indexes": {("Employee.by_name", "keys-only-index")},
     "expiry": {("Offer.by_expiry", "keys-only-index")},
+    "rekey": {("DayOrder.partition_key", "growing-partition-key")},
+    "rekey-offline": {("Reading.partition_key", "growing-partition-key")},
 }
 """
-What lint finds on pages that show it on purpose: the page of lint, and indexes whose reads fetch each entity, as a
-sweep has to.
+What lint finds on pages that show it on purpose: the page of lint, keys that get better ones, and indexes whose reads
+fetch each entity, as a sweep has to.
 """
 
 
@@ -46,6 +51,26 @@ def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     assert docs_pages.run(page, look) == expected
     assert found == ADVISED_AGAINST.get(page.stem, set())
+
+
+@pytest.mark.parametrize("name", ["change-feed", "log-tails", "logs", "periods"])
+def test_page_on_azurite(name: str, azurite: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide's expense claims, login attempts and logs of a queue, and a change feed do the same on the emulator."""
+    monkeypatch.chdir(tmp_path)
+    try:
+        docs_pages.run(ROOT / "docs" / f"{name}.md", url=azurite.connection_string)
+    finally:
+        asyncio.run(delete_all(azurite.connection_string))
+
+
+async def delete_all(url: str) -> None:
+    """Delete what a page has made, since the emulator outlives it."""
+    CLOCK.reset()
+    async with connect(url) as db:
+        for table in await db.tables():
+            await db.drop_table(table)
+        for container in await db.blobs.list_containers():
+            await db.blobs.delete_container(container)
 
 
 def test_readme_has_a_quickstart() -> None:

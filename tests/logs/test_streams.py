@@ -313,13 +313,13 @@ async def test_a_cancelled_write(db: Database) -> None:
 async def test_closed(db: Database) -> None:
     """A stream is used in its block alone, by one block at a time; closing twice is closing once."""
     log = LogStream(db, "queue")
-    with pytest.raises(NotSupported, match="'queue' is not open"):
+    with pytest.raises(ModelError, match="'queue' is not open"):
         await log.write({})
     async with log:
-        with pytest.raises(NotSupported, match="by this stream already"):
+        with pytest.raises(ModelError, match="by this stream already"):
             await log.__aenter__()
     await log.close()
-    with pytest.raises(NotSupported, match="'queue' is not open"):
+    with pytest.raises(ModelError, match="'queue' is not open"):
         await log.write({})
 
 

@@ -256,7 +256,7 @@ def test_rewrite_and_build_index(project: Project) -> None:
     project.declare(SECOND)
     status, said, _ = project.run("rewrite", URL, "items:Item", "--name", "once")
     assert status == 0
-    assert said.startswith("once: 5 of 5 entities written; done in ")
+    assert said.startswith("once: 5 entities read, 5 written; done in ")
     _, said, _ = project.run("rewrite", URL, "items:Item", "--name", "once", "--json")
     assert json.loads(said)["written"] == 5
 
@@ -298,8 +298,8 @@ def test_a_mistyped_name(project: Project) -> None:
     wrong = project.run("rewrite", URL, "items:Items"), project.run("build-index", URL, "items:Item.by_titles")
 
     assert [status for status, _, _ in wrong] == [2, 2]
-    assert "items has no attribute 'Items': did you mean 'Item'? there are Item" in wrong[0][2]
-    assert "Item has no attribute 'by_titles': did you mean 'by_title'? there are by_title" in wrong[1][2]
+    assert "items has no attribute 'Items': did you mean 'Item'? the name is Item" in wrong[0][2]
+    assert "Item has no attribute 'by_titles': did you mean 'by_title'? the name is by_title" in wrong[1][2]
 
 
 class Terminal(io.StringIO):

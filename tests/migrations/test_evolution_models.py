@@ -2,6 +2,7 @@
 Changes of models, their keys and what is derived, each judged by its rule and shown by two programs.
 """
 
+import datetime as dt
 import enum
 
 import pytest
@@ -13,6 +14,7 @@ from tableorm import (
     Embedded,
     Entity,
     EntityNotFound,
+    Feed,
     Index,
     IndexList,
     Mapped,
@@ -161,6 +163,10 @@ class Holding(Base, kind="Item", tracked=True):
     text: Mapped[str | None] = field(default=None, maintained=True)
 
     copied = Embedded(lambda: Note, {"text": "text"}, group="{group}", id="{other}")
+
+
+class Fed(Base, kind="Item"):
+    changes = Feed(keep=dt.timedelta(days=7))
 
 
 class Note(Entity, table="EvolvedModels", tracked=True, partition_key="{group}", row_key="noted_{id:03d}"):
@@ -396,6 +402,25 @@ async def has_no_copies(old: Program, new: Program) -> None:
     assert (await new.get(1)).text == "copied"
 
 
+async def is_not_noted(old: Program, new: Program) -> None:
+    """What the old program has written is not in the feed, and nor is what it writes later."""
+    await old.insert(1)
+    await new.insert(2)
+    await old.change(2, note="old")
+    await new.change(1, note="new")
+    changes = [change.entities async for change in new.db.changes(Fed, group="g")]
+    assert [(each.verb, each.key.row_key) for (each,) in changes] == [("insert", "item_002"), ("update", "item_001")]
+
+
+async def is_noted_no_more(old: Program, new: Program) -> None:
+    """What the new program writes, the old one does not find in the feed."""
+    await old.insert(1)
+    await new.change(1, note="new")
+    await old.insert(2)
+    changes = [change.entities async for change in old.db.changes(Fed, group="g")]
+    assert [(each.verb, each.key.row_key) for (each,) in changes] == [("insert", "item_001"), ("insert", "item_002")]
+
+
 CASES = {
     "a model": Case(("model-added",), Item, Item, passes_over, others=(Other,)),
     "no model": Case(("model-removed",), Item, Item, leaves_rows, old_others=(Other,)),
@@ -428,6 +453,8 @@ CASES = {
     "another template": Case(("derived-changed",), Indexed, IndexedOtherwise, is_not_where_it_was),
     "another sum": Case(("derived-changed",), Summed, SummedOtherwise, counts_elsewhere),
     "no index": Case(("derived-removed",), Indexed, Item, is_taken_away),
+    "a change feed": Case(("feed-added",), Item, Fed, is_not_noted),
+    "no change feed": Case(("feed-removed",), Fed, Item, is_noted_no_more),
     "copies": Case(("copies-added",), Tracked, Holding, has_no_copies),
 }
 

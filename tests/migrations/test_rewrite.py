@@ -2,6 +2,7 @@
 `rewrite`: rows of older versions become rows of the current one, while others read and write.
 """
 
+import datetime as dt
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ from tableorm import (
     connect,
     field,
     upgrade,
+    utc_now,
 )
+from tableorm.protocol.edm import text_from_datetime
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tableorm_migrations import RewriteReport, rewrite
 from tests.database.between import Between, Shuffled
@@ -183,28 +186,69 @@ async def test_a_store_without_order_counts_once() -> None:
 
 
 class Racing(Between):
-    """A store in which an old program writes a row right after the first page was read."""
+    """A store in which an old program writes to a row right after a page with rows was read."""
 
     raced = False
 
+    def __init__(self, changes: dict[str, object]) -> None:
+        super().__init__()
+        self.changes = changes
+
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
         page = await super().query(table, query, limit, continuation)
-        if not self.raced:
+        if page.rows and not self.raced:
             self.raced = True
-            row = {"PartitionKey": "t0", "RowKey": "member_0001", "name": "Bob Wu"}
-            await self.inner.tables.write(table, Operation(Verb.MERGE, row, "*"))
+            await self.inner.tables.write(table, Operation(Verb.MERGE, self.changes, "*"))
         return page
 
 
 async def test_a_row_that_changes_meanwhile_is_read_again() -> None:
     """What an old program has written since the page was read is kept, and upgraded."""
-    async with Database(Racing()) as db:
+    async with Database(Racing({"PartitionKey": "t0", "RowKey": "member_0001", "name": "Bob Wu"})) as db:
         await fill(db, 1, 3)
 
         report = await rewrite(db, Member)
 
         assert (report.rewritten, report.complete) == (3, True)
         assert (await db.get(Member, team="t0", id=1)).first_name == "Bob"
+
+
+class OfferV1(Entity, table="Offers", kind="Offer", partition_key="{shop}", row_key="offer_{id:04d}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Offer(Entity, table="Offers", version=2, partition_key="{shop}", row_key="offer_{id:04d}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+@upgrade(Offer, from_version=1)
+def keep(bag: PropertyBag) -> PropertyBag:
+    return bag
+
+
+async def test_what_has_expired_is_rewritten(stopped_clock: None) -> None:
+    """
+    A row that has expired is read until it is swept, so it has to be of the current version too: also if its time was
+    shortened since the page was read.
+    """
+    now = utc_now()
+    ended: dict[str, object] = {"PartitionKey": "pens", "RowKey": "offer_0001", "expires": text_from_datetime(now)}
+    ended["expires@odata.type"] = "Edm.DateTime"
+    async with Database(Racing(ended)) as db:
+        await db.create_tables(Offer)
+        for number, expires in enumerate([now, now + dt.timedelta(hours=1), None]):
+            await db.insert(OfferV1(shop="pens", id=number, expires=expires))
+
+        report = await rewrite(db, Offer)
+
+        rows = (await db.store.query("Offers", RowQuery(), 1000, None)).rows
+        assert [row["EntityType"] for row in rows] == ["Offer:2"] * 3
+        assert (report.rewritten, report.complete) == (3, True)
+        assert (await db.sweep(Offer)).deleted == 2
 
 
 async def test_what_cannot_be_asked(db: Database) -> None:

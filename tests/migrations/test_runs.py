@@ -65,7 +65,7 @@ async def test_every_old_row_gets_the_current_version(db: Database) -> None:
 
     assert (report.complete, report.state, report.entities, report.written, report.failed) == (True, "done", 30, 30, 0)
     assert (report.ranges, report.ranges_done, report.owners) == (6, 6, ())
-    assert str(report).startswith(f"{report.name}: 30 of 30 entities written; done in ")
+    assert str(report).startswith(f"{report.name}: 30 entities read, 30 written; done in ")
     assert await versions(db) == {"Player:2"}
     assert (await db.audit(Player)).clean
     rows = await db.select_raw(UPKEEP).allow_scan().all()

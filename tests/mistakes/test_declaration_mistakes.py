@@ -76,12 +76,12 @@ KEYWORDS: list[tuple[dict[str, Any], str]] = [
     ({"tracked": "no"}, r"Wrong: tracked='no' is refused: give True or False"),
     (
         {"Table": "x"},
-        r"Wrong: there is no class keyword 'Table'; did you mean 'table'\? there are table, partition_key",
+        r"Wrong: there is no class keyword 'Table'; did you mean 'table'\? the keywords are table, partition_key",
     ),
     ({"partition_keys": "x"}, r"no class keyword 'partition_keys'; did you mean 'partition_key'\?"),
     ({"versions": 2}, r"no class keyword 'versions'; did you mean 'version'\?"),
     ({"tablename": "x"}, r"no class keyword 'tablename'; did you mean 'table'\?"),
-    ({"zzz": "x"}, r"no class keyword 'zzz'; there are table, partition_key, row_key, kind"),
+    ({"zzz": "x"}, r"no class keyword 'zzz'; the keywords are table, partition_key, row_key, kind"),
 ]
 
 
@@ -177,7 +177,11 @@ def test_a_field_of_a_class(body: dict[str, Any], message: str) -> None:
 
 ARGUMENTS: list[tuple[Any, dict[str, Any], str]] = [
     (field, {"defaults": 1}, r"field\(defaults=...\) is refused: there is no such argument; did you mean 'default'\?"),
-    (field, {"primary_key": True}, r"field\(primary_key=...\) is refused: .* there are name, stored, validator"),
+    (
+        field,
+        {"primary_key": True},
+        r"field\(primary_key=...\) is refused: .* the arguments are name, stored, validator",
+    ),
     (field, {"index": True}, r"field\(index=...\) is refused"),
     (field, {"nullable": True}, r"field\(nullable=...\) is refused"),
     (field, {"default": 1, "factory": int}, r"field\(default=..., factory=...\) is refused: give one of them"),
@@ -305,16 +309,19 @@ ENTITIES: list[tuple[Any, str]] = [
     (ANY, r"Order needs 'shop', 'number'; give shop=..."),
     (
         lambda: ANY(shop="a", numbr=1),
-        r"Order has no field 'numbr', which was given as 1; did you mean 'number'\? there are",
+        r"Order has no field 'numbr', which was given as 1; did you mean 'number'\? the fields are",
     ),
     (lambda: setattr(order(), "numbr", 7), r"Order has no field 'numbr', which is set to 7; did you mean 'number'\?"),
     (
         lambda: setattr(order(), "etag", "x"),
-        r"Order has no field 'etag', which is set to 'x'; there are shop, number, or keep",
+        r"Order has no field 'etag', which is set to 'x'; the fields are shop, number.*; keep",
     ),
     (lambda: setattr(order(), "kind", "x"), r"Order has no field 'kind', .* entity.extra\['kind'\]"),
     (lambda: delattr(order(), "shop"), r"del Order.shop is refused: an entity has all of its fields; set it to None"),
-    (lambda: order().evolve(numbr=1), r"Order has no field 'numbr'; did you mean 'number'\? there are shop, number"),
+    (
+        lambda: order().evolve(numbr=1),
+        r"Order has no field 'numbr'; did you mean 'number'\? the fields are shop, number",
+    ),
     (lambda: ANY.key("a", 1), r"Order.key\(\) takes fields by name: write Order.key\(shop='a', number=1\)"),
     (lambda: ANY.key(shop="a"), r"Order.key needs 'number'; give number=\.\.\."),
     (lambda: ANY.key(shop="a", numbr=1), r"Order.key does not take 'numbr', .* did you mean 'number'\?"),

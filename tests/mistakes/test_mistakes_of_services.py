@@ -94,7 +94,7 @@ async def test_a_key_of_a_field_that_does_not_exist() -> None:
         Order.key(shop="a", idd=1)
 
     assert str(caught.value) == (
-        "Order.key does not take 'idd', which is not a field of the model; of key fields did you mean 'id'? there are "
+        "Order.key does not take 'idd', which is not a field of the model; did you mean 'id'? the key fields are "
         "shop, id"
     )
 
@@ -143,11 +143,12 @@ def test_what_just_fits_a_property(size: int) -> None:
 
 def test_what_does_not_fit_a_key_has_a_path() -> None:
     """The key of the entity, or of its entry in an index; of several fields the one with the longest value."""
-    problem = "does not fit row_key 'order_{id:04d}': cannot hold 10000 in 4 digits; 0 to 9999 fit"
+    problem = "does not fit Order.row_key 'order_{id:04d}': cannot hold 10000 in 4 digits; 0 to 9999 fit"
     assert faults_of(id=10_000) == [(("id",), problem)]
     ((path, problem),) = faults_of(email="x" * 600)
     assert path == ("email",)
-    assert problem == "is refused: row_key makes a key that has 611 UTF-16 units, 512 are allowed; shorten email, id"
+    what = "Order.by_email.row_key makes a key that has 611 UTF-16 units, 512 are allowed"
+    assert problem == f"is refused: {what}; shorten email, id"
 
 
 def test_what_makes_a_key_too_long_shows_no_key() -> None:

@@ -463,6 +463,55 @@ def test_integers_in_row_keys(template: str, key: str, value: int) -> None:
             schema.decode({"PartitionKey": "p", "RowKey": bad})
 
 
+class Composed(
+    Entity,
+    table="Composed",
+    partition_key="{day}",
+    row_key="{at:ticks_desc}_{name}_{color}_{number:04d}_{day}_{name:lower}",
+):
+    day: Mapped[dt.date]
+    at: Mapped[dt.datetime]
+    name: Mapped[str]
+    color: Mapped[Color]
+    number: Mapped[int]
+
+
+@given(
+    st.dates(),
+    st.datetimes(dt.datetime(1601, 1, 1), timezones=st.just(dt.UTC)),  # noqa: DTZ001 - hypothesis adds the zone
+    st.text(st.sampled_from("aZ_^/\u00e9"), max_size=5),
+    st.sampled_from(Color),
+    st.integers(0, 9999),
+)
+def test_keys_of_several_fields(day: dt.date, at: dt.datetime, name: str, color: Color, number: int) -> None:
+    """Every field is read from the key as it was written, also where the text of another one could be part of it."""
+    entity = Composed(day=day, at=at, name=name, color=color, number=number)
+    keys = entity.key.partition_key, entity.key.row_key
+
+    assert read_composed(*keys) == entity
+
+
+@pytest.mark.parametrize(
+    "row_key",
+    [
+        "2519931707999999999_a_red_0001_20140831_a",
+        "2519931707999999999_a_green_0001_2014-08-31_a",
+        "2519931707999999999_a_red_0001_2014-02-31_a",
+        "9999999999999999999_a_red_0001_2014-08-31_a",
+        "2519931707999999999_a_red_0001_2014-08-31",
+        "",
+    ],
+)
+def test_a_part_of_a_key_that_does_not_fit(row_key: str) -> None:
+    """It is refused, also if the field is taken from the other key."""
+    with pytest.raises(DecodeError, match=r"Composed.*row_key"):
+        read_composed("2014-08-31", row_key)
+
+
+def read_composed(partition_key: str, row_key: str) -> Any:
+    return Composed.__schema__.decode({"PartitionKey": partition_key, "RowKey": row_key, "EntityType": "Composed"})
+
+
 def test_partial_entities_are_not_written_in_full() -> None:
     """An entity of which not all was loaded cannot be written in full; the message names what is missing."""
     entity = Strict.__schema__.decode(dict(STRICT))

@@ -105,6 +105,18 @@ def test_a_condition_that_nests_too_deep_is_refused(depth: int) -> None:
         assert planner.plan([term.terms[0]], allow_scan=True).requests
 
 
+def test_negations_are_levels() -> None:
+    """A negation of a condition is a level as any other."""
+    term: Expression = AGE > 1
+    for level in range(1, MAX_DEPTH):
+        term = NoneOf(term) if level % 2 else AllOf((term, AGE > 2))
+    planner = planner_of(KindSet.of([Employee]))
+
+    assert planner.plan([term], allow_scan=True).requests
+    with pytest.raises(ModelError, match=f"nests deeper than {MAX_DEPTH} levels"):
+        planner.plan([AllOf((term, AGE > 2))], allow_scan=True)
+
+
 def test_chains_are_flat_however_they_were_made() -> None:
     """From the left, from the right, of chains; each part of a chain stays what it was."""
     a, b, c, d = AGE > 1, AGE > 2, AGE > 3, AGE > 4

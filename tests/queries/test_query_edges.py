@@ -20,7 +20,6 @@ from tableorm import (
     Entity,
     Mapped,
     ModelError,
-    NotSupported,
     PartitionKey,
     PropertyBag,
     RowKey,
@@ -343,9 +342,9 @@ async def test_a_stream_is_used_once(edges: Database) -> None:
     async with stream:
         assert [each async for each in stream] == []
 
-    with pytest.raises(NotSupported, match="not open"):
+    with pytest.raises(ModelError, match="not open"):
         stream.__aiter__()
-    with pytest.raises(NotSupported, match="used already"):
+    with pytest.raises(ModelError, match="used already"):
         await stream.__aenter__()
 
 

@@ -17,6 +17,7 @@ from tableorm import (
     Database,
     Entity,
     Mapped,
+    ModelError,
     NotSupported,
     Select,
     TableNotFound,
@@ -450,11 +451,11 @@ async def test_a_stream_is_used_once_and_in_its_block(db: Database) -> None:
     """Another use is refused, and says what to do."""
     await fill(db, 1, "a")
     stream = db.select(Item).where(Item.group == "a").stream()
-    with pytest.raises(NotSupported, match="not open"):
+    with pytest.raises(ModelError, match="not open"):
         aiter(stream)
     async with stream:
         assert [item.number async for item in stream] == [0]
-    with pytest.raises(NotSupported, match="used already"):
+    with pytest.raises(ModelError, match="used already"):
         async with stream:
             pass
 

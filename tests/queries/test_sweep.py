@@ -332,7 +332,9 @@ async def test_several_kinds(stopped_clock: None) -> None:
 
 async def test_refusals(db: Database) -> None:
     """What cannot be swept is named, with what to do."""
-    with pytest.raises(ModelError, match=r"sweep\(Show\) is refused: its entities never expire; declare expires"):
+    with pytest.raises(
+        ModelError, match=r"sweep\(Show\) is refused: its entities never expire, and it has no change feed; declare"
+    ):
         await db.sweep(Plain, Show)
     with pytest.raises(ModelError, match=r"sweep\(\) needs at least one model"):
         await db.sweep()

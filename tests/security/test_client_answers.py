@@ -2,9 +2,13 @@
 What a server answers is held against what it was asked: keys of a row, and where a query goes on.
 """
 
+import datetime as dt
 import json
+from bisect import bisect_right
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
 
 import pytest
 
@@ -124,3 +128,27 @@ async def test_a_bag_with_a_value_that_is_not_one_of_its_type(value: object, ann
     with pytest.raises(DecodeError):
         dict(bag)
     assert bag["Fine"] == 7 and bag.row["Bad"] == value
+
+
+class Login(Entity, table="Tab", partition_key="{system}_{user:spread(4)}", row_key="{at:ticks}_{user}"):
+    system: Mapped[str]
+    user: Mapped[str]
+    at: Mapped[dt.datetime]
+
+
+async def test_rows_out_of_order_do_not_hold_a_merged_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that merges partitions finds no next row where RowKeys fall, and says so instead of looking for ever."""
+    calls = count()
+
+    def find(keys: list[bytes], *where: Any) -> int:
+        assert next(calls) < 1_000  # nothing else could end it: it would never wait
+        return bisect_right(keys, *where)
+
+    monkeypatch.setattr("tableorm.queries.merge.bisect_left", find)
+    monkeypatch.setattr("tableorm.queries.merge.bisect_right", find)
+    keys = [f"063900000000000000{number}_x" for number in (3, 2, 1)]
+    rows = [json.loads(row_answer(EntityType="Login", PartitionKey="web_0", RowKey=key).body) for key in keys]
+    on = {"x-ms-continuation-NextPartitionKey": "web_0", "x-ms-continuation-NextRowKey": "r"}
+    async with _client_of(Stub(), Answer(200, on, json.dumps({"value": rows}).encode())) as db:
+        with pytest.raises(Unavailable, match="query of Login: the store gave rows out of the order of their RowKeys"):
+            await db.select(Login).where(Login.system == "web").all()

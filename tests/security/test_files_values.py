@@ -1,6 +1,6 @@
 """
-Database files made by somebody else whose rows have values that no service stores: lists and objects, also as what
-tells the kind of a row. Whatever is asked of them, an error of this package says that the file is damaged.
+Database files made by somebody else whose rows have values that no service stores there: lists, objects and numbers,
+also as what tells the kind of a row. Whatever is asked of them, an error of this package says that the file is damaged.
 """
 
 from collections.abc import Awaitable, Callable
@@ -29,6 +29,7 @@ MEMBERS = (
     *("text", "text@odata.type", "count", "PartitionKey", "RowKey", "_p00", "new"),
 )
 VALUES = ('["CraftedNote"]', '{"a": [1]}')
+NUMBERS = {"Timestamp": ("5",), "odata.etag": ("5",)}
 
 
 class Topic(Entity, table="CraftedRows", partition_key="{topic}", row_key="topic"):
@@ -89,8 +90,8 @@ ACTS: list[Callable[[Database], Awaitable[object]]] = [
 
 @pytest.mark.parametrize("member", MEMBERS)
 async def test_values_of_no_type(tmp_path: Path, member: str) -> None:
-    """One list or object stands in all rows of the file: whatever is asked, nothing else than an error is raised."""
-    for number, value in enumerate(VALUES):
+    """One such value stands in all rows of the file: whatever is asked, nothing else than an error is raised."""
+    for number, value in enumerate(VALUES + NUMBERS.get(member, ())):
         path = tmp_path / f"{number}.tables"
         async with connect(f"local:{path}", retry=RetryPolicy(attempts=1)) as db:
             await db.create_tables(Topic, CraftedNote)

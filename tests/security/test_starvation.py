@@ -36,9 +36,9 @@ from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.write_session import Work
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, serve
 from tableorm_local.server.dispatch import caller_of
-from tableorm_local.server.front import connection, limits
+from tableorm_local.server.front import connection, http, limits
 from tableorm_local.server.front.limits import Budget
-from tableorm_local.server.operations import tables
+from tableorm_local.server.operations import tables, transactions
 from tableorm_local.server.security.accounts import is_loopback
 from tableorm_local.server.wire import bodies, options
 from tableorm_local.server.wire.addressing import Place
@@ -961,3 +961,48 @@ async def test_checks_of_transactions_take_turns(monkeypatch: pytest.MonkeyPatch
 
     assert checked.total() == 8 * 5
     assert sorted(checked.values()) == [1] * 32 + [8]
+
+
+async def test_an_answer_that_is_too_much_says_what_may_have_been_done(
+    monkeypatch: pytest.MonkeyPatch, session: aiohttp.ClientSession
+) -> None:
+    """Of a write the client is told that it may have happened; of a read that the server is busy."""
+    monkeypatch.setattr(http, "_LITTLE_MORE", 0)
+    row = {"PartitionKey": "a", "RowKey": "r", "Text": "x" * 30_000}
+    async with serve(None, port=0, limits=Limits(buffered_bytes=30_100)) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        written = await api("POST", "/Tab", row)
+        read = await api("GET", "/Tab(PartitionKey='a',RowKey='r')")
+
+    assert (written.status, written.code, read.status, read.code) == (500, "OperationTimedOut", 503, "ServerBusy")
+    assert "What was asked may have been done." in written.message
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(-1.0, [0, 5, 5]), (1_000.0, [0, 0, 0])])
+async def test_a_transaction_is_read_and_answered_in_slices(
+    monkeypatch: pytest.MonkeyPatch, api: Api, seconds: float, steps: list[int]
+) -> None:
+    """Between two parts, as they are read and as they are answered, other callers get a turn if a slice has passed."""
+    found = list[int]()
+
+    async def take_turns(_: Engine, work: Generator[None, None, object]) -> object:
+        found.append(0)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            found[-1] += 1
+
+    monkeypatch.setattr(Engine, "take_turns", take_turns)
+    monkeypatch.setattr(transactions, "_SLICE_SECONDS", seconds)
+    part = (
+        "--c\r\nContent-Type: application/http\r\n\r\nPUT /Tab(PartitionKey='p',RowKey='{}') HTTP/1.1\r\n\r\n{{}}\r\n"
+    )
+    text = "".join(map(part.format, range(5)))
+    body = f"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n{text}--c--\r\n--b--\r\n".encode()
+    reply = await api("POST", "/$batch", body, headers={"Content-Type": "multipart/mixed; boundary=b"})
+
+    assert (reply.status, reply.body.count(b"HTTP/1.1 204")) == (202, 5)
+    assert found == steps

@@ -54,3 +54,30 @@ async def test_handshakes_of_an_address_take_turns(certificate: Path, monkeypatc
         for made in connections:
             made.close()
     assert max(begun.values()) <= 2
+
+
+async def test_a_server_stops_after_its_handshakes(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handshake under way is cancelled when the server stops, which waits for its end."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    async def start_tls(*_: Any, **__: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await end.wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "start_tls", start_tls)
+
+    async def serve_until_it_begins() -> None:
+        async with serve(None, port=0, cert=certificate) as server:
+            _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            await begun.wait()
+        writer.close()
+
+    serving = asyncio.create_task(serve_until_it_begins())
+    await begun.wait()
+    await asyncio.wait([serving], timeout=0.1)
+    assert not serving.done()
+    end.set()
+    await serving

@@ -22,7 +22,6 @@ from tableorm import (
     Mapped,
     ModelError,
     NotRead,
-    NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
@@ -34,6 +33,9 @@ from tableorm import (
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation
 from tableorm.testing import Faults, MemoryStore
+from tableorm.writes.bulk import partition_queue
+from tableorm.writes.bulk.chunk import defer
+from tableorm.writes.stages.change import delete_change
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -409,9 +411,9 @@ async def test_a_block_that_raises_drops_what_waits(things: Database) -> None:
             _ = 1 // 0
 
     assert bulk.report.written == await count(things) == 100
-    with pytest.raises(NotSupported, match="closed"):
+    with pytest.raises(ModelError, match="closed"):
         await bulk.upsert(Thing(name="x"))
-    with pytest.raises(NotSupported, match="used already"):
+    with pytest.raises(ModelError, match="used already"):
         await bulk.__aenter__()
 
 
@@ -562,7 +564,7 @@ async def test_nothing_is_sent_after_the_block(things: Database, store: Watched)
             raise ZeroDivisionError
     sent, written = len(store.requests), bulk.report.written
     for feeder in feeders:
-        with pytest.raises(NotSupported, match="the bulk is"):
+        with pytest.raises(ModelError, match="the bulk is"):
             await feeder
 
     assert (len(store.requests), bulk.report.written) == (sent, written)
@@ -650,8 +652,26 @@ async def test_nothing_is_taken_after_the_block(things: Database) -> None:
         adding = asyncio.create_task(add())
         await asyncio.sleep(0)
         leaving = True
-    with pytest.raises(NotSupported, match="the bulk is "):
+    with pytest.raises(ModelError, match="the bulk is "):
         await adding
 
     assert taken and not any(taken)
     assert bulk.report.written == len(taken)
+
+
+@pytest.mark.parametrize(("rows", "taken"), [(50, [2, 0]), (51, [1, 1]), (101, [1, 1])])
+def test_a_transaction_has_room_for_the_rows_of_its_writes(
+    monkeypatch: pytest.MonkeyPatch, rows: int, taken: list[int]
+) -> None:
+    """As many writes are sent together as may change 100 rows; one that may change more is sent alone."""
+    queue = partition_queue.PartitionQueue(("Things", "g"))
+    queue.derives = True
+    for name in ("a", "b"):
+        queue.append(defer(delete_change(Thing.key(group="g", name=name), "*")), 10)
+
+    def most_rows(_: object) -> int:
+        return rows
+
+    monkeypatch.setattr(partition_queue, "most_rows", most_rows)
+
+    assert [len(queue.take_chunk(100)[0]) for _ in range(2)] == taken

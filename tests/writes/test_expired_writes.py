@@ -17,10 +17,13 @@ from tableorm import (
     EntityNotFound,
     Index,
     IndexList,
+    LostRace,
     Mapped,
     OutcomeUnknown,
+    PreconditionFailed,
     PropertyBag,
     TransactionFailed,
+    Unavailable,
     UniqueViolation,
     connect,
     field,
@@ -28,7 +31,8 @@ from tableorm import (
     utc_now,
 )
 from tableorm.stores import CLOCK, Operation, Row, Verb
-from tableorm.testing import assert_requests
+from tableorm.testing import Faults, assert_requests
+from tableorm.writes import over_expired
 from tests.azurite import Azurite
 from tests.database.between import Between
 from tests.faults import QUICK, Fate, FaultyBackend
@@ -333,6 +337,91 @@ async def test_a_row_that_is_swept_meanwhile(stopped_clock: None) -> None:
         await db.insert(Plain(id=1, note="second"))
 
         assert (await db.get(Plain, id=1)).note == "second"
+
+
+async def test_a_row_that_others_always_replace(stopped_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An insert is tried so many times, with pauses that grow; then the error says that nothing was written."""
+    backend, pauses = Meanwhile(), list[int]()
+    monkeypatch.setattr(over_expired, "ATTEMPTS", 4)
+
+    def pause_of(_: object, attempt: int) -> float:
+        pauses.append(attempt)
+        return 0.0
+
+    monkeypatch.setattr(over_expired, "pause_of", pause_of)
+    async with Database(backend) as db:
+        await db.create_tables(Plain)
+        await insert_expired(db, 1)
+
+        async def replace() -> None:
+            await db.delete(Plain, id=1, if_match="*")
+            await insert_expired(db, 1)
+            backend.act = replace
+
+        backend.act = replace
+        with pytest.raises(LostRace, match=r"insert of Plain \('p', '001'\): others wrote .* 4 times in a row"):
+            await db.insert(Plain(id=1, note="new"))
+
+        assert pauses == [1, 2, 3]
+        assert await db.get_or_none(Plain, id=1) is None
+
+
+async def test_a_transaction_over_a_row_that_others_replace(stopped_clock: None) -> None:
+    """It is sent again, over the row that is there now."""
+    backend = Meanwhile()
+    async with Database(backend) as db:
+        await db.create_tables(Plain)
+        await insert_expired(db, 1, 2)
+
+        async def replace() -> None:
+            await db.delete(Plain, id=2, if_match="*")
+            await insert_expired(db, 2)
+            await db.delete(Plain, id=1, if_match="*")
+            await insert_expired(db, 1)
+
+        reads = 2
+
+        async def wait() -> None:
+            nonlocal reads
+            reads -= 1
+            backend.act = wait if reads else replace
+
+        backend.act = wait  # after the third read both rows are known
+        async with db.transaction() as tx:
+            tx.insert(Plain(id=1, note="new"))
+            tx.insert(Plain(id=2, note="new"))
+
+        assert [each.note for each in await db.select(Plain).all()] == ["new", "new"]
+
+
+async def test_a_move_of_an_entity_that_changes_meanwhile(stopped_clock: None) -> None:
+    """It fails as any move of an entity that was changed: another look at the row it replaces would not help."""
+    backend = Meanwhile()
+    async with Database(backend) as db:
+        await db.create_tables(Plain)
+        await insert_expired(db, 1)
+        moved = Plain(id=2, note="mine")
+        await db.insert(moved)
+        backend.act = lambda: db.modify(Plain, lambda each: setattr(each, "note", "theirs"), id=2)
+
+        with assert_requests(db, 6), pytest.raises(PreconditionFailed):
+            await db.move(moved, id=1)
+
+        assert (await db.get(Plain, id=2)).note == "theirs"
+
+
+async def test_a_bulk_waits_for_the_row_it_replaces(db: Database) -> None:
+    """A store that is busy as the row is read is asked again; a single insert raises what it says."""
+    await insert_expired(db, 1, 2)
+    faults = Faults(db)
+    with faults.fail_next("get", with_=503), pytest.raises(Unavailable):
+        await db.insert(Plain(id=1))
+    with faults.fail_next("get", with_=503):
+        async with db.bulk() as bulk:
+            await bulk.insert(Plain(id=2, note="new"))
+
+    assert (bulk.report.written, bulk.report.failures) == (1, 0)
+    assert (await db.get(Plain, id=2)).note == "new"
 
 
 async def test_a_lost_reply(stopped_clock: None) -> None:

@@ -519,3 +519,13 @@ async def test_an_audit_ends_a_move_whose_target_is_gone(db: Database, network: 
 
     assert [each.repaired for each in report.findings if each.damage is Damage.UNFINISHED] == [True]
     assert not [each for each in await kinds(db) if each.startswith("a ")]
+
+
+@pytest.mark.parametrize("kind", ["Other#_tentative", "Other#_forward"])
+async def test_an_audit_asks_nothing_of_moves_of_an_untracked_model(db: Database, kind: str) -> None:
+    """Entities of a model that is not tracked are not moved, so no row was left by a move of one."""
+    row = {"PartitionKey": "a", "RowKey": "x", "EntityType": kind}
+    await db.store.write("Meetings", Operation(Verb.INSERT, row))
+    CLOCK.advance(2 * HOUR)
+
+    assert (await db.audit(Other)).found == 0

@@ -403,5 +403,34 @@ async def test_a_closed_transaction_reads_nothing(things: Database) -> None:
     calls: list[Any] = [tx.get(Thing, group="g", name="a"), tx.modify(Thing, more, group="g", name="a")]
 
     for call in calls:
-        with pytest.raises(NotSupported, match="closed"):
+        with pytest.raises(ModelError, match="closed"):
             await call
+
+
+async def test_a_guard_leaves_what_is_not_written_yet(things: Database) -> None:
+    """An unknown property that was changed, and not saved, stays changed when a transaction guards the entity."""
+    thing = Thing(name="a")
+    thing.extra["x"] = 1
+    await things.insert(thing)
+    async with things.transaction() as tx:
+        read = await tx.get(Thing, group="g", name="a")
+        read.extra["x"] = 2
+        await tx.get(Thing, guard=True, group="g", name="a")
+        tx.insert(Thing(name="b"))
+
+    assert dict(read.extra) == {"x": 2}
+    await things.save(read)
+    assert (await load(things, "a")).extra["x"] == 2
+
+
+async def test_a_merge_of_some_fields_leaves_what_is_not_written_yet(things: Database) -> None:
+    """An unknown property that was removed, and not saved, stays removed when other fields are merged."""
+    thing = Thing(name="a")
+    thing.extra["x"] = 1
+    await things.insert(thing)
+    del thing.extra["x"]
+    await things.merge(thing, only=[Thing.number])
+
+    assert dict(thing.extra) == {}
+    await things.save(thing)
+    assert "x" not in (await load(things, "a")).extra

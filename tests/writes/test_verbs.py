@@ -184,7 +184,7 @@ async def test_merge_names_what_it_does_not_know(things: Database) -> None:
 
     for only, kind, message in (
         (["nothing"], ModelError, "nothing is not a field"),
-        ([Thing.name], ModelError, r"Thing\.name is held by the key; there are text"),
+        ([Thing.name], ModelError, r"Thing\.name is held by the key; the stored fields are text"),
         ([Thing.text], NotLoaded, "text was not loaded"),
     ):
         with pytest.raises(kind, match=message):
@@ -483,6 +483,32 @@ async def test_no_verb_moves_a_row(things: Database, verb: str) -> None:
         with pytest.raises(EncodeError, match=r"Thing\.name: 'b'"):
             await getattr(things, verb)(part)
     assert await things.get_or_none(Thing, group="g", name="b") is None
+
+
+async def test_modify_moves_no_row(things: Database) -> None:
+    """What an entity has got besides is kept by `modify`, so that a changed key field is refused there as well."""
+    thing = Thing(name="a")
+    await things.insert(thing)
+    thing.name = "b"
+
+    with pytest.raises(EncodeError, match=r"Thing\.name: 'b'.*read as 'a'.* a modify cannot move a row; to move it"):
+        await things.modify(thing, lambda _: None)
+
+
+class Visit(Entity, table="Things", partition_key="visits", row_key="{at:%Y%m}"):
+    at: Mapped[dt.datetime]
+    note: Mapped[str] = field(default="")
+
+
+async def test_a_part_of_a_row_tells_its_key_fields(things: Database) -> None:
+    """Of an entity that was read in part, the error says what key field it was read with, where a property tells."""
+    visit = Visit(at=dt.datetime(2024, 5, 6, tzinfo=dt.UTC))
+    await things.insert(visit)
+    (part,) = await things.select(Visit).only(Visit.at).all()
+    part.at += dt.timedelta(days=40)
+
+    with pytest.raises(EncodeError, match=r"Visit\.at: .*read as datetime\.datetime\(2024, 5, 6"):
+        await things.save(part)
 
 
 MOMENTS = [dt.datetime(2024, 1, 1, tzinfo=dt.UTC) + dt.timedelta(hours=hours) for hours in range(1_000)]

@@ -18,8 +18,8 @@ from tableorm import (
     Int32,
     LimitExceeded,
     Mapped,
+    ModelError,
     NotRead,
-    NotSupported,
     PreconditionFailed,
     PropertyBag,
     TableNotFound,
@@ -342,9 +342,9 @@ async def test_a_transaction_that_raises_sends_nothing(things: Database) -> None
         pass
 
     assert things.stats.requests == requests
-    with pytest.raises(NotSupported, match="closed"):
+    with pytest.raises(ModelError, match="closed"):
         transaction.insert(Thing(name="b"))
-    with pytest.raises(NotSupported, match="used already"):
+    with pytest.raises(ModelError, match="used already"):
         await transaction.__aenter__()
 
 

@@ -8,7 +8,7 @@ tasks between slices, no read transaction outlives a slice, and any process can 
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from operator import itemgetter
 from zlib import crc32
 
@@ -17,7 +17,7 @@ import apsw
 from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, utf16_key
-from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, matcher
+from tableorm.protocol.filters import And, Compare, Filter, Not, Op, matcher
 from tableorm.protocol.limits import MAX_PAGE, check_filter
 from tableorm.stores import Bounds, Row, RowPage, RowQuery, project
 
@@ -48,7 +48,7 @@ _BATCH_ROWS = 100
 _BATCH_BYTES = 64 * 1024
 _BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
-_PARTITION_KEY, _ROW_KEY = itemgetter("PartitionKey"), itemgetter("RowKey")
+_TEXTS = tuple(map(itemgetter, ("PartitionKey", "RowKey", "odata.etag", "Timestamp")))
 
 
 def check_limit(limit: int) -> None:
@@ -80,6 +80,8 @@ Interval = tuple[bytes, bytes]
 
 EVERYTHING: Interval = (b"", _END)
 _NOTHING: Interval = (_END, b"")
+_ANYWHERE = EVERYTHING, EVERYTHING
+_KEYS = frozenset({"PartitionKey", "RowKey"})
 
 _BOUNDS: dict[Op, Callable[[str], Bounds]] = {
     Op.EQ: Bounds.only,
@@ -107,18 +109,22 @@ def filter_intervals(where: Filter) -> tuple[Interval, Interval]:
 
     A range of keys that starts and ends within partitions is a filter on both keys, which is one interval here.
     """
-    match where:
-        case Compare("PartitionKey", op, constant) if constant.type is Edm.STRING:
-            return partition_interval(_BOUNDS[op](constant.value)), EVERYTHING
-        case Compare("RowKey", op, constant) if constant.type is Edm.STRING:
-            return EVERYTHING, row_interval(_BOUNDS[op](constant.value))
-        case And(terms) | Or(terms):
-            found = list(map(filter_intervals, terms))
-            join = intersect if isinstance(where, And) else _unite
-            keys, rows = join(keys for keys, _ in found), join(rows for _, rows in found)
-            return (isinstance(where, And) and narrow_to_rows(keys, rows)) or keys, rows
-        case Compare() | Not():
-            return EVERYTHING, EVERYTHING
+    if isinstance(where, Not):
+        return _ANYWHERE
+    if isinstance(where, Compare):
+        if where.property not in _KEYS or where.constant.type is not Edm.STRING:
+            return _ANYWHERE
+        bounds = _BOUNDS[where.op](where.constant.value)
+        if where.property == "PartitionKey":
+            return partition_interval(bounds), EVERYTHING
+        return EVERYTHING, row_interval(bounds)
+    every = isinstance(where, And)
+    found = [each for term in where.terms if (each := filter_intervals(term)) is not _ANYWHERE]
+    if not found if every else len(found) < len(where.terms):
+        return _ANYWHERE
+    join = intersect if every else _unite
+    keys, rows = join(keys for keys, _ in found), join(rows for _, rows in found)
+    return (every and narrow_to_rows(keys, rows)) or keys, rows
 
 
 def narrow_to_rows(keys: Interval, rows: Interval) -> Interval | None:
@@ -143,13 +149,9 @@ def _unite(intervals: Iterable[Interval]) -> Interval:
 
 def count_comparisons(where: Filter) -> int:
     """Return how many comparisons a filter has."""
-    match where:
-        case Compare():
-            return 1
-        case Not(term):
-            return count_comparisons(term)
-        case And(terms) | Or(terms):
-            return sum(map(count_comparisons, terms))
+    if isinstance(where, Compare):
+        return 1
+    return count_comparisons(where.term) if isinstance(where, Not) else sum(map(count_comparisons, where.terms))
 
 
 def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> Interval:
@@ -163,34 +165,27 @@ def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> In
         lower, lower_open = lower[: lower.index("\0")], True
     if upper is not None and "\0" in upper:
         upper, upper_open = upper[: upper.index("\0")], False
-    low = b"" if lower is None else _encode_bound(name, lower)
-    high = _END if upper is None else low if upper == lower else _encode_bound(name, upper)
+    try:
+        low = b"" if lower is None else utf16_key(lower)
+        high = _END if upper is None else low if upper == lower else utf16_key(upper)
+    except UnicodeEncodeError as error:
+        problem = f"The bound {error.object[:80]!r} of {name} has a lone surrogate at position {error.start}."
+        raise Fault(Code.INVALID_INPUT, problem) from None
     return (
         low if lower is None else low + (after if lower_open else before),
         high if upper is None else high + (before if upper_open else after),
     )
 
 
-def _encode_bound(name: str, text: str) -> bytes:
+def _check_rows(rows: Sequence[Row]) -> None:
+    """Raise ValueError if a row is damaged so that its keys, ETag or Timestamp are missing, or are no text."""
     try:
-        return utf16_key(text)
-    except UnicodeEncodeError as error:
-        raise Fault(
-            Code.INVALID_INPUT, f"The bound {text[:80]!r} of {name} has a lone surrogate at position {error.start}."
-        ) from None
-
-
-def _check_keys(rows: Sequence[Row]) -> None:
-    """Raise ValueError if a row is damaged so that its keys are missing, or are no text."""
-    try:
-        if {*map(type, map(_PARTITION_KEY, rows)), *map(type, map(_ROW_KEY, rows))} <= {str}:
-            return
-    except KeyError:
-        pass
-    for row in rows:
-        keys = row.get("PartitionKey"), row.get("RowKey")
-        if not all(type(key) is str for key in keys):
-            raise ValueError(f"its keys are {shown(keys)}")
+        "".join(chain.from_iterable(map(get, rows) for get in _TEXTS))  # the fastest test whether all are text
+    except (KeyError, TypeError):
+        for row in rows:
+            keys, marks = (row.get("PartitionKey"), row.get("RowKey")), (row.get("odata.etag"), row.get("Timestamp"))
+            if not all(type(each) is str for each in (*keys, *marks)):
+                raise ValueError(f"its keys are {shown(keys)}, its ETag and Timestamp {shown(marks)}") from None
 
 
 class PageScan:
@@ -231,7 +226,8 @@ class PageScan:
             self._test = _compile_filter(query.where)
             self._batch = max(1, min(self._batch, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
             its_keys, its_rows = filter_intervals(query.where)
-            keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))
+            if its_keys is not EVERYTHING or its_rows is not EVERYTHING:
+                keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))
         narrow = narrow_to_rows(keys, rows)
         self._low, self._high = narrow or keys
         # The RowKeys to find in each of several partitions.
@@ -350,7 +346,7 @@ class PageScan:
     def _take(self, bodies: list[bytes], size: int) -> None:
         """Add to the page those of the rows that pass the filter. `size` is the size of all bodies together."""
         rows = list(map(decode, bodies))
-        _check_keys(rows)
+        _check_rows(rows)
         if self._test is not None:
             passes = list(map(self._test, rows))
             if not all(passes):

@@ -84,8 +84,8 @@ def prepare_write(operation: Operation, *, keys_checked: bool = False) -> Write:
         check_key("PartitionKey", row.get("PartitionKey"))
         check_key("RowKey", row.get("RowKey"))
     partition_key, row_key = row["PartitionKey"], row["RowKey"]
-    if_match = check_if_match(verb, operation.if_match)
     key = key_of(partition_key, row_key)
+    if_match = check_if_match(verb, operation.if_match)
     if verb is _DELETE:
         return Write(verb, key, b"", None, if_match)
     clean = row if operation.canonical else clean_row(row, partition_key, row_key)

@@ -36,6 +36,7 @@ _logger = logging.getLogger("tableorm.server")
 # each of these has a file open before any of them can be refused.
 _BACKLOG, _ACCEPTED_AT_ONCE = 1024, 8
 _GAUGE_SECONDS = 1.0
+_TURNS_TO_CONNECT = 2
 
 
 def serve(
@@ -305,8 +306,10 @@ async def _stop_listening(server: asyncio.Server) -> None:
     try:
         for listener in server.sockets:
             loop.remove_reader(listener.fileno())
-        # asyncio makes the connection of an accepted socket one turn later, and fails if the server is closed by then.
-        await asyncio.sleep(0)
+        # asyncio makes the connection of an accepted socket in the next turns, and fails if the server closed before;
+        # aiohttp ends a connection only if it waits for a request.
+        for _ in range(_TURNS_TO_CONNECT):
+            await asyncio.sleep(0)
     except NotImplementedError:
         pass  # an event loop whose sockets have no readers
     finally:

@@ -51,14 +51,14 @@ def add_no_older_writers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments of runs that several processes share."""
+def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
+    """Declare the arguments of runs that several processes share, with how many ranges they work on if not told."""
     parser.add_argument(
         "--parallel",
         metavar="N",
         type=parse_count,
-        default=8,
-        help="how many ranges of keys to work on at the same time; 8 if not given",
+        default=parallel,
+        help=f"how many ranges of keys to work on at the same time; {parallel} if not given",
     )
     parser.add_argument("--rate", metavar="N", type=parse_count, help="work on N rows in a second at most")
     parser.add_argument(

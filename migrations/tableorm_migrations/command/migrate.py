@@ -9,6 +9,7 @@ import attrs
 from tableorm.cli import Command
 
 from .files import CheckAction, RevisionAction
+from .rekey import FinalizeAction, MoveAction, PlanAction, RollbackAction, SealAction, VerifyAction
 from .stored import BuildIndexAction, RewriteAction, StatusAction, UpgradeAction
 
 __all__ = ["MIGRATE", "MigrateCommand"]
@@ -20,6 +21,12 @@ _ACTIONS: dict[str, Command] = {
     "status": StatusAction(),
     "rewrite": RewriteAction(),
     "build-index": BuildIndexAction(),
+    "plan": PlanAction(),
+    "move": MoveAction(),
+    "verify": VerifyAction(),
+    "seal": SealAction(),
+    "finalize": FinalizeAction(),
+    "rollback": RollbackAction(),
 }
 
 
@@ -27,7 +34,8 @@ _ACTIONS: dict[str, Command] = {
 class MigrateCommand:
     """
     `tableorm migrate check|revision` compares models with their snapshot, and `tableorm migrate
-    upgrade|status|rewrite|build-index` does to a database what changes of models need.
+    upgrade|status|rewrite|build-index` does to a database what changes of models need. `tableorm migrate
+    plan|move|verify|seal|finalize|rollback` gives the entities of a model other keys.
     """
 
     help: str = "check changes of models, and do to stored rows what they need"

@@ -1,10 +1,11 @@
 """
-What the actions print while they work: on a terminal one line that is written again and again, otherwise lines.
+What the actions print while they work: on a terminal lines that are written again, otherwise ever more lines.
 """
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from shutil import get_terminal_size
 from types import TracebackType
 from typing import Any, Self
@@ -28,7 +29,7 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json, self._terminal = as_json, sys.stderr.isatty() and not as_json
-        self._shown, self._at = "", time.monotonic()
+        self._shown, self._at = list[str](), time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -36,29 +37,40 @@ class Output:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._rewrite_line("")
+        self._rewrite([])
 
-    def progress(self, text: str, values: Mapping[str, Any]) -> None:
-        """Show how far something is, if a second has passed since it was last shown."""
+    def progress(self, text: str, values: Mapping[str, Any], bars: Sequence[str] = ()) -> None:
+        """Show how far something is, if a second has passed since it was last shown; on a terminal with some bars."""
         if time.monotonic() - self._at < _SECONDS:
             return
         self._at = time.monotonic()
         if self._as_json:
             self.print(text, values)
         elif self._terminal:
-            self._rewrite_line(escape_unprintable(text)[: get_terminal_size().columns - 1])
+            size = get_terminal_size()
+            lines = [text, *bars][: max(1, size.lines - 1)]
+            self._rewrite([escape_unprintable(line)[: size.columns - 1] for line in lines])
         else:
             print(escape_unprintable(text), file=sys.stderr, flush=True)
 
     def print(self, text: str, values: Mapping[str, Any]) -> None:
         """Print an outcome: its text, or as JSON its values."""
-        self._rewrite_line("")
+        self._rewrite([])
         if self._as_json:
             text = msgspec.json.encode(values).decode()
         print("\n".join(escape_unprintable(line) for line in text.split("\n")), flush=True)
 
-    def _rewrite_line(self, text: str) -> None:
-        if self._shown or text:
-            sys.stderr.write(f"\r{text.ljust(len(self._shown))}{'' if text else chr(13)}")
+    def _rewrite(self, lines: list[str]) -> None:
+        """Write some lines over those that are shown."""
+        if self._shown or lines:
+            pairs = zip_longest(lines, self._shown, fillvalue="")
+            text = "\n".join(f"\r{line.ljust(len(before))}" for line, before in pairs)
+            below = len(self._shown) - max(1, len(lines))
+            sys.stderr.write(f"{_up(len(self._shown) - 1)}{text}{_up(below)}{'' if lines else chr(13)}")
             sys.stderr.flush()
-        self._shown = text
+        self._shown = lines
+
+
+def _up(lines: int) -> str:
+    """Return what moves the cursor of a terminal up by some lines."""
+    return f"\x1b[{lines}A" if lines > 0 else ""

@@ -13,6 +13,7 @@ import attrs
 from tableorm import Entity, NotSupported
 from tableorm.cli.arguments import add_database, add_models, open_existing
 from tableorm.models.derivation import DerivationOf
+from tableorm.protocol.redaction import escape_unprintable
 
 from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
@@ -20,9 +21,10 @@ from ..runs.build import run_build_index
 from ..runs.report import RunReport
 from ..runs.rewrite import run_rewrite
 from .arguments import add_directory, add_no_older_writers, add_run, run_options
+from .bars import show_bars
 from .output import Output
 
-__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction"]
+__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction", "print_run"]
 
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
@@ -54,7 +56,7 @@ class UpgradeAction:
 
             def show(report: StepReport) -> None:
                 print_it = output.progress if report.outcome is Outcome.RUNNING else output.print
-                print_it(str(report), report.to_dict())
+                print_it(escape_unprintable(str(report)), report.to_dict())
 
             async with open_existing(args) as db:
                 report = await apply_revisions(
@@ -123,7 +125,7 @@ class RewriteAction:
                 report = await run_rewrite(
                     db, *models, name=args.name, on_progress=_progress_to(output), **run_options(args)
                 )
-            _print_run(output, report)
+            print_run(output, report)
         return 0 if report.complete else 1
 
 
@@ -164,17 +166,18 @@ class BuildIndexAction:
                         on_progress=_progress_to(output),
                         **run_options(args),
                     )
-                    _print_run(output, report)
+                    print_run(output, report)
                     complete = complete and report.complete
         return 0 if complete else 1
 
 
 def _progress_to(output: Output) -> Callable[[RunReport], object]:
     def show(report: RunReport) -> None:
-        output.progress(str(report), report.to_dict())
+        output.progress(str(report), report.to_dict(), show_bars(report))
 
     return show
 
 
-def _print_run(output: Output, report: RunReport) -> None:
-    output.print("\n".join([str(report), *report.failures]), report.to_dict())
+def print_run(output: Output, report: RunReport) -> None:
+    """Print the report of a run, and each of its failures on a line of its own."""
+    output.print("\n".join(map(escape_unprintable, [str(report), *report.failures])), report.to_dict())

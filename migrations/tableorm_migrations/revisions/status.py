@@ -11,6 +11,7 @@ import attrs
 from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import IndexState, load_states
+from tableorm.protocol.redaction import escape_unprintable
 
 from ..runs.report import RunReport, list_runs
 from .line import load_revisions
@@ -61,7 +62,7 @@ class MigrationStatus:
         lines: list[str] = []
         for title, some in parts.items():
             lines.append(f"{title}:" if some else f"{title}: none")
-            lines += [f"  {each}" for each in some]
+            lines += [f"  {escape_unprintable(str(each))}" for each in some]  # what rows say makes no lines
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

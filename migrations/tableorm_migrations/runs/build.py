@@ -13,6 +13,7 @@ from tableorm.audit.audit import check_arguments
 from tableorm.audit.build import IndexBuild
 from tableorm.audit.ranges import AuditRange, purpose_of
 from tableorm.connection.connection import connection_of
+from tableorm.errors import counted
 from tableorm.models.derivation import DerivationOf
 from tableorm.writes.bulk.pacing import Pace
 
@@ -87,12 +88,18 @@ async def _build(build: IndexBuild, part: AuditRange, pace: Pace | None) -> RunS
     async with aclosing(build.work_on(part, pace)) as steps:
         async for done, counts in steps:
             left = sum(counts.counts.values()) - counts.repaired + counts.undecided
+            failures: list[object] = [each for each in counts.findings if not each.repaired]
+            if counts.undecided:
+                failures.append(
+                    f"others wrote during each look at {counted(counts.undecided, 'row')}, so nobody knows whether it "
+                    "is right; build it again while they write less"
+                )
             yield (
                 done,
                 RunCounts.of(
                     entities=counts.entities if part.building else 0,
                     written=counts.built + counts.repaired,
                     failed=left,
-                    failures=[each for each in counts.findings if not each.repaired],
+                    failures=failures,
                 ),
             )

@@ -6,18 +6,18 @@ that others see that it is at work. Who took the range over is noticed by the ne
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from logging import getLogger
 
 import attrs
 
 from tableorm import Conflict, Database, EntityNotFound, OutcomeUnknown, TableOrmError, TransactionFailed, Unavailable
 from tableorm.audit.ranges import AuditRange
+from tableorm.connection.logger import make_logger
 
 from .rows import RunCounts, RunRange
 
 __all__ = ["BEATS", "Lease", "may_lose_race"]
 
-_LOG = getLogger("tableorm.migrations")
+_LOG = make_logger("tableorm.migrations")
 
 BEATS = 4
 """How many times in the time of its lease the row of a range is written."""

@@ -26,7 +26,12 @@ _ROUNDS = 8
 
 
 async def plan_ranges(
-    db: Database, verb: str, tables: Sequence[tuple[str, Sequence[Schema]]], *, build: bool = False
+    db: Database,
+    verb: str,
+    tables: Sequence[tuple[str, Sequence[Schema]]],
+    *,
+    build: bool = False,
+    most: int = MOST_RANGES,
 ) -> list[AuditRange]:
     """
     Return the ranges of a run, which together are all keys of some tables.
@@ -36,6 +41,7 @@ async def plan_ranges(
         verb: Name of the function, for messages.
         tables: The tables, each with the models that it has entities of.
         build: Whether each range comes twice, to build in it, and to audit it afterwards.
+        most: How many ranges there are at most.
 
     Raises:
         ModelError: There are too many tables.
@@ -46,7 +52,7 @@ async def plan_ranges(
             f"{verb}() is refused: the models are in {len(tables)} tables, and a run has at most {MOST_RANGES} ranges; "
             "give the models of fewer tables at a time"
         )
-    parts = MOST_RANGES // len(tables) // (1 + build)
+    parts = most // len(tables) // (1 + build)
     found: list[AuditRange] = []
     for table, schemas in tables:
         bounds = await _divide_table(connection_of(db), verb, table, schemas, parts)

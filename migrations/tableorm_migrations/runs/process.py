@@ -15,11 +15,12 @@ from typing import cast
 
 import attrs
 
-from tableorm import Database, ModelError, TableNotFound
+from tableorm import Database, LostRace, ModelError, TableNotFound
 from tableorm.audit.audit import check_arguments
 from tableorm.audit.ranges import AuditRange
 from tableorm.connection.tasks import finish, stop_tasks, work_together
 from tableorm.errors import shown
+from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.models.write_tokens import new_token
 from tableorm.stores import utc_now
 from tableorm.writes.bulk.pacing import Pace
@@ -28,11 +29,12 @@ from .lease import BEATS, Lease, may_lose_race
 from .report import RunReport, report_run
 from .rows import Run, RunCounts, RunRange, read_run
 
-__all__ = ["Job", "RunOptions", "RunSteps", "carry_out"]
+__all__ = ["Job", "RunOptions", "RunSteps", "carry_out", "default_name"]
 
 _LONGEST_NAME = 200
 # Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_MOST_BEGINNINGS = 10  # of which others begin the run first in all but one, or something is in its place
 
 RunSteps = AsyncGenerator[tuple[AuditRange, RunCounts], None]
 """Work on a range: how far it is, and what was counted since, again and again."""
@@ -52,6 +54,8 @@ class Job:
         no_older_writers: Whether no program is left that writes without what is built.
         finish: What is done before the run ends, if nothing failed and no program was left that writes without what is
             built. It may be done twice. None for nothing.
+        judge: Returns what was counted in all, with the failures that only all ranges together show. It may be called
+            twice. None if there are none.
     """
 
     verb: str
@@ -61,6 +65,7 @@ class Job:
     work: Callable[[AuditRange, Pace | None], RunSteps]
     no_older_writers: bool = False
     finish: Callable[[], Awaitable[object]] | None = None
+    judge: Callable[[RunCounts], Awaitable[RunCounts]] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -101,6 +106,11 @@ def _is_positive(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
 
 
+def default_name(what: str, purpose: str) -> str:
+    """Return the name of a run that was given none."""
+    return f"{what[: _LONGEST_NAME - 20]} {purpose[:12]}"
+
+
 async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:
     """
     Work on a run together with other processes until it has ended.
@@ -116,7 +126,7 @@ async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:
 class _Process:
     def __init__(self, db: Database, job: Job, options: RunOptions) -> None:
         self._db, self._job, self._options = db, job, options
-        self._name = options.name or f"{job.what[: _LONGEST_NAME - 20]} {job.purpose[:12]}"
+        self._name = options.name or default_name(job.what, job.purpose)
         self._lease = float(options.lease)
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._pace = None if options.rate is None else Pace(options.rate)
@@ -137,6 +147,7 @@ class _Process:
         await self._look()
         # A run that had ended before this process came is begun anew, unless its name says that once is enough.
         over = self._run.generation if self._run is not None and self._run.state != "open" else 0
+        begun = 0
         while True:
             run = self._run
             if run is not None and run.purpose != self._job.purpose:
@@ -145,6 +156,14 @@ class _Process:
                     f"models or other declarations of them, and this is {self._job.what!r}; give another name"
                 )
             if run is None or (run.state != "open" and self._is_begun_anew(run, over)):
+                if begun == _MOST_BEGINNINGS:
+                    raise LostRace(
+                        f"{self._job.verb}(name={self._name!r}): the run is begun again and again, and is not there; "
+                        f"delete what other programs have written into partition 'run {self._name}' of {UPKEEP_TABLE}"
+                    )
+                if begun:
+                    await asyncio.sleep(_SHORTEST_PAUSE)
+                begun += 1
                 await self._begin(run)
                 await self._look()
             elif run.state == "open":
@@ -290,6 +309,8 @@ class _Process:
     async def _end(self, run: Run) -> None:
         """Store that the run has ended, and delete the rows of its ranges, unless another process does."""
         run.counts = RunCounts.total(each.counts for each in self._ranges.values())
+        if self._job.judge is not None:
+            run.counts = await self._job.judge(run.counts)
         if run.no_older_writers and not run.counts.failed and self._job.finish is not None:
             await self._job.finish()
         run.state, run.ended = "failed" if run.counts.failed else "done", utc_now()

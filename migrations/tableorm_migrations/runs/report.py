@@ -2,20 +2,38 @@
 The report of a shared run: what all processes together have done so far, or in all when it has ended.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import attrs
 
 from tableorm import Database, ModelError, TableNotFound
+from tableorm.advice.totals import common_prefix
+from tableorm.audit.ranges import AuditRange
 from tableorm.connection.connection import connection_of
 from tableorm.errors import counted
 from tableorm.stores import utc_now
 
 from .rows import Run, RunCounts, RunRange, RunRow
 
-__all__ = ["RunReport", "drop_run", "list_runs", "report_run"]
+__all__ = ["RangeProgress", "RunReport", "drop_run", "list_runs", "report_run"]
+
+
+@attrs.frozen(kw_only=True)
+class RangeProgress:
+    """
+    How far a range is that a process works on.
+
+    Args:
+        number: The number of the range, from 0.
+        entities: Entities that were read of it.
+        share: Which part of it is done, judged by where the keys are that were read last: 0.0 to 1.0.
+    """
+
+    number: int
+    entities: int
+    share: float
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +53,8 @@ class RunReport:
         written: Entities that were written. What a process wrote just before it died is not counted.
         failed: Entities that could not be brought in order.
         failures: The first 50 of these, with the reasons.
+        others: What else was counted, by the word for it: "dropped", "transactions".
+        working: The ranges that processes work on now.
         seconds: How long it took, or has been under way.
     """
 
@@ -48,6 +68,8 @@ class RunReport:
     written: int
     failed: int
     failures: tuple[str, ...]
+    others: Mapping[str, int]
+    working: tuple[RangeProgress, ...]
     seconds: float
 
     @property
@@ -60,16 +82,29 @@ class RunReport:
         """Entities per second."""
         return self.entities / self.seconds if self.seconds else 0.0
 
+    @property
+    def share(self) -> float:
+        """Which part is done, if all ranges are alike: 0.0 to 1.0."""
+        return (self.ranges_done + sum(each.share for each in self.working)) / self.ranges if self.ranges else 1.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest will take, if it goes on like this; None if nothing is done yet."""
+        return self.seconds * (1 / self.share - 1) if self.share else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a dictionary of plain values, for JSON."""
         return {
             **attrs.asdict(self, value_serializer=_plain_value),
             "complete": self.complete,
             "rate": self.rate,
+            "share": self.share,
+            "seconds_left": self.seconds_left,
         }
 
     def __str__(self) -> str:
-        text = f"{self.name}: {self.written} of {counted(self.entities, 'entity')} written"
+        text = f"{self.name}: {counted(self.entities, 'entity')} read, {self.written} written"
+        text += "".join(f", {number} {what}" for what, number in self.others.items())
         text += f", {self.failed} failed" if self.failed else ""
         if self.state == "open":
             owners = f", by {', '.join(self.owners)}" if self.owners else ""
@@ -156,8 +191,29 @@ def report_run(run: Run, ranges: Iterable[RunRange]) -> RunReport:
         written=counts.written,
         failed=counts.failed,
         failures=tuple(counts.failures),
+        others=dict(counts.others),
+        working=tuple(
+            RangeProgress(number=each.number, entities=each.counts.entities, share=_share_of(each.part))
+            for each in left
+            if each.owner and not each.part.done
+        ),
         seconds=max(0.0, ((run.ended or utc_now()) - run.begun).total_seconds()),
     )
+
+
+def _share_of(part: AuditRange) -> float:
+    """Return which part of a range is done, judged by where the partition is up to which it is."""
+    low, high, here = part.partitions.lower or "", part.partitions.upper, part.partition
+    if here is None or high is None:
+        return 0.0
+    alike = len(common_prefix(low, high))
+    first, last, position = (_position_of(text[alike:]) for text in (low, high, here))
+    return min(1.0, max(0.0, (position - first) / (last - first))) if last > first else 0.0
+
+
+def _position_of(text: str) -> float:
+    """Return where a text is among all texts in their order, from 0 to 1, by its first characters."""
+    return sum(min(ord(character), 127) * 128.0 ** -(place + 1) for place, character in enumerate(text[:6]))
 
 
 def _plain_value(instance: object, attribute: object, value: Any) -> Any:

@@ -12,7 +12,7 @@ from tableorm import Database, Entity, Mapped, field
 from tableorm.audit.ranges import AuditRange
 from tableorm.models.reserved import UPKEEP_TABLE
 
-__all__ = ["Run", "RunCounts", "RunRange", "RunRow", "read_run"]
+__all__ = ["RowSum", "Run", "RunCounts", "RunRange", "RunRow", "read_run"]
 
 # The failures that a row holds, each of at most so many characters, are no more text than a property may hold.
 _RANGE_FAILURES = 20
@@ -21,6 +21,28 @@ _MOST_CHARACTERS = 300
 
 
 @attrs.frozen
+class RowSum:
+    """
+    A sum of hashes of rows, which is the same in whatever order they are added.
+
+    Args:
+        rows: How many rows were added.
+        digest: The sum of their hashes of 128 bits modulo 2**128, in hexadecimal digits.
+    """
+
+    rows: int = 0
+    digest: str = "0"
+
+    def plus(self, other: Self) -> Self:
+        """Return the sum of the rows here and elsewhere."""
+        return self.plus_hashes(other.rows, int(other.digest, 16))
+
+    def plus_hashes(self, rows: int, hashes: int) -> Self:
+        """Return the sum with some more rows, given the sum of their hashes."""
+        return type(self)(self.rows + rows, f"{(int(self.digest, 16) + hashes) % 2**128:x}")
+
+
+@attrs.frozen(kw_only=True)
 class RunCounts:
     """
     What was counted in a range, or in all ranges of a run.
@@ -30,25 +52,39 @@ class RunCounts:
         written: Entities that were written.
         failed: Entities that could not be brought in order.
         failures: The first of these, with the reasons.
+        others: What else was counted, by the word for it: "dropped", "transactions".
+        sums: Sums of rows that are compared, by name.
+        latest: When the last of the rows was written that were read, in ticks of the store's clock; 0 for never.
     """
 
     entities: int = 0
     written: int = 0
     failed: int = 0
     failures: list[str] = attrs.field(factory=list[str])
+    others: dict[str, int] = attrs.field(factory=dict[str, int])
+    sums: dict[str, RowSum] = attrs.field(factory=dict[str, RowSum])
+    latest: int = 0
 
     @classmethod
     def of(cls, *, entities: int, written: int, failed: int, failures: Iterable[object]) -> Self:
         """Return counts; of failures only the first ones are kept, cut to a length that a row can store."""
-        return cls(entities, written, failed, [_shorten(str(each)) for each in [*failures][:_RANGE_FAILURES]])
+        kept = [_shorten(str(each)) for each in [*failures][:_RANGE_FAILURES]]
+        return cls(entities=entities, written=written, failed=failed, failures=kept)
 
     def plus(self, other: Self, most: int = _RANGE_FAILURES) -> Self:
         """Return what was counted here and elsewhere, with at most so many failures."""
+        nothing = RowSum()
         return type(self)(
-            self.entities + other.entities,
-            self.written + other.written,
-            self.failed + other.failed,
-            [*self.failures, *other.failures][:most],
+            entities=self.entities + other.entities,
+            written=self.written + other.written,
+            failed=self.failed + other.failed,
+            failures=[*self.failures, *other.failures][:most],
+            others={name: self.others.get(name, 0) + other.others.get(name, 0) for name in self.others | other.others},
+            sums={
+                name: self.sums.get(name, nothing).plus(other.sums.get(name, nothing))
+                for name in self.sums | other.sums
+            },
+            latest=max(self.latest, other.latest),
         )
 
     @classmethod

@@ -43,8 +43,17 @@ class Aggregate(Derivation):
         what = type(self).__name__
         if isinstance(field, type) or not (isinstance(field, Field) or callable(field)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(f"{what}({field!r}) is refused: give a field, as in `lambda: Department.employee_count`")
-        if not key or not all(isinstance(text, str) for text in key.values()):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ModelError(f'{what}(...) needs the key of the entity that keeps it, as in name="{{department}}"')
+        if not key:
+            raise ModelError(
+                f"{what}(...) needs the key fields of the model that has the field, as templates of the fields of this "
+                'model: name="{department}"'
+            )
+        for name, text in key.items():
+            if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ModelError(
+                    f"{what}(..., {name}={text!r}) is refused: a key field is given as a text, which is a template of "
+                    f'the fields of this model: {name}="{{department}}", or "{text}" if it is always the same'
+                )
         self.field: Callable[[], Field[int]] | Field[int] = field
         self.create, self.key = create, dict(key)
 

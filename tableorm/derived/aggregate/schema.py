@@ -59,7 +59,7 @@ class AggregateSchema(Relation[FieldInfo]):
             info = schema.fields.get(of)
             if info is None:
                 raise ModelError(
-                    f"{self.label}: {schema.name} has no field {of!r} to sum; {near(str(of), schema.fields)}"
+                    f"{self.label}: {schema.name} has no field {of!r} to sum; {near(str(of), schema.fields, 'field')}"
                 )
             if info.maintained or info.type.edm not in (Edm.INT32, Edm.INT64):
                 raise ModelError(f"{self.label}: {of!r} is not a field of whole numbers, which alone add up exactly")
@@ -87,8 +87,8 @@ class AggregateSchema(Relation[FieldInfo]):
         info = schema.fields[field.name]
         if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.maintained or info.default is None:
             raise ModelError(
-                f"{self.label}: {schema.name}.{field.name} cannot keep it; declare {field.name}: Mapped[int] = "
-                "field(default=0, maintained=True)"
+                f"{self.label}: {schema.name}.{field.name} is not a maintained field of whole numbers; declare "
+                f"{field.name}: Mapped[int] = field(default=0, maintained=True)"
             )
         self.check_key(schema)
         missing = [

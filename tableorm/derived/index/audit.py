@@ -2,30 +2,23 @@
 What an audit checks of an index: that each entity has its index entry, and that this holds what the entity does.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-import attrs
-
-from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.check import WRONG, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
-from ...audit.decisions import is_under_way
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
-from ...connection.connection import Connection
-from ...errors import DecodeError, TableOrmError, shown
-from ...models.kinds import KindSet
+from ...errors import DecodeError, shown
 from ...models.manifest import ManifestEntry, PlacedEntry
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS
+from ..placed_check import PlacedCheck, Reconcile
 from .eventual_schema import EventualIndexSchema, owner_text
 from .schema import IndexSchema, contents_of
 
 __all__ = ["EventualIndexCheck", "IndexCheck"]
-
-Reconcile = Callable[[Connection, RowKeys, Sequence[ManifestEntry]], Awaitable[None]]
-"""Makes the entries of an entity right, as `Maintainer.reconcile` does."""
 
 
 class IndexCheck(EntryCheck):
@@ -82,12 +75,9 @@ class IndexCheck(EntryCheck):
         return [*entity_problems(snapshot), *problems] if self._alone else problems
 
 
-class EventualIndexCheck(Check):
+class EventualIndexCheck(PlacedCheck):
     """
     The check of the entries of an eventual index, which are in other partitions than their entities.
-
-    No sums are made of them: each entity is compared with its entry, and each entry with its entity. What a committed
-    decision row names is on its way, and not damage.
 
     Args:
         context: The rows of the table.
@@ -95,55 +85,14 @@ class EventualIndexCheck(Check):
         reconcile: Makes an entry right; None if an entity is derived anew for that.
     """
 
-    row_phases = frozenset({Phase.ENTITIES})
-
     def __init__(self, context: AuditContext, index: EventualIndexSchema, reconcile: Reconcile | None) -> None:
-        super().__init__(context, index.primary, index.entry_name)
-        self._index, self._reconcile = index, reconcile
-        self._owners = attrs.evolve(context, kinds=KindSet.of([index.primary.model]))  # the entries may be elsewhere
-        self._lenient = context.is_incomplete(index.declaration, building=index.building)
-
-    def owns(self, kind: str) -> bool:
-        """Return whether it is the kind of the entries."""
-        return kind == self._index.kind
-
-    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
-        """Claim that the entity must be looked at, if it has an entry or ought to have one."""
-        if self.name in {*snapshot.manifest, *snapshot.expected}:
-            yield f"\n{snapshot.row['RowKey']}", WRONG
-
-    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
-        """Claim that the entry must be looked at."""
-        return ((f"\n\n{row['RowKey']}", -WRONG),)
-
-    async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
-        """Compare an entity with its entry, and with one that its manifest names wrongly; repair what is repaired."""
-        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
-        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
-            return ()
-        problems = [*await self._compare(snapshot, noted, due)]
-        if not problems:
-            return ()
-        # A build does not leave to a worker what is under way: the index may be read as soon as it has ended.
-        building = self.context.only is not None
-        if not building and await self._is_under_way(snapshot.row["PartitionKey"], snapshot.row["RowKey"]):
-            return ()
-        if self._reconcile is None or not self.context.repair or noted != due:
-            return problems
-        source = RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
-        try:
-            await self._reconcile(self.context.db, source, [each for each in (noted,) if each is not None])
-        except TableOrmError as error:
-            return [attrs.evolve(each, rebuilt=False, refused=str(error)) for each in problems]
-        left = [*await self._compare(snapshot, noted, due)]
-        if not left:
-            for each in problems:
-                self.context.record(self.schema, source.partition_key, source.row_key, each, repaired=True)
-        return left
+        lenient = context.is_incomplete(index.declaration, building=index.building)
+        super().__init__(context, index.primary, index.entry_name, str(index.kind), reconcile, lenient=lenient)
+        self._index = index
 
     async def _compare(
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
-    ) -> Iterable[Problem]:
+    ) -> Sequence[Problem]:
         problems: list[Problem] = []
         if isinstance(due, PlacedEntry):
             row, where = await self._read(due), f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}"
@@ -180,7 +129,7 @@ class EventualIndexCheck(Check):
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
             row = await context.read(partition_key, row_key)
-            if row is None or kind_of(row) != self._index.kind:
+            if row is None or not self.owns(kind_of(row)):
                 return
             # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
             repairs = [Operation(Verb.DELETE, {n: row[n] for n in ("PartitionKey", "RowKey")}, row["odata.etag"])]
@@ -211,28 +160,18 @@ class EventualIndexCheck(Check):
 
     async def _is_orphan(self, row: Row, partition_key: str, row_key: str) -> bool:
         """Return whether the entity that an entry names has none there, nor is getting or losing one there now."""
-        primary = await self._owners.read(partition_key, row_key)
-        snapshot = None if primary is None else self._owners.snapshot(primary)
-        if snapshot is not None and (
-            snapshot.problem is not None
-            or self._noted_as(row) in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
-        ):
-            return False  # verified with the entity
-        return not await self._is_under_way(partition_key, row_key)
+        return not await self._is_due(self._noted_as(row), partition_key, row_key)
 
     def _noted_as(self, row: Row) -> ManifestEntry:
         """Return what the manifest of its entity says of an entry."""
         return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
-
-    async def _is_under_way(self, partition_key: str, row_key: str) -> bool:
-        return await is_under_way(self._owners, partition_key, row_key)
 
     async def _read(self, place: PlacedEntry) -> Row | None:
         return await self.context.read_place(place.table, place.partition_key, place.row_key, self._index.label)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowKeys(self.schema.table_name(), primary["PartitionKey"], primary["RowKey"])
-        return kind_of(row) == self._index.kind and row.get(COPY_OF) == owner_text(owner)
+        return self.owns(kind_of(row)) and row.get(COPY_OF) == owner_text(owner)
 
 
 def _eventual_contents(entry: Row) -> bytes:

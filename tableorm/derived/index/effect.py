@@ -161,9 +161,9 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
                 f"another kind ({shown(kind)}) has that key; change the index's row_key, or remove that row"
             )
         assert index.row is not None
-        holder = "another entity of the transaction" if stored is None else "another entity"
+        holder = "another entity of this transaction" if stored is None else "another entity of this partition"
         if stored is not None and stored.get(COPY_OF):
-            holder = f"the entity {shown(stored[COPY_OF])}"
+            holder = f"the entity {shown(stored[COPY_OF])} of this partition"
         if not index.unique:
             return self._exists(
                 f"the key {shown(self.address)} of its entry in index {index.name} is that of the entry of {holder}; "
@@ -177,7 +177,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         # A format such as {email:lower} makes one key of several values: the stored one is shown.
         given = ", ".join(f"{name}={found.get(name, value)!r}" for name, value in fields.items())
         return UniqueViolation(
-            f"{change}: {holder} of this partition has {given} already, and index {index.name} is unique; choose "
+            f"{change}: {holder} has {given} already, and index {index.name} is unique; choose "
             "another value, or change that entity first",
             Code.ENTITY_EXISTS,
             change.subject,

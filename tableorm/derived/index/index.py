@@ -117,9 +117,9 @@ class Index(Derivation):
             return UniqueIndexMaintainer(rows) if self.unique else EventualIndexMaintainer(rows)
         if schema.periods is not None and self.building is None:
             raise ModelError(
-                f"{label} is refused without building=: the store keeps the states of indexes of one table, and "
-                f"{schema.name} has many; give building=False if all of them have had this index from their first row, "
-                "or building=True until those are gone that have not"
+                f"{label} is refused without building=: the store keeps no state of an index of many tables, and "
+                f"{schema.name} has a table for each period; give building=False if each table has had this index from "
+                "its first row, else building=True until the tables that had rows before it are dropped"
             )
         own_rows = IndexSchema(
             self.name,

@@ -90,7 +90,7 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
                 change.subject,
                 index=label,
             )
-        holder = "another entity of the transaction"
+        holder = "another entity of this transaction"
         if held is not None and held.holder is not None:
             holder = f"the entity ({held.holder.partition_key!r}, {held.holder.row_key!r})"
         given = ", ".join(f"{name}={value!r}" for name, value in values.items())

@@ -3,7 +3,7 @@ What an audit checks of a unique index in other partitions: that each value is r
 and that nothing else is reserved.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 from ...audit.check import WRONG
@@ -45,7 +45,7 @@ class UniqueIndexCheck(EventualIndexCheck):
 
     async def _compare(
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
-    ) -> Iterable[Problem]:
+    ) -> Sequence[Problem]:
         if isinstance(due, ReservedEntry):
             problem = await self._compare_value(snapshot, due, noted=noted == due)
             if problem is not None:

@@ -4,7 +4,7 @@ Index lists in blobs: one blob for each list, which follows its entities some ti
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, cast
 
 from ...audit.context import AuditContext, Problem
@@ -14,12 +14,11 @@ from ...connection.tasks import map_together
 from ...errors import DecodeError, TemplateError
 from ...keys.template import Template
 from ...models.manifest import BlobListEntry, ManifestEntry, PlacedListEntry
-from ...models.schema import Schema
 from ...protocol.limits import MAX_BLOB_NAME
 from ...writes.maintainer import RowKeys, entry_rules
 from .blobs import BlobList, blobs_of, check_room, lists_of, members_of
 from .eventual import EventualListMaintainer, PlacedListRules
-from .eventual_audit import EventualListCheck, Reconcile
+from .eventual_audit import EventualListCheck
 from .following import FollowingList
 
 __all__ = ["BlobListCheck", "BlobListMaintainer"]
@@ -96,11 +95,10 @@ class BlobListCheck(EventualListCheck):
         lenient: Whether entities may be missing in it whose manifests do not name it.
     """
 
-    def __init__(
-        self, context: AuditContext, schema: Schema, name: str, kind: str, reconcile: Reconcile, *, lenient: bool
-    ) -> None:
-        super().__init__(context, schema, name, kind, reconcile, lenient=lenient)
-        self._kept: dict[PlacedListEntry, set[tuple[str, str]]] = {}
+    @cached_property
+    def _kept(self) -> dict[PlacedListEntry, set[tuple[str, str]]]:
+        """The members of the lists that were read last."""
+        return {}
 
     def owns(self, kind: str) -> bool:
         """Return False: such lists have no rows."""

@@ -77,13 +77,17 @@ async def _ask(db: Connection, operation: str, label: str, request: Callable[[Bl
 
 
 async def _read(db: Connection, place: BlobListEntry) -> _Blob:
-    """Read a list. No list has a name that is too long, whatever a manifest says."""
+    """
+    Read a list. No list has a name that is too long, whatever a manifest says; and a blob that is far too large is
+    none, and is read as if it were empty.
+    """
     if len(place.blob_name) > MAX_BLOB_NAME:
         return _Blob(None, _HEAD)
 
     async def read(store: BlobStore) -> _Blob:
         async with store.get(BLOB_LISTS, place.blob_name) as stream:
-            return _Blob(stream.info.etag, b"".join([chunk async for chunk in stream.chunks]))
+            fits = stream.info.length <= 2 * MOST_BYTES  # many that come at once fill it up beyond its limit
+            return _Blob(stream.info.etag, b"".join([chunk async for chunk in stream.chunks]) if fits else b"")
 
     for attempt in range(ATTEMPTS):
         if attempt:

@@ -279,8 +279,8 @@ class Alternatives:
         known = self._base.regions.match_keys(common)
         base = self._base.regions.merge_kinds(known)
         if not base or not self._disjuncts:
-            # Several are in a partition each, of several kinds or hash buckets.
-            base.sort(key=lambda region: (low_of(region.partition), low_of(region.row)))
+            if len(base) > 1:  # they are in a partition each, of several kinds or hash buckets
+                base.sort(key=lambda region: (low_of(region.partition), low_of(region.row)))
             return [self._base.alternative(region, common) for region in base]
         if self._whole is not None:
             return [self._absorb(self._whole, region, known, common, values) for region in base]

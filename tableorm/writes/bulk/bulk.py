@@ -21,7 +21,7 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...connection.translate import translate
-from ...errors import AccessDenied, ModelError, NotSupported, TableNotFound, TableOrmError, shown
+from ...errors import AccessDenied, ModelError, TableNotFound, TableOrmError, shown
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
@@ -171,7 +171,7 @@ class Bulk:
 
     def _require_open(self) -> None:
         if self._state != "open":
-            raise NotSupported(f"the bulk is {self._state}; use it inside `async with db.bulk() as bulk:`")
+            raise ModelError(f"the bulk is {self._state}; use it inside `async with db.bulk() as bulk:`")
         if self._error is not None:
             raise self._error
 
@@ -187,7 +187,8 @@ class Bulk:
         """Put an operation into the queue of its partition, when there is room."""
         if change.schema not in self._db.used_models.known:
             self._db.used_models.add(change.schema)
-        check_change(self._db.boundary, change)
+        if self._db.boundary.narrows:
+            check_change(self._db.boundary, change)
         self._require_open()
         late = needs_row(change)
         write = defer(change) if late else encode(change, 0)
@@ -301,10 +302,12 @@ class Bulk:
             self._waiting -= len(chunk)
             self._bytes -= size
             for write in chunk:
-                queues = self._given[id(write.change.subject)]
-                queues.remove(queue)
-                if not queues:
-                    del self._given[id(write.change.subject)]
+                subject = id(write.change.subject)
+                queues = self._given[subject]
+                if len(queues) > 1:
+                    queues.remove(queue)
+                else:
+                    del self._given[subject]
             queue.busy = False
             if not queue.writes:
                 self._queues.pop(queue.address, None)
@@ -385,7 +388,7 @@ class Bulk:
 
     async def __aenter__(self) -> Self:
         if self._state != "new":
-            raise NotSupported("the bulk was used already; begin another with db.bulk()")
+            raise ModelError("the bulk was used already; begin another with db.bulk()")
         self._db.require_open()
         self._state = "open"
         return self

@@ -12,7 +12,7 @@ from ...errors import EncodeError, ModelError
 from ...expressions import Field
 from ...models.entity import Entity, schema_of
 from ...models.key import Key
-from ...models.marker_rows import DECISION_HEAD
+from ...models.marker_rows import MARKER_HEADS
 from ...models.property_bag import PropertyBag, is_projection, read_in_part, stored_row_of
 from ...models.reserved import is_reserved_property
 from ...models.schema import Schema
@@ -50,6 +50,8 @@ _BLIND = frozenset({Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE})
 
 _IN_FULL = _BLIND | {Mode.REPLACE}
 """Modes that write all fields."""
+
+_MARKER_HEADS = tuple(MARKER_HEADS)
 
 _UPSERTS = {"merge": Mode.UPSERT_MERGE, "replace": Mode.UPSERT_REPLACE}
 
@@ -131,11 +133,7 @@ def _write_change(
         unseen = condition != etag
     dropped = None if pending is None else pending.change.dropped
     copied = None if blind or if_match is not None else state.copied
-    if isinstance(subject, PropertyBag):
-        if is_projection(subject) and mode in _IN_FULL:
-            raise loaded_in_part(verb, subject, "properties that were not selected")
-        change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
-    else:
+    if isinstance(subject, Entity):  # asked first: to ask for a bag takes longer
         schema, own = subject.__schema__, subject.__dict__
         if state.partial and mode in _IN_FULL:
             refuse_partial(verb, subject, schema)
@@ -149,15 +147,15 @@ def _write_change(
             validate(subject, schema, values)
         extra = _unknown_of(state, schema)
         keys = schema.make_keys(values) if before is None or inserts else _stored_keys(verb, own, schema, before)
-        if keys[1].startswith(DECISION_HEAD):
-            raise _like_decision(schema, keys[1])
+        if keys[1].startswith(_MARKER_HEADS):
+            raise _like_marker(schema, keys[1])
         # Python passes more than 15 keyword arguments as a dictionary, which takes five times as long.
         change = Change(
             verb=verb,
             mode=mode,
             subject=subject,
             schema=schema,
-            table=schema.table_of(*keys),
+            table=schema.only_table or schema.table_of(*keys),
             partition_key=keys[0],
             row_key=keys[1],
             if_match=condition,
@@ -171,6 +169,10 @@ def _write_change(
         )
         if drop_extra:
             dropped = extra
+    else:
+        if is_projection(subject) and mode in _IN_FULL:
+            raise loaded_in_part(verb, subject, "properties that were not selected")
+        change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
     if only is None and dropped is None and copied is None and not drop_extra:
         return change
     return structs.replace(change, only=only, drop_extra=drop_extra, dropped=dropped, copied=copied)
@@ -180,7 +182,7 @@ def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
     """Return what a subject knows of its row, and the row as it remembers it. Raises ModelError if it has none."""
     if isinstance(subject, Entity) and type(subject) is not Entity:
         state: EntityState = getattr(subject, STATE, UNSTORED)
-        row = state.row
+        row = None if state is UNSTORED else state.row
         return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
     if not isinstance(subject, PropertyBag):
         schema_of_subject(subject)
@@ -307,10 +309,11 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
     return _row_change("modify", Mode.SAVE, subject, etag, before, values=values, dropped=dropped)
 
 
-def _like_decision(schema: Schema, row_key: str) -> EncodeError:
-    """Return the error of a write by a model of a row that could be, or overwrite, a decision row."""
+def _like_marker(schema: Schema, row_key: str) -> EncodeError:
+    """Return the error of a write by a model of a row that could be, or overwrite, a marker row."""
+    head = next(each for each in MARKER_HEADS if row_key.startswith(each))
     return EncodeError(
-        f"begins with {DECISION_HEAD!r}, as decision rows do, which no model may overwrite; give the entity another "
+        f"begins with {head!r}, as {MARKER_HEADS[head]} do, which no model may overwrite; give the entity another "
         "key; a row that is there already is deleted as a PropertyBag",
         schema.name,
         "row_key",
@@ -342,8 +345,8 @@ def _row_change(
     """
     named = subject if isinstance(subject, (PropertyBag, Key)) else key_of(subject)
     schema = None if isinstance(named, PropertyBag) or named.model is PropertyBag else schema_of(named.model)
-    if schema is not None and named.row_key.startswith(DECISION_HEAD):
-        raise _like_decision(schema, named.row_key)
+    if schema is not None and named.row_key.startswith(_MARKER_HEADS):
+        raise _like_marker(schema, named.row_key)
     state = state_of(subject) if isinstance(subject, Entity) else UNSTORED
     change = Change(
         verb=verb,

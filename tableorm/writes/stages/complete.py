@@ -13,11 +13,13 @@ from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKin
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
 from ...models.manifest import IndexEntry, PlacedEntry
-from ...models.marker_rows import MoveState, is_marker, mark_of
+from ...models.marker_rows import MoveMark, MoveState, is_marker, mark_of
+from ...models.rekeyed_rows import old_place_of
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.schema import Schema
 from ...models.state import state_of
 from ...models.upgrades import stored_version
+from ...models.write_tokens import newest_token
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
@@ -28,6 +30,22 @@ from .encode import is_partial, is_upgraded
 __all__ = ["complete", "marker_error"]
 
 _UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+
+
+def _at_newer_key(change: Change, row: Row, old: MoveMark) -> Change:
+    """
+    Return a change of an entity that was read at its older key, as one of its row at the newer key.
+
+    Args:
+        change: The change.
+        row: The row at the newer key.
+        old: Where the entity was read, and its ETag there.
+    """
+    mark, etag = mark_of(row), row["odata.etag"]
+    same = mark is not None and mark.names(old.other) and mark.etag == old.etag and newest_token(row) == mark.move
+    stored = Stored(row, etag=etag)
+    if_match = etag if same and change.if_match == old.etag else change.if_match
+    return structs.replace(change, before=stored, stored=stored, if_match=if_match)
 
 
 def complete(change: Change, row: Row | None) -> Change:
@@ -49,7 +67,7 @@ def complete(change: Change, row: Row | None) -> Change:
         if change.mode in _UPSERTS:
             raise marker_error(change)
         mark = mark_of(row)
-        if mark is not None and mark.state is MoveState.FORWARD:
+        if mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED):
             raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
         row = None
     if row is None:
@@ -71,6 +89,9 @@ def complete(change: Change, row: Row | None) -> Change:
                 (change.partition_key, change.row_key),
                 row.get("EntityType"),
             )
+    old = None if change.before is None else old_place_of(change.before.row)
+    if old is not None and change.schema is not None:
+        change = _at_newer_key(change, row, old)
     if change.if_match not in (None, "*", etag):
         raise PreconditionFailed(
             f"{change}: the row has changed since it was read; read it again and repeat the change",

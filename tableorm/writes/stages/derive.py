@@ -6,7 +6,7 @@ or deleted, nothing else. The patterns themselves say how, see `tableorm.writes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import msgspec
 from msgspec import structs
@@ -20,8 +20,8 @@ from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
-from ..maintainer import Fill, Maintainer, Source, rules_of, undo_entry
-from ..plan import Change, Effect, Mode, PlannedWrite, in_transaction
+from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
+from ..plan import Change, Effect, Mode, PlannedWrite, refuse_before_sending
 from ..rows import changes
 
 __all__ = [
@@ -31,7 +31,6 @@ __all__ = [
     "derive",
     "derives",
     "maintainer_of",
-    "refuse_before_sending",
     "stored_number",
 ]
 
@@ -77,9 +76,9 @@ class Derived(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
 
 def derives(write: PlannedWrite) -> bool:
-    """Return whether a write may concern other rows, or starts workflows."""
+    """Return whether a write may concern other rows, is a step of a move, or starts workflows."""
     schema = write.change.schema
-    if write.starts or (schema is not None and schema.tracked):
+    if write.starts or (schema is not None and schema.tracked) or write.change.mark is not None:
         return True
     stored = (write.first or write.change).stored
     return stored is not None and MANIFEST in stored.row
@@ -145,13 +144,6 @@ def _merge(earlier: Effect, effect: Effect) -> Effect:
     return earlier.merge_with(effect)
 
 
-def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:
-    """Raise the error of a write as the user gets it: as that of the transaction that the user asked for."""
-    if not transaction:
-        raise error
-    raise in_transaction(write.origin, write.index, error, "; nothing was sent") from error
-
-
 Entries = dict[str, tuple[ManifestEntry, ...]]
 """What a write leaves to do: by name of the declaration, the entries that name rows in other partitions."""
 
@@ -175,6 +167,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
     deferred: Entries = {name: (entry,) for name, entry in stored.items() if entry.deferred}
     if write.after is None:
         undone = [effect for name, entry in stored.items() for effect in undo_entry(name, entry, write)]
+        undone += effects_of_delete(write)
         if change.mark is not None:
             return write, _effects_in_move(change.mark, undone)
         if deferred:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from msgspec import structs
 
 from ...models.property_bag import PropertyBag
+from ...models.rekeyed_rows import old_place_of
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.upgrades import stored_version
@@ -52,7 +53,9 @@ def _reads_first(change: Change) -> bool:
     partial = is_partial(change)
     if change.schema is not None and change.schema.tracked:
         # Where its copies are is told by the row alone.
-        return partial or before is None or change.unseen or change.mode in _UPSERTS
+        if partial or before is None or change.unseen or change.mode in _UPSERTS:
+            return True
+        return change.schema.moved_from is not None and old_place_of(before.row) is not None
     if change.mode is Mode.SAVE:
         return partial and bool(_removed_properties(change))
     if change.mode is Mode.REPLACE and not change.drop_extra:

@@ -1,10 +1,11 @@
 """
-Stages 8 to 10, place, check and execute: one table and partition for all operations, no limit of the service passed;
-then they are sent, new ETags are put into the entities, and an error is reported where it came from.
+Stages 8 to 10, place, check and execute: writes and their effects become operations of one table and partition, which
+pass no limit of the service; then they are sent, new ETags are put into the entities, and an error is reported where it
+came from.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from ...models.property_bag import PropertyBag, note_written
 from ...models.reserved import MANIFEST
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
+from ...models.write_tokens import newest_token
 from ...outbox.decision import Decision
 from ...protocol.codes import Code, Fault
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, timestamp_of_etag
@@ -32,14 +34,26 @@ from ...protocol.limits import (
     entity_size,
     value_size,
 )
-from ...stores import Row
-from ..plan import Change, Mode, PlannedWrite, SendOptions, WritePlan, in_transaction
+from ...stores import Operation, Row, Verb
+from ..maintainer import Fill
+from ..plan import (
+    Change,
+    DecisionEffect,
+    Effect,
+    Mode,
+    PlannedWrite,
+    SendOptions,
+    WritePlan,
+    in_transaction,
+    refuse_before_sending,
+)
 from ..rows import rebased
 from ..subject import forget
+from .derive import Derived
 from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 
-__all__ = ["claim", "execute", "is_light", "most_bytes", "plan_writes", "refuse"]
+__all__ = ["claim", "execute", "is_light", "most_bytes", "plan_derived", "plan_writes", "refuse"]
 
 
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
@@ -54,6 +68,102 @@ _FEW = 32  # writes of so many characters that are never too much: each has 114 
 _MEMBER_BYTES = 300  # a name of 255 characters, and a value of fixed size
 
 _HEADERS = 1024  # of an operation in the body of a transaction, with the address of the account
+
+
+def plan_derived(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
+    """
+    Return the plan of writes and their effects.
+
+    Args:
+        derived: What `derive` made.
+        found: The rows that had to be read.
+
+    Raises:
+        ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
+        LimitExceeded: A limit of the service would be passed.
+        TransactionFailed: One of these errors, in a transaction.
+    """
+    writes = list(derived.writes)
+    for fill in derived.fills:
+        number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
+        writes[number] = _fill(derived, writes, number, fill, found)
+    for effect in derived.effects.values():
+        writes += _plan_effect(derived, effect, found.get(effect.address))
+    decision = None
+    if derived.deferred:
+        works = tuple(each.work for each in derived.deferred)
+        decision = Decision(partition_key=writes[0].change.partition_key, token=derived.claim, works=works)
+        writes.append(_decision_write(derived, decision))
+    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+
+
+def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
+    """Return the insert of a decision row."""
+    origin = derived.deferred[0].origin
+    try:
+        row = decision.to_row()
+    except TableOrmError as error:
+        refuse_before_sending(origin, error, transaction=derived.transaction)
+    return PlannedWrite(
+        operation=Operation(Verb.INSERT, row),
+        change=origin.change,
+        index=origin.index,
+        after=row,
+        weight=None,
+        token=decision.token,
+        first=origin.first,
+        effect=DecisionEffect(row["RowKey"], origin),
+    )
+
+
+def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
+    try:
+        operation = effect.operation(stored, derived.token)
+        if operation is None:
+            return []
+        further = effect.further_operations(stored, derived.token) if effect.inserts else ()
+    except TableOrmError as error:
+        refuse_before_sending(effect.origin, error, transaction=derived.transaction)
+    base = None if stored is None else newest_token(stored) or None
+    return [
+        _effect_write(derived, effect, operation, base),
+        *[_effect_write(derived, effect, each, None) for each in further],
+    ]
+
+
+def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: str | None) -> PlannedWrite:
+    origin, row = effect.origin, None if operation.verb is Verb.DELETE else operation.row
+    weight: int | None = 0
+    if row is not None:
+        weight = origin.weight
+        weight = None if weight is None or effect.reads else weight + len(effect.address)
+    return PlannedWrite(
+        operation=operation,
+        change=origin.change,
+        index=origin.index,
+        after=row,
+        weight=weight,
+        partial=operation.verb is Verb.MERGE,
+        token=None if row is None else derived.token,
+        base=base,
+        first=origin.first,
+        effect=effect,
+    )
+
+
+def _fill(
+    derived: Derived, writes: Sequence[PlannedWrite], number: int, fill: Fill, found: Mapping[str, Row | None]
+) -> PlannedWrite:
+    """Return a write with the part that is made from another row, as that is stored or will be by these writes."""
+    write = writes[number]
+    source: Row | None = None
+    if fill.source is not None:
+        same = next((each for each in writes if each.operation.row["RowKey"] == fill.source), None)
+        source = found.get(fill.source) if same is None else same.after
+    try:
+        return fill.apply_to(write, source)
+    except TableOrmError as error:
+        refuse_before_sending(write, error, transaction=derived.transaction)
 
 
 def plan_writes(
@@ -154,9 +264,11 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
 def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
     writes = plan.writes
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
+        derived = sum(write.effect is not None for write in writes)
+        hint = f"; {derived} of them write what is derived from its entities" if derived else ""
         _refuse_size(
             writes[MAX_TRANSACTION_OPERATIONS],
-            f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed",
+            f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed{hint}",
             Code.INVALID_INPUT,
             (MAX_TRANSACTION_OPERATIONS, len(writes)),
             transaction=transaction,

@@ -203,6 +203,8 @@ async def _resolve(
                 raise InDoubt(plan, fault, None) from fault
             if _proved(plan, rows):
                 return _applied_write(plan, rows)
+            if not fault.transient and _is_overtaken(plan, rows):
+                raise fault
             if blind:
                 if any(inserts):
                     raise InDoubt(plan, fault, rows) from fault
@@ -263,6 +265,12 @@ async def _read_all(db: Connection, plan: WritePlan) -> list[Row | None] | None:
 def _proved(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
     """Whether a row carries our token: all of the plan was applied, since all or nothing was."""
     return any(write.token in tokens_of(row) for write, row in zip(plan.writes, rows, strict=True))
+
+
+def _is_overtaken(plan: WritePlan, rows: Sequence[Row | None]) -> bool:
+    """Whether somebody else has inserted a row for good that the plan inserts: then nothing of it can be applied."""
+    pairs = zip(plan.writes, rows, strict=True)
+    return any(w.effect is not None and row is not None and w.effect.lasts(row["RowKey"]) for w, row in pairs)
 
 
 def _is_void(plan: WritePlan, rows: Sequence[Row | None]) -> bool:

@@ -119,7 +119,7 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
         info = schema.fields.get(str(name))
         if info is None or not info.stored:
             problem = "is held by the key" if info else "is not a field"
-            stored = near("" if info else str(name), [info.name for info in schema.stored])
+            stored = near("" if info else str(name), [info.name for info in schema.stored], "stored field")
             raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; {stored}")
         if name not in subject.__dict__:
             raise NotLoaded(f"merge(only=[...]) of {schema.name}: {name} was not loaded, so it has no value")

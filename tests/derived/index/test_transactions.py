@@ -99,7 +99,7 @@ async def test_two_entities_of_a_transaction_want_one_value(db: Database) -> Non
     """Nothing is sent; the second of them is named."""
     await prepare(db)
     before = rows_of(await read_table(db, "Staff"))
-    with pytest.raises(TransactionFailed, match="another entity of the transaction of this partition has") as caught:
+    with pytest.raises(TransactionFailed, match="another entity of this transaction has") as caught:
         async with db.transaction() as tx:
             tx.insert(employee(7, email="same@x"))
             tx.insert(employee(8, email="same@x"))

@@ -23,6 +23,7 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
     TransactionFailed,
+    Unavailable,
     UniqueViolation,
     WriteExplanation,
     WrongKind,
@@ -31,9 +32,11 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore, assert_requests, temporary_database
 from tableorm.testing.contract.base import everything
+from tableorm.writes import deferred
 from tests.azurite import Azurite
 from tests.faults import FaultyBackend
 
@@ -157,7 +160,7 @@ async def test_in_a_transaction(db: Database) -> None:
 
 async def test_twice_in_a_transaction(db: Database) -> None:
     """Two entities of one transaction cannot claim one value; nothing is sent."""
-    with pytest.raises(TransactionFailed, match=r"another entity of the transaction has email='N@x' al"):
+    with pytest.raises(TransactionFailed, match=r"another entity of this transaction has email='N@x' al"):
         async with db.transaction() as tx:
             tx.insert(User(tenant="b", id=1, email="n@x"))
             tx.insert(User(tenant="b", id=2, email="N@x"))
@@ -566,3 +569,21 @@ async def test_azurite(azurite: Azurite) -> None:
         assert (await db.get(User.by_email, email="ben@x")).id == 3
         report = await db.audit(User)
         assert report.clean and report.entities == 2
+
+
+async def test_what_cannot_be_given_back_is_left_to_workers(
+    db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """If a refused write cannot free what it has reserved, its error stays what it is, and a message tells workers."""
+    await outbox_queues(connection_of(db)).clear(OUTBOX)
+
+    async def fail(*_: object) -> None:
+        raise Unavailable("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(deferred, "release", fail)
+        with pytest.raises(EntityExists):
+            await db.insert(User(tenant="a", id=1, email="new@x"))
+
+    assert "is left to workers: not now" in caplog.text
+    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1

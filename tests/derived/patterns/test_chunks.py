@@ -19,6 +19,8 @@ from tableorm import (
     Unavailable,
     connect,
 )
+from tableorm.derived.index_list.effect import ListEffect
+from tableorm.stores import Operation, Row
 from tableorm.testing import Faults
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 
@@ -118,3 +120,25 @@ async def test_a_transaction_that_is_too_large_is_not_counted() -> None:
 
     assert bulk.report.written == 60
     assert bulk.report.requests == len(seen.requests)
+
+
+async def test_a_list_that_may_not_be_divided(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the store says of the transaction that divides a list is the error of the write that needs it."""
+    await fill(db)
+    async with db.bulk() as bulk:
+        for number in range(150):
+            await bulk.insert(Employee(department="Sales", id=number, last_name="Li"))
+    real, faults = ListEffect.split_first, Faults(db)
+
+    def split_first(self: ListEffect, stored: Row | None, token: str) -> list[Operation]:
+        operations = real(self, stored, token)
+        if operations:
+            faults.fail_next("transaction", with_=403)
+        return operations
+
+    monkeypatch.setattr(ListEffect, "split_first", split_first)
+    with pytest.raises(AccessDenied, match=r"^insert of Employee \('Sales', .*: splitting the row 'lastname_Li~'"):
+        for number in range(150, 170):
+            await db.insert(Employee(department="Sales", id=number, last_name="Li"))
+    monkeypatch.undo()
+    await assert_consistent(db)

@@ -137,7 +137,7 @@ async def test_a_model_that_comes_later_is_looked_at_when_tables_are_made(db: Da
         number: Mapped[int]
         names: Mapped[int] = field(default=0)
 
-    with pytest.raises(ModelError, match=r"Desk.counted: Late.names cannot keep it"):
+    with pytest.raises(ModelError, match=r"Desk.counted: Late.names is not a maintained field of whole numbers"):
         await db.create_tables(model)
 
 

@@ -67,10 +67,13 @@ async def test_a_damaged_row_is_named_as_damage(tmp_path: Path) -> None:
         ('{"RowKey":"a","N":1}', r"its keys are \(None, 'a'\)"),
         ('{"PartitionKey":"p","RowKey":5}', r"its keys are \('p', 5\)"),
         ('{"N":1}', r"its keys are \(None, None\)"),
+        ('{"PartitionKey":"p","RowKey":"a","odata.etag":5,"Timestamp":"t"}', r"its ETag.*5.*'t'"),
+        ('{"PartitionKey":"p","RowKey":"a","odata.etag":"e","Timestamp":true}', r"its ETag.*'e'.*True"),
+        ('{"PartitionKey":"p","RowKey":"a"}', r"its ETag.*None.*None"),
     ],
 )
-async def test_a_row_without_its_keys_is_damage(tmp_path: Path, body: str, said: str) -> None:
-    """By whatever it is read: the error is the project's, and names what the row has for keys and the remedy."""
+async def test_a_row_without_its_keys_or_its_marks_is_damage(tmp_path: Path, body: str, said: str) -> None:
+    """By whatever it is read: the error is the project's, and names what the row has instead and the remedy."""
     path = tmp_path / "data.tables"
     url = f"local:{path}"
     async with connect(url) as db:

@@ -408,8 +408,11 @@ def forbid_logs(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None
     def fail(path: str, timeout: float) -> tuple[Connection, bool]:
         raise error(f"{path}, {timeout}")
 
+    def access(path: Path, mode: int) -> bool:
+        return not (path.is_dir() and mode == os.W_OK)
+
     monkeypatch.setattr(files, "_connect", fail)
-    monkeypatch.setattr(os, "access", Mock(return_value=False))
+    monkeypatch.setattr(os, "access", access)
 
 
 @pytest.mark.parametrize("error", [apsw.CantOpenError, apsw.ReadOnlyError])

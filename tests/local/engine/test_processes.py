@@ -87,16 +87,19 @@ async def test_drop_while_another_process_reads(engine: Engine, path: Path, chil
     assert await engine.list_tables() == []
 
 
-async def test_recreated_by_another_engine(engine: Engine, path: Path) -> None:
-    """A table that was deleted and made again elsewhere is the new one, for reads and writes."""
+@pytest.mark.parametrize("verb", [Verb.INSERT, Verb.INSERT_OR_MERGE])
+@pytest.mark.parametrize("count", [1, 2])
+async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Verb, count: int) -> None:
+    """A table that was deleted and made again elsewhere is the new one, for reads, writes and transactions."""
     await engine.write("Shared", Operation(Verb.INSERT, row("old")))
     other = Engine(path)
     await other.open()
     await other.delete_table("shared")
     await other.create_table("shared")
-    await engine.write("Shared", Operation(Verb.INSERT, row("new")))
+    operations = [Operation(verb, row(f"new{number}")) for number in range(count)]
+    await (engine.write("Shared", operations[0]) if count == 1 else engine.transact("Shared", operations))
 
-    assert [each["RowKey"] for each in await everything(engine)] == ["new"]
+    assert [each["RowKey"] for each in await everything(engine)] == ["new0", "new1"][:count]
     await other.close()
 
 

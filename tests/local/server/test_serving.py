@@ -7,6 +7,7 @@ import asyncio
 import gzip
 import io
 import json
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -317,3 +318,18 @@ async def test_what_a_client_expects(server: Server, api: Api, expected: str, ht
     await wire.close()
 
     assert [int(line.split()[1]) for line in text.split("\r\n") if line.startswith("HTTP/")] == answers
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_that_was_just_accepted_ends_with_the_server(turns: int) -> None:
+    """Whenever a server stops, so many turns of the event loop after a client connects, it waits for no such client."""
+    unexpected = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
+    server = serve(None, port=0)
+    await server.start()
+    with socket.create_connection(("127.0.0.1", server.port)):
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(10):
+            await server.stop()
+    assert not unexpected

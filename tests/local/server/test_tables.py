@@ -2,12 +2,19 @@
 Tables over HTTP, their policies, and the properties of the service.
 """
 
+import asyncio
+import gc
 import re
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from tableorm.protocol.codes import Code, Fault
+from tableorm_local.engine import Engine
 from tableorm_local.server.operations import tables
+from tableorm_local.server.operations.table_changes import TableChanges
+from tableorm_local.server.wire.calls import Answer
 from tests.local.server.client import FULL_METADATA, NO_METADATA, Api
 
 
@@ -383,3 +390,29 @@ async def test_continuations_of_tables_that_are_made_up(api: Api, content: str) 
     reply = await api("GET", "/Tables", query=f"NextTableName=1!{len(content)}!{content}")
 
     assert (reply.status, reply.code) == (400, "InvalidInput")
+
+
+async def test_a_refused_change_that_nobody_waits_for() -> None:
+    """A change that is refused after its client has gone leaves nothing in the log."""
+    heard: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
+    gone = asyncio.Event()
+
+    async def refuse() -> Answer:
+        await gone.wait()
+        raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+
+    engine = Engine(None)
+    await engine.open()
+    try:
+        request = asyncio.create_task(TableChanges().run("somebody", engine, refuse))
+        await asyncio.sleep(0.01)
+        request.cancel()
+        asyncio.get_running_loop().call_later(0.01, gone.set)
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        gc.collect()
+        await asyncio.sleep(0)
+    finally:
+        await engine.close()
+    assert heard == []

@@ -540,3 +540,16 @@ def test_a_request_that_is_shown_shows_no_secret() -> None:
 
     assert secret not in repr(incoming)
     assert "10.0.0.1" in repr(incoming)
+
+
+def test_a_transaction_is_read_in_steps() -> None:
+    """Between two steps some 64 KiB of parts are read, whatever the size of each, so that other requests get turns."""
+
+    def count_steps(parts: int, size: int) -> int:
+        part = b"--c\r\nContent-Type: application/http\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n" + b"x" * size + b"\r\n"
+        body = b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n" + parts * part + b"--c--\r\n--b--\r\n"
+        return sum(1 for _ in multipart.read("multipart/mixed; boundary=b", body))
+
+    assert count_steps(100, 100) == 0
+    assert count_steps(5, 40 * 1024) == 2
+    assert count_steps(5, 70 * 1024) == 4

@@ -33,8 +33,11 @@ class TableChanges:
             task = asyncio.create_task(self._change(engine, change()))
             try:
                 return await asyncio.shield(task)
-            finally:
+            except asyncio.CancelledError:
                 await asyncio.wait([task])
+                if not task.cancelled():
+                    task.exception()  # nobody is told
+                raise
 
     async def _change(self, engine: Engine, change: Awaitable[Answer]) -> Answer:
         try:

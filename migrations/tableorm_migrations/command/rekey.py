@@ -1,0 +1,284 @@
+"""
+The actions that give the entities of a model other keys: `tableorm migrate plan`, `move`, `verify`, `seal`, `finalize`
+and `rollback`.
+"""
+
+import argparse
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+
+from tableorm import Database, Entity, NotSupported
+from tableorm.cli.arguments import add_database, add_models, open_existing, parse_count
+
+from ..rekey.finalize import finalize_rekey
+from ..rekey.offline import run_rekey
+from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, verify_move
+from ..rekey.plan import plan_rekey
+from ..rekey.verify import verify_rekey
+from ..runs.report import RunReport
+from .arguments import add_run, run_options
+from .bars import show_bars
+from .output import Output
+
+__all__ = ["FinalizeAction", "MoveAction", "PlanAction", "RollbackAction", "SealAction", "VerifyAction"]
+
+
+@attrs.frozen
+class PlanAction:
+    """
+    `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what stands against it. The
+    exit status is 1 if something does.
+    """
+
+    help: str = "print what a re-key of a model with moved_from= will do, and what stands against it"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_models(parser)
+        _add_offline(parser)
+        parser.add_argument("--full", action="store_true", help="read all entities, which takes memory for each")
+        parser.add_argument(
+            "--sample",
+            metavar="N",
+            type=parse_count,
+            default=10_000,
+            help="how many entities to read otherwise; 10000 if not given",
+        )
+        parser.add_argument(
+            "--rejected",
+            metavar="FILE",
+            type=Path,
+            help="write a line of JSON for each entity that cannot be converted or collides",
+        )
+        parser.add_argument(
+            "--request-price", metavar="PRICE", type=float, help="of 10,000 requests, to print the cost"
+        )
+        parser.add_argument(
+            "--requests-per-second", metavar="N", type=parse_count, help="of all processes, to print the time it takes"
+        )
+        parser.add_argument("--json", action="store_true", help="print the plan as a line of JSON")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print it."""
+        return asyncio.run(self._run(args))
+
+    async def _run(self, args: argparse.Namespace) -> int:
+        new = _find_model(args)
+        old = _older(new)
+        async with open_existing(args) as db, _open_target(args) as target:
+            plan = await plan_rekey(
+                db,
+                old,
+                new,
+                target=target,
+                online=not args.offline,
+                full=args.full,
+                sample=args.sample,
+                rejected=args.rejected,
+            )
+        lines, values = [str(plan)], plan.to_dict()
+        if args.request_price is not None:
+            values["cost"] = plan.cost(request_price=args.request_price)
+            lines.append(f"  cost of the requests: {values['cost']:.2f}")
+        if args.requests_per_second is not None:
+            values["seconds"] = plan.seconds(requests_per_second=args.requests_per_second)
+            lines.append(f"  time: {values['seconds']:.0f} s")
+        with Output(as_json=args.json) as output:
+            output.print("\n".join(lines), values)
+        return 0 if plan.complete else 1
+
+
+@attrs.frozen
+class MoveAction:
+    """
+    `tableorm migrate move URL MODULE:MODEL` gives entities their newer keys, while programs go on or, with `--offline`,
+    while nobody writes. The exit status is 1 if some could not be moved.
+    """
+
+    help: str = "give the entities of a model with moved_from= their newer keys"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        _add_all(parser, offline=True, parallel=16)
+        parser.add_argument(
+            "--no-blind-writers",
+            action="store_true",
+            help="say that no program of the older model alone writes without an ETag; needed to begin",
+        )
+        parser.add_argument(
+            "--writers-stopped", action="store_true", help="with --offline: say that no program writes these models"
+        )
+        parser.add_argument(
+            "--skip-collisions", action="store_true", help="go on after two entities of one key; both stay as they are"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Move."""
+
+        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+            on_collision: Literal["stop", "skip"] = "skip" if args.skip_collisions else "stop"
+            if args.offline:
+                stopped: bool = args.writers_stopped
+                return run_rekey(
+                    db, _older(model), model, writers_stopped=stopped, on_collision=on_collision, **options
+                )
+            return run_move(db, model, no_blind_writers=args.no_blind_writers, on_collision=on_collision, **options)
+
+        return asyncio.run(_run(args, call))
+
+
+@attrs.frozen
+class VerifyAction:
+    """
+    `tableorm migrate verify URL MODULE:MODEL` compares the entities at their newer keys with what they were made of.
+    The exit status is 1 if something differs.
+    """
+
+    help: str = "compare the entities of both models of a re-key"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        _add_all(parser, offline=True)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Verify."""
+
+        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+            return (
+                verify_rekey(db, _older(model), model, **options) if args.offline else verify_move(db, model, **options)
+            )
+
+        return asyncio.run(_run(args, call))
+
+
+@attrs.frozen
+class SealAction:
+    """
+    `tableorm migrate seal URL MODULE:MODEL` verifies a second time, and then lets nobody look at the older keys any
+    more. The exit status is 1 if something differs.
+    """
+
+    help: str = "verify a re-key again, and let nobody look at the older keys any more"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        _add_all(parser)
+        parser.add_argument(
+            "--no-old-programs", action="store_true", help="say that no program of the older model alone is left"
+        )
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Seal."""
+        return asyncio.run(_run(args, partial(seal_move, no_old_programs=args.no_old_programs)))
+
+
+@attrs.frozen
+class FinalizeAction:
+    """
+    `tableorm migrate finalize URL MODULE:MODEL` deletes what is left at the older keys; with `--offline` it verifies
+    once more before. The exit status is 1 if something had to stay.
+    """
+
+    help: str = "delete what a re-key has left at the older keys"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        _add_all(parser, offline=True)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Delete."""
+
+        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+            if args.offline:
+                return finalize_rekey(db, _older(model), model, **options)
+            return finalize_move(db, model, **options)
+
+        return asyncio.run(_run(args, call))
+
+
+@attrs.frozen
+class RollbackAction:
+    """
+    `tableorm migrate rollback URL MODULE:MODEL` gives entities their older keys again, until a re-key is sealed. The
+    exit status is 1 if something had to stay.
+    """
+
+    help: str = "give the entities of a re-key their older keys again, unless it is sealed"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        _add_all(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Roll back."""
+        return asyncio.run(_run(args, roll_back_move))
+
+
+def _add_all(parser: argparse.ArgumentParser, *, offline: bool = False, parallel: int = 8) -> None:
+    """Declare the arguments of an action that is a run."""
+    add_database(parser)
+    add_models(parser)
+    if offline:
+        _add_offline(parser)
+    add_run(parser, parallel)
+
+
+def _add_offline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--offline", action="store_true", help="nobody writes meanwhile, and nobody reads the new keys")
+    parser.add_argument(
+        "--target", metavar="URL", help="with --offline: the database that gets the entities, if it is another one"
+    )
+
+
+def _find_model(args: argparse.Namespace) -> type[Entity]:
+    """
+    Return the newer model.
+
+    Raises:
+        NotSupported: No model was named that says in `moved_from=` what the older one is.
+    """
+    models: list[type[Entity]] = [each for each in args.models if each.__schema__.moved_from is not None]
+    if len(models) != 1:
+        raise NotSupported(f"give one model with moved_from=, as MODULE:MODEL; {len(models)} were found")
+    return models[0]
+
+
+def _older(model: type[Entity]) -> type[Entity]:
+    """Return the model whose entities a model takes over."""
+    moved_from: Any = model.__schema__.moved_from
+    older: type[Entity] = moved_from.old.model
+    return older
+
+
+@asynccontextmanager
+async def _open_target(args: argparse.Namespace) -> AsyncGenerator[Database | None]:
+    """Open the database that gets the entities; None if it is the same."""
+    if getattr(args, "target", None) is None:
+        yield None
+        return
+    if not args.offline:
+        raise NotSupported("--target is refused: entities go to another database only with --offline")
+    place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.prefix)
+    async with open_existing(place) as target:
+        yield target
+
+
+async def _run(args: argparse.Namespace, call: Callable[..., Awaitable[RunReport]]) -> int:
+    """Call a function of runs, show its progress, and print what was done."""
+    with Output(as_json=args.json) as output:
+
+        def show(report: RunReport) -> None:
+            output.progress(str(report), report.to_dict(), show_bars(report))
+
+        async with open_existing(args) as db, _open_target(args) as target:
+            options = run_options(args) | ({} if target is None else {"target": target})
+            report = await call(db, _find_model(args), on_progress=show, **options)
+        output.print("\n".join([str(report), *report.failures]), report.to_dict())
+    return 0 if report.complete else 1

@@ -1,0 +1,154 @@
+"""
+The comparison of both sides of an online re-key, while programs go on.
+
+The forward at an older key keeps what the entity was. As long as it names its move, the row at the newer key is what
+the mover made of that; so both are added up, in shares of the newer keys. Who writes the entity settles the forward
+first: then there is nothing to compare. Where two sums differ, as they also do if somebody writes meanwhile, the rows
+of the share are compared one by one.
+"""
+
+from contextlib import aclosing
+from typing import Any
+
+import attrs
+
+from tableorm.audit.scan import pages
+from tableorm.connection.rows import read_place
+from tableorm.connection.tasks import map_together
+from tableorm.keys.ranges import KeyRegion
+from tableorm.models.marker_rows import MoveMark, MoveState, Place, is_marker, mark_of, row_of_marker
+from tableorm.models.write_tokens import newest_token
+from tableorm.stores import Row
+
+from ..runs.process import Job
+from ..runs.rows import RowSum, RunCounts
+from .hashing import SHARES, HashSums, hash_entity, share_of
+from .phases import OnlineRekey
+from .sides import Side, make_job
+
+__all__ = ["comparison"]
+
+_SAMPLES = 20
+
+
+def comparison(rekey: OnlineRekey, what: str) -> Job:
+    """Return the job that compares both sides."""
+    compare = _Comparison(rekey)
+    old = Side(schema=rekey.rekeying.old, where=rekey.filter_old(entities=True), act=compare.count_old)
+    new = Side(schema=rekey.rekeying.new, where=rekey.filter_new(entities=True), act=compare.count_new)
+    return make_job(rekey, what, old, new, judge=compare.judge)
+
+
+@attrs.frozen(eq=False)
+class _Comparison:
+    rekey: OnlineRekey
+
+    async def count_old(self, rows: list[Row]) -> RunCounts:
+        """Add up what the entities that forwards keep have become; name those that have their older keys."""
+        rekey, sums = self.rekey, HashSums()
+        entities = settled = 0
+        failures: list[str] = []
+        for row in rows:
+            try:
+                mark = mark_of(row) if is_marker(row) else None
+                if mark is None:
+                    if rekey.old_kinds.resolve(row) is not None:
+                        entities += 1
+                        failures.append(f"{_place(row)}: has its older key still; move once more")
+                    continue
+                entities += 1
+                if mark.state is MoveState.FORWARD:
+                    made = self._convert(row)
+                    sums.add(f"expected {_share(mark)}", hash_entity(rekey.rekeying.new, made))
+                else:
+                    settled += 1
+            except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
+                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+        counts = RunCounts.of(entities=entities, written=0, failed=len(failures), failures=failures)
+        return attrs.evolve(counts, sums=sums.take(), others={"written since": settled} if settled else {})
+
+    async def count_new(self, rows: list[Row]) -> RunCounts:
+        """Add up the entities that are as the mover made them."""
+        rekey, sums = self.rekey, HashSums()
+        failures: list[str] = []
+        for row in rows:
+            try:
+                mark = mark_of(row)
+                made = self._made(row, mark)
+                if mark is not None and made is not None:
+                    share = share_of(row["PartitionKey"], row["RowKey"])
+                    sums.add(f"found {share}", hash_entity(rekey.rekeying.new, made))
+            except Exception as error:  # noqa: BLE001 - as above
+                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+        counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)
+        return attrs.evolve(counts, sums=sums.take())
+
+    async def judge(self, counts: RunCounts) -> RunCounts:
+        """Return the counts with what differs between the two sides, if their sums differ."""
+        nothing = RowSum()
+        shares = {
+            share
+            for share in range(SHARES)
+            if counts.sums.get(f"expected {share}", nothing) != counts.sums.get(f"found {share}", nothing)
+        }
+        failures = await self._find_differences(shares) if shares else []
+        if not failures:
+            return counts
+        return counts.plus(RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures))
+
+    async def _find_differences(self, shares: set[int]) -> list[str]:
+        """Compare the rows of some shares one by one; return the first differences."""
+        rekey, failures = self.rekey, list[str]()
+        table = rekey.rekeying.old.table_name()
+        where = rekey.filter_old(entities=False)
+        async with aclosing(pages(rekey.connection, table, where, [KeyRegion()], None, rekey.verb)) as found:
+            async for rows in found:
+                marked = [(row, mark) for row in rows if (mark := mark_of(row)) is not None]
+                forwards = [row for row, mark in marked if mark.state is MoveState.FORWARD and _share(mark) in shares]
+                failures += [each for each in await map_together(self._compare, forwards) if each is not None]
+                if len(failures) >= _SAMPLES:
+                    break
+        return failures[:_SAMPLES]
+
+    async def _compare(self, row: Row) -> str | None:
+        """Return what is wrong with the entity that a forward names; None if nothing is."""
+        rekey, mark = self.rekey, mark_of(row)
+        assert mark is not None
+        try:
+            there = await read_place(rekey.connection, mark.other)
+            found = mark_of(there)
+            made = None if there is None or found is None or found.move != mark.move else self._made(there, found)
+            new = rekey.rekeying.new
+            if made is not None and hash_entity(new, made) == hash_entity(new, self._convert(row)):
+                return None
+            problem = "is missing" if there is None else "has other content"
+        except Exception as error:  # noqa: BLE001 - as above
+            problem = f"{type(error).__name__}: {error}"
+        # Who has written the entity meanwhile has settled the forward before.
+        place = Place(rekey.rekeying.old.table_name(), row["PartitionKey"], row["RowKey"])
+        again = await read_place(rekey.connection, place)
+        if again is None or again["odata.etag"] != row["odata.etag"]:
+            return None
+        return f"{_place(row)}: {mark.other} {problem}"
+
+    def _convert(self, row: Row) -> Any:
+        """Return what the entity that a forward keeps has become."""
+        rekeying = self.rekey.rekeying
+        return rekeying.to_new(self.rekey.old_kinds.load(row_of_marker(rekeying.old, row)))
+
+    def _made(self, row: Row, mark: MoveMark | None) -> Any:
+        """Return the entity of a row that is as the mover has made it; None for any other row."""
+        if mark is None:
+            return None
+        if mark.state is MoveState.TENTATIVE:
+            return self.rekey.new_kinds.load(row_of_marker(self.rekey.rekeying.new, row))
+        as_made = mark.state is MoveState.CONFIRMED and newest_token(row) == mark.move
+        return self.rekey.new_kinds.load(row) if as_made else None
+
+
+def _share(mark: MoveMark) -> int:
+    return share_of(mark.other.partition_key, mark.other.row_key)
+
+
+def _place(row: Row) -> str:
+    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

@@ -1,0 +1,144 @@
+"""
+`finalize_rekey`: deletes the entities of the older model, after both sides were compared twice.
+"""
+
+from collections.abc import Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import attrs
+
+from tableorm import Conflict, Database, Entity, EntityNotFound, Key, NotSupported
+from tableorm.audit.ranges import AuditRange
+from tableorm.audit.scan import pages
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase
+from tableorm.protocol.edm import ticks_from_text
+from tableorm.writes.bulk.bulk import delete_found
+from tableorm.writes.bulk.pacing import Pace
+
+from ..runs.plan import plan_ranges
+from ..runs.process import Job, RunOptions, RunSteps, carry_out
+from ..runs.report import RunReport
+from ..runs.rows import RunCounts, read_run
+from .layouts import Layouts
+from .offline import Merge, check_merge, run_names
+from .verify import SOURCES, verification
+
+__all__ = ["finalize_rekey"]
+
+
+async def finalize_rekey(
+    db: Database,
+    old: type[Entity],
+    new: type[Entity],
+    *,
+    to_new: Callable[[Any], Any] | None = None,
+    merge: Merge | None = None,
+    target: Database | None = None,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: Callable[[RunReport], object] | None = None,
+) -> RunReport:
+    """
+    Delete the entities of the older model that `run_rekey` has copied, together with other processes.
+
+    First everything is verified a second time. Nothing is deleted unless `verify_rekey` and this second verification
+    found that both sides agree, and that no entity of the older model was written between the two. Each entity is
+    deleted under its ETag, with its index entries and the like, and only if it was not written since. What was dropped
+    by `to_new` is deleted too.
+
+    Args:
+        db: The open database that has the entities of the older model.
+        old: The older model.
+        new: The newer model.
+        to_new: What `run_rekey` was given.
+        merge: What `run_rekey` was given.
+        target: The open database that has the entities of the newer model, if it is another one.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again: of the verification, then of the deletion.
+
+    Returns:
+        What all processes have deleted, as `written`, when the last one is done. Its failures are entities that were
+        written since the verification, and have stayed.
+
+    Raises:
+        ModelError: The models do not fit, or an argument is refused.
+        NotSupported: No verification was clean; or the second one was not, or found other entities than the first.
+        AccessDenied: In a scope, since a run is of whole tables.
+        TableNotFound: There is no table of one of the models.
+    """
+    layouts = Layouts.of("finalize_rekey", db, (old, new), to_new, target)
+    check_merge("finalize_rekey", merge)
+    label = f"finalize_rekey({old.__name__}, {new.__name__})"
+    first_name, second_name, name = run_names(layouts)
+    options = RunOptions(name=second_name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    first, _ = await read_run(db, first_name)
+    if first is None or first.state != "done":
+        raise NotSupported(f"{label} is refused: no verification has found that both sides agree; run verify_rekey()")
+    again = await carry_out(db, verification("finalize_rekey", layouts, merge), options)
+    if not again.complete:
+        found = "; ".join(again.failures[:3])
+        raise NotSupported(
+            f"{label} is refused, and nothing was deleted: the second verification has found differences: {found}"
+        )
+    second, _ = await read_run(db, second_name)
+    if second is None or second.counts.sums.get(SOURCES) != first.counts.sums.get(SOURCES):
+        raise NotSupported(
+            f"{label} is refused, and nothing was deleted: entities of {old.__name__} were written between the two "
+            "verifications; stop their writers, then call run_rekey() and verify_rekey() again"
+        )
+    job = Job(
+        verb="finalize_rekey",
+        what=f"finalize {layouts}",
+        purpose=layouts.purpose,
+        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])]),
+        work=partial(_delete_range, layouts, second.counts.latest),
+    )
+    report = await carry_out(db, job, attrs.evolve(options, name=name))
+    if report.complete:
+        await layouts.enter("finalize_rekey", Phase.DONE)
+    return report
+
+
+async def _delete_range(layouts: Layouts, latest: int, part: AuditRange, pace: Pace | None) -> RunSteps:
+    """Delete the older entities of a range, but for those that were written after a moment."""
+    db, kinds, held = layouts.db, layouts.old_kinds, RunCounts()
+    async with aclosing(
+        pages(connection_of(db), part.table, kinds.filter, part.left, None, "finalize_rekey", pace)
+    ) as found:
+        async for rows in found:
+            failures: list[str] = []
+            read = 0
+            async with db.bulk() as bulk:
+                for row in rows:
+                    if kinds.schema_of_row(row) is None:
+                        continue
+                    read += 1
+                    key = Key(layouts.old.model, part.table, row["PartitionKey"], row["RowKey"])
+                    if ticks_from_text(row["Timestamp"]) > latest:
+                        failures.append(f"{key}: was written after it was verified, and stays")
+                    else:
+                        await delete_found(bulk, key, row)
+            kept = len(failures)
+            for each in bulk.report.failed:
+                if isinstance(each.error, EntityNotFound):
+                    continue
+                changed = isinstance(each.error, Conflict)
+                failures.append(f"{each.entity}: {'was written meanwhile, and stays' if changed else each.error}")
+            counts = RunCounts.of(
+                entities=read,
+                written=read - kept - bulk.report.failures,
+                failed=len(failures),
+                failures=failures,
+            )
+            held = held.plus(attrs.evolve(counts, others={"transactions": bulk.report.requests}))
+            if rows and db.store.capabilities.ordered:
+                part = attrs.evolve(part, partition=rows[-1]["PartitionKey"], row=rows[-1]["RowKey"])
+                yield part, held
+                held = RunCounts()
+    yield attrs.evolve(part, done=True), held

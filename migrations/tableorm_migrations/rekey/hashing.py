@@ -1,0 +1,70 @@
+"""
+Sums of rows, by which the two sides of a re-key are compared whatever their order.
+
+Each entity gives a hash of 128 bits: of its key, its fields and its unknown properties, as they are written. The hashes
+are added up in several *shares*, chosen by the key, so that a difference can be looked for in a part of the rows.
+"""
+
+from collections import defaultdict
+from hashlib import blake2b
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from tableorm.models.schema import Schema
+from tableorm.models.state import state_of
+from tableorm.protocol.edm import ANNOTATION
+from tableorm.stores import Row
+
+from ..runs.rows import RowSum
+
+__all__ = ["SHARES", "HashSums", "hash_entity", "hash_text", "share_of"]
+
+SHARES = 16
+"""How many shares there are. The sums of all of them have to fit into one row beside failures."""
+
+
+def hash_text(*texts: str) -> int:
+    """Return a hash of 128 bits of some texts."""
+    return int.from_bytes(blake2b(msgspec.json.encode(texts), digest_size=16).digest(), "big")
+
+
+def hash_entity(schema: Schema, entity: Any) -> int:
+    """
+    Return a hash of 128 bits of what an entity stores, but for what each write makes anew.
+
+    Raises:
+        TableOrmError: The entity cannot be written.
+    """
+    own: dict[str, Any] = entity.__dict__
+    row, _ = schema.encode(own, *schema.make_keys(own))
+    members: Row = {**row, **state_of(entity).unknown(schema.known)}
+    for info in schema.filled:
+        members.pop(info.property, None)
+        members.pop(info.property + ANNOTATION, None)
+    return int.from_bytes(blake2b(msgspec.json.encode(sorted(members.items())), digest_size=16).digest(), "big")
+
+
+def share_of(partition_key: str, row_key: str) -> int:
+    """Return the share that a row of the newer model is in."""
+    return crc32(f"{partition_key}\0{row_key}".encode()) % SHARES
+
+
+class HashSums:
+    """Sums by name, as they are added up."""
+
+    def __init__(self) -> None:
+        self._sums = defaultdict[str, list[int]](lambda: [0, 0])
+
+    def add(self, name: str, value: int) -> None:
+        """Add the hash of a row to a sum."""
+        found = self._sums[name]
+        found[0] += 1
+        found[1] += value
+
+    def take(self) -> dict[str, RowSum]:
+        """Return the sums since the last call, and begin anew."""
+        taken = {name: RowSum().plus_hashes(rows, value) for name, (rows, value) in self._sums.items()}
+        self._sums.clear()
+        return taken

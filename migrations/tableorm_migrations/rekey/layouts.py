@@ -1,0 +1,169 @@
+"""
+The two models of an offline re-key, and how an entity of the older one becomes entities of the newer one.
+"""
+
+from collections.abc import Callable
+from typing import Any, Self, cast
+
+import attrs
+
+from tableorm import Database, Entity, ModelError, NotSupported
+from tableorm.audit.ranges import purpose_of
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
+from tableorm.errors import shown
+from tableorm.models.entity import schema_of
+from tableorm.models.kinds import KindSet
+from tableorm.models.moved_from import copy_fields, copy_unknown
+from tableorm.models.schema import Schema
+from tableorm.models.state import state_of
+from tableorm.stores import Row
+
+__all__ = ["Layouts"]
+
+ToNew = Callable[[Any], Any]
+"""Makes an entity of the newer model from one of the older; or several in a list; or None, which drops the entity."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Layouts:
+    """
+    Two models, of which the entities of one become entities of the other.
+
+    Args:
+        db: Where the entities of the older model are, and where is stored how far everything is.
+        target: Where those of the newer model are; the same database, or another.
+        old: The older model.
+        new: The newer model.
+        old_kinds: The kinds of the older model's table, as far as the re-key reads it.
+        new_kinds: The same of the newer model's table.
+    """
+
+    db: Database
+    target: Database
+    old: Schema
+    new: Schema
+    old_kinds: KindSet
+    new_kinds: KindSet
+    _to_new: ToNew = attrs.field(alias="to_new")
+
+    @classmethod
+    def of(
+        cls,
+        verb: str,
+        db: Database,
+        models: tuple[type[Entity], type[Entity]],
+        to_new: ToNew | None,
+        target: Database | None,
+    ) -> Self:
+        """
+        Return the layouts of a call.
+
+        Args:
+            verb: Name of the function that was called.
+            db: Where the entities of the older model are.
+            models: The older model and the newer one.
+            to_new: What the function was given; None for what the newer model says, or for a copy by names of fields.
+            target: Where those of the newer model are; None for the same database.
+
+        Raises:
+            ModelError: An entity of one model cannot become one of the other.
+            NotSupported: Rows of the two models could not be told apart, or kept right.
+            AccessDenied: A database is a scope.
+        """
+        old, new = map(schema_of, models)
+        label = f"{verb}({old.name}, {new.name})"
+        same = target is None or target is db
+        for each in (db, target or db):
+            connection = connection_of(each)
+            connection.require_open()
+            connection.boundary.check_whole_table(label)
+        for schema in (old, new):
+            _refuse_layout(label, schema)
+        if same and old.table_name().lower() == new.table_name().lower() and None in (old.kind, new.kind):
+            raise NotSupported(f"{label} is refused: both are in table {old.table}, and one of them has no kind")
+        if same and old.table_name().lower() == new.table_name().lower() and old.kind == new.kind:
+            raise NotSupported(
+                f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so that nobody could tell "
+                f'their rows apart; give the newer one another: class {new.name}(Entity, kind="...", ...)'
+            )
+        if to_new is None and new.moved_from is not None and new.moved_from.old is old:
+            to_new = new.moved_from.to_new
+        return cls(
+            db=db,
+            target=db if target is None else target,
+            old=old,
+            new=new,
+            old_kinds=KindSet.of([old.model], old.table_name()),
+            new_kinds=KindSet.of([new.model], new.table_name()),
+            to_new=to_new or copy_fields(label, old, new, "to_new"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.old.name} as {self.new.name}"
+
+    @property
+    def purpose(self) -> str:
+        """A hash of the two layouts, as runs store it."""
+        templates = [each.text for schema in (self.old, self.new) for each in schema.templates()]
+        return purpose_of(f"rekey {templates}", [self.old, self.new]).hex()
+
+    async def enter(self, verb: str, phase: Phase) -> None:
+        """
+        Let programs whose newer model says `moved_from=` the older one look at the newer keys alone.
+
+        Args:
+            verb: Name of the function that was called.
+            phase: *sealed* or *done*.
+
+        Raises:
+            NotSupported: An online re-key is under way.
+        """
+        rekeying = self.new.moved_from
+        if rekeying is None or rekeying.old is not self.old:
+            return
+        db = connection_of(self.target)
+        found = await load_phase(db, rekeying)
+        if found.phase in (Phase.MOVE, Phase.BACK):
+            raise NotSupported(
+                f"{verb}({self.old.name}, {self.new.name}) is refused: an online re-key is under way, in phase "
+                f"{found.phase.value!r}; finish it, or go back"
+            )
+        if found.phase is Phase.EXPAND or (found.phase is Phase.SEALED and phase is Phase.DONE):
+            await change_phase(db, rekeying, found, phase)
+
+    def load(self, row: Row) -> Any:
+        """Return the entity of the older model that a row holds; None if it holds none."""
+        return self.old_kinds.load(row)
+
+    def convert(self, entity: Any) -> list[Any]:
+        """
+        Return the entities of the newer model that one of the older becomes; none if it is dropped.
+
+        Raises:
+            ModelError: The function returned something else.
+            Exception: What the function raised.
+        """
+        made = self._to_new(entity)
+        found: list[Any] = [] if made is None else [*made] if hasattr(made, "__iter__") else [made]
+        for each in found:
+            if getattr(cast("object", each), "__schema__", None) is not self.new:
+                raise ModelError(
+                    f"to_new returned {shown(each)} for {entity!r}; return a {self.new.name}, a list of such, or None"
+                )
+            if not state_of(each).unknown(self.new.known):
+                copy_unknown(entity, self.old, each, self.new)
+        return found
+
+
+def _refuse_layout(label: str, schema: Schema) -> None:
+    """Refuse a model whose entities a re-key cannot read or write as they are."""
+    if schema.abstract:
+        raise ModelError(f"{label} is refused: {schema.name} is abstract; name a model that has entities")
+    if schema.periods is not None:
+        raise NotSupported(f"{label} is refused: {schema.name} has a table for each period; re-key a plain table")
+    if schema.maintained:
+        raise NotSupported(
+            f"{label} is refused: other entities keep {schema.name}.{schema.maintained[0].name}, which nobody would "
+            "count for the new keys; leave the field out, and build it afterwards"
+        )

@@ -1,0 +1,297 @@
+"""
+`run_rekey`: several processes copy all entities of a model to the keys of another one, while nobody writes.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from typing import Any, Literal, cast
+
+import attrs
+
+from tableorm import (
+    AccessDenied,
+    Conflict,
+    Database,
+    DecodeError,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    ModelError,
+    NotSupported,
+    OutcomeUnknown,
+    TableNotFound,
+    Unavailable,
+)
+from tableorm.audit.ranges import AuditRange
+from tableorm.audit.scan import pages
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase
+from tableorm.errors import shown
+from tableorm.stores import Row
+from tableorm.writes.bulk.pacing import Pace
+
+from ..runs.plan import plan_ranges
+from ..runs.process import Job, RunOptions, RunSteps, carry_out, default_name
+from ..runs.report import RunReport, drop_run
+from ..runs.rows import RunCounts
+from .hashing import hash_entity
+from .layouts import Layouts
+from .window import MOST_RANGES, WINDOW, Window
+
+__all__ = ["Merge", "check_merge", "merge_into", "run_names", "run_rekey"]
+
+Merge = Callable[[Any, Any], Any]
+"""Takes the entity that is stored and another one of the same key, and returns what they are together."""
+
+_ATTEMPTS = 10
+
+
+async def run_rekey(
+    db: Database,
+    old: type[Entity],
+    new: type[Entity],
+    *,
+    writers_stopped: bool = False,
+    to_new: Callable[[Any], Any] | None = None,
+    merge: Merge | None = None,
+    on_collision: Literal["stop", "skip"] = "stop",
+    target: Database | None = None,
+    parallel: int = 16,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: Callable[[RunReport], object] | None = None,
+) -> RunReport:
+    """
+    Copy the entities of a model to the keys of another model, together with other processes, while nobody writes.
+
+    The entities of the older model stay until `finalize_rekey` deletes them. Any number of processes make the same
+    call, at the same time or later. If all are killed, the next call goes on from where they were: an entity that is at
+    its new key already, with the same content, counts as copied.
+
+    Args:
+        db: The open database that has the entities of the older model.
+        old: The older model.
+        new: The newer model.
+        writers_stopped: Say that no program writes entities of either model. The store cannot tell.
+        to_new: Makes an entity of the newer model from one of the older; or several in a list; or None, which drops the
+            entity. Without it, what the newer model says in `moved_from=` holds, otherwise fields are copied by name.
+        merge: Takes the entity that is at a key and another one that gets the same key, and returns what is stored for
+            both. To do it twice must be as good as once, since it may be repeated after a crash.
+        on_collision: What happens if two entities get one key and there is no `merge`: "stop" raises an error, "skip"
+            reports it and goes on. Either way nothing is overwritten.
+        target: The open database that gets the entities of the newer model, if it is another one.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again.
+
+    Returns:
+        What all processes have done, when the last one is done. `others["transactions"]` says how many requests wrote
+        the entities.
+
+    Raises:
+        ModelError: The models do not fit, or an argument is refused.
+        NotSupported: `writers_stopped` was not said, or rows of these models cannot be told apart or kept right.
+        EntityExists: Two entities get one key.
+        AccessDenied: In a scope, since a run is of whole tables.
+        TableNotFound: There is no table of the older model.
+    """
+    layouts = Layouts.of("run_rekey", db, (old, new), to_new, target)
+    if writers_stopped is not True:
+        raise NotSupported(
+            f"run_rekey({old.__name__}, {new.__name__}) is refused: what is written meanwhile may be lost; stop every "
+            "program that writes these models, and say writers_stopped=True; or re-key online, by moved_from="
+        )
+    if on_collision not in ("stop", "skip"):
+        raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
+    check_merge("run_rekey", merge)
+    await layouts.enter("run_rekey", Phase.SEALED)
+    copy = _Copy(layouts, merge, on_collision == "skip", max(1, WINDOW // parallel if parallel > 0 else WINDOW))
+    job = Job(
+        verb="run_rekey",
+        what=f"re-key {layouts}",
+        purpose=layouts.purpose,
+        plan=copy.plan,
+        work=copy.work,
+    )
+    return await carry_out(
+        db, job, RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    )
+
+
+def check_merge(verb: str, merge: object) -> None:
+    """Refuse what is no function. Raises ModelError."""
+    if merge is not None and not callable(merge):
+        raise ModelError(f"{verb}(merge={shown(merge)}) is refused: give a function of two entities")
+
+
+def run_names(layouts: Layouts) -> tuple[str, str, str]:
+    """Return the names of the runs that follow on a copy: the two verifications, and the deletion."""
+    first, second, last = (
+        default_name(f"{what} {layouts}", layouts.purpose) for what in ("verify", "verify again", "finalize")
+    )
+    return first, second, last
+
+
+@attrs.define(eq=False)
+class _Copy:
+    """
+    The copying of entities.
+
+    Args:
+        layouts: The two models.
+        merge: Makes one of two entities with one key.
+        skip: Whether to go on after a collision.
+        most: How many entities each worker collects before they are written.
+    """
+
+    layouts: Layouts
+    merge: Merge | None
+    skip: bool
+    most: int
+    _window: Window = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._window = Window(self._insert)
+
+    async def plan(self) -> list[AuditRange]:
+        """Return the ranges, create the table of the newer model, and forget what was done for an earlier copy."""
+        layouts = self.layouts
+        ranges = await plan_ranges(
+            layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES
+        )
+        await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
+        for name in run_names(layouts):
+            with suppress(ModelError):  # there is none
+                await drop_run(layouts.db, name)
+        return ranges
+
+    async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
+        """Copy the entities of a range."""
+        db, ordered = self.layouts.db, self.layouts.db.store.capabilities.ordered
+        batch, held = list[Row](), RunCounts()
+        with self._window.join():
+            async with aclosing(
+                pages(connection_of(db), part.table, self.layouts.old_kinds.filter, part.left, None, "run_rekey", pace)
+            ) as found:
+                async for rows in found:
+                    batch += rows
+                    if len(batch) >= self.most:
+                        held = held.plus(await self._copy(batch))
+                        last, batch = batch[-1], []
+                        if ordered:  # otherwise what is not read to its end is read again from its beginning
+                            part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
+                            yield part, held
+                            held = RunCounts()
+            if batch:
+                held = held.plus(await self._copy(batch))
+        yield attrs.evolve(part, done=True), held
+
+    async def _copy(self, rows: Sequence[Row]) -> RunCounts:
+        """Copy the entities of some rows, with those of other workers; return what was counted."""
+        read = dropped = 0
+        failures: list[str] = []
+        good: list[tuple[str, Row]] = []
+        for number, row in enumerate(rows):
+            if number % 100 == 99:
+                await connection_of(self.layouts.db).yield_to_loop(1)
+            try:
+                entity = self.layouts.load(row)
+                if entity is None:
+                    continue
+                read += 1
+                made = self.layouts.convert(entity)
+                keys = [self.layouts.new.make_keys(each.__dict__) for each in made]
+            except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
+                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+                continue
+            dropped += not made
+            if keys:
+                good.append((keys[0][0], row))
+        counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
+        others = {"dropped": dropped} if dropped else {}
+        return (await self._window.write(good)).plus(attrs.evolve(counts, others=others))
+
+    async def _insert(self, rows: list[Row]) -> RunCounts:
+        """Insert what some rows become, and settle what was refused."""
+        layouts, refused = self.layouts, dict[int, Exception]()
+        sources: list[tuple[Any, Row]] = []
+        async with layouts.target.bulk() as bulk:
+            for row in rows:
+                for made in layouts.convert(layouts.load(row)):
+                    sources.append((made, row))
+                    try:
+                        await bulk.insert(made)
+                    except Exception as error:  # noqa: BLE001 - what one entity cannot be written for concerns no other
+                        refused[id(made)] = error
+        refused |= {id(each.entity): each.error for each in bulk.report.failed}
+        failures: list[str] = []
+        # What was written has an ETag. A bulk keeps but the first of its errors.
+        left = [(made, row) for made, row in sources if made.etag is None]
+        for made, row in left:
+            problem = await self._settle(made, refused.get(id(made)))
+            if problem is not None:
+                failures.append(f"{_place(row)}: {problem}")
+        counts = RunCounts.of(entities=0, written=len(sources) - len(left), failed=len(failures), failures=failures)
+        return attrs.evolve(counts, others={"transactions": bulk.report.requests})
+
+    async def _settle(self, entity: Any, error: Exception | None) -> str | None:
+        """
+        Look why an entity was not inserted, and do what is left to do; return what stands against it.
+
+        Raises:
+            TableOrmError: The store cannot be reached; or two entities get one key, and that is to stop everything.
+        """
+        if isinstance(error, AccessDenied | TableNotFound | Unavailable):
+            raise error
+        if error is not None and not isinstance(error, Conflict | OutcomeUnknown):
+            return f"{type(error).__name__}: {error}"
+        try:
+            problem = await self._settle_existing(entity)
+        except DecodeError as damage:
+            problem = f"its new key is taken by another row: {damage}"
+        if problem is not None and not self.skip:
+            raise EntityExists(f"run_rekey() has stopped: {problem}", None, entity)
+        return problem
+
+    async def _settle_existing(self, entity: Any) -> str | None:
+        target, new = self.layouts.target, self.layouts.new
+        for _ in range(_ATTEMPTS):
+            stored: Any = await target.get_or_none(entity.key)
+            with suppress(EntityExists, OutcomeUnknown):
+                if stored is None:
+                    await target.insert(entity)
+                    return None
+                before = hash_entity(new, stored)
+                if before == hash_entity(new, entity):
+                    return None
+                if self.merge is None:
+                    return f"{entity.key} is the key of another entity already, which has other content"
+                merge_into(self.merge, stored, entity)
+                if hash_entity(new, stored) == before:
+                    return None
+                with suppress(Conflict, EntityNotFound):
+                    await target.save(stored)
+                    return None
+        return f"{entity.key} is written by somebody else again and again; stop all writers"
+
+
+def merge_into(merge: Merge, stored: Any, entity: Any) -> None:
+    """
+    Give an entity that was read what it and another one of the same key are together.
+
+    Raises:
+        ModelError: The function returned no entity of that key.
+    """
+    found = merge(stored, entity)
+    if type(found) is not type(stored) or found.key != stored.key:
+        raise ModelError(f"merge returned {shown(found)}; return a {type(stored).__name__} of the key {stored.key}")
+    if found is not stored:
+        schema = stored.__schema__
+        for name in schema.fields:
+            if name not in schema.key_names:
+                setattr(stored, name, getattr(found, name))
+
+
+def _place(row: Row) -> str:
+    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

@@ -1,0 +1,365 @@
+"""
+An online re-key, phase by phase: entities get their newer keys while programs read and write them.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import attrs
+
+from tableorm import Database, Entity, EntityExists, ModelError, NotSupported
+from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.errors import shown
+from tableorm.stores import Row
+from tableorm.writes.rekey.finalize import finalize_window
+from tableorm.writes.rekey.meetings import resolve_window
+from tableorm.writes.rekey.report import WindowReport
+from tableorm.writes.rekey.rollback import roll_back_window
+from tableorm.writes.rekey.window import move_window
+
+from ..runs.process import RunOptions, carry_out, default_name
+from ..runs.report import RunReport
+from ..runs.rows import read_run
+from .comparison import comparison
+from .phases import OnlineRekey
+from .sides import make_job, written_side
+
+__all__ = ["finalize_move", "rekey_phase", "roll_back_move", "run_move", "seal_move", "verify_move"]
+
+_MOST_PASSES = 20
+
+OnProgress = Callable[[RunReport], object] | None
+
+
+async def rekey_phase(db: Database, model: type[Entity]) -> str:
+    """
+    Return the phase of an online re-key: "expand", "move", "sealed", "done" or "back".
+
+    Args:
+        db: The open database.
+        model: The newer model, which has `moved_from=`.
+
+    Raises:
+        ModelError: It has none.
+        AccessDenied: In a scope.
+    """
+    return (await OnlineRekey.of("rekey_phase", db, model).read_phase()).phase.value
+
+
+async def run_move(
+    db: Database,
+    model: type[Entity],
+    *,
+    no_blind_writers: bool = False,
+    on_collision: Literal["stop", "skip"] = "stop",
+    parallel: int = 16,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: OnProgress = None,
+) -> RunReport:
+    """
+    Give the entities of an older model the keys of a newer one, together with other processes, while programs go on.
+
+    The first call begins phase *move*. All entities are gone through again and again, until none with its older key is
+    found; programs that know the older model alone may insert some later, so call it again before the re-key is sealed.
+
+    Args:
+        db: The open database.
+        model: The newer model, which says in `moved_from=` whose entities it takes over.
+        no_blind_writers: Say that no program that knows the older model alone writes without an ETag: upserts,
+            `if_match="*"`, bulk upserts. The store cannot tell. Needed to begin.
+        on_collision: What happens if the newer key of an entity is that of another: "stop" raises an error, "skip"
+            reports it and goes on. Either way both stay as they are.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report of the present pass so far, again and again.
+
+    Returns:
+        What was done in all passes. `others` says how many transactions there were, and operations in them.
+
+    Raises:
+        ModelError: The model has no `moved_from=`, or an argument is refused.
+        NotSupported: The gate was not confirmed, or the re-key is in another phase.
+        EntityExists: The newer key of an entity is that of another.
+        AccessDenied: In a scope.
+        TableNotFound: There is no table of the older model.
+    """
+    rekey = OnlineRekey.of("run_move", db, model)
+    if on_collision not in ("stop", "skip"):
+        raise ModelError(f"run_move(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
+    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    options.check(rekey.verb)
+    phase = await rekey.read_phase(Phase.EXPAND, Phase.MOVE)
+    if phase.phase is Phase.EXPAND:
+        if no_blind_writers is not True:
+            raise NotSupported(
+                f"{rekey.verb} is refused: an upsert, or a write with if_match='*', by a program that knows "
+                f"{rekey.rekeying.old.name} alone would write over what says where an entity is; stop such programs or "
+                "withdraw their permission, and say no_blind_writers=True"
+            )
+        await db.create_tables(model)
+        await rekey.enter(phase, Phase.MOVE)
+    old, new = rekey.rekeying.old, rekey.rekeying.new
+
+    async def move(rows: Sequence[Row]) -> WindowReport:
+        await rekey.require(Phase.MOVE)
+        report = await move_window(rekey.connection, rekey.rekeying, rows)
+        if report.collisions and on_collision == "stop":
+            first = report.collisions[0]
+            raise EntityExists(f"{rekey.verb} has stopped: {first.place}: {first.error}")
+        return report
+
+    def partition_of(row: Row) -> str:
+        try:
+            made = rekey.rekeying.to_new(rekey.old_kinds.load(row))
+            return new.make_keys(made.__dict__)[0]
+        except Exception:  # noqa: BLE001 - the functions are the user's; who moves the row says what is wrong
+            return ""
+
+    resolve = partial(resolve_window, rekey.connection, rekey.rekeying)
+    total: RunReport | None = None
+    for _ in range(_MOST_PASSES):
+        job = make_job(
+            rekey,
+            "move",
+            written_side(old, rekey.old_kinds.filter, move, parallel, partition_of),
+            written_side(new, rekey.filter_new(entities=False), resolve, parallel),
+        )
+        report = await carry_out(db, job, options)
+        total = report if total is None else _add(total, report)
+        if not report.complete or not report.written:
+            break
+    assert total is not None
+    return total
+
+
+def _add(total: RunReport, report: RunReport) -> RunReport:
+    """Return the report of all passes: with what each has done, and the failures of the last one."""
+    others = total.others.keys() | report.others.keys()
+    return attrs.evolve(
+        report,
+        entities=total.entities + report.entities,
+        written=total.written + report.written,
+        others={name: total.others.get(name, 0) + report.others.get(name, 0) for name in sorted(others)},
+        seconds=total.seconds + report.seconds,
+    )
+
+
+def _since(phase: RekeyPhase) -> str:
+    """Return when a phase began, for names of runs: what was verified in an earlier one does not count."""
+    return f"{phase.since:%Y-%m-%dT%H:%M:%S.%f}"
+
+
+async def verify_move(
+    db: Database,
+    model: type[Entity],
+    *,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: OnProgress = None,
+) -> RunReport:
+    """
+    Compare entities at their newer keys with what was kept of them at the older ones, together with other processes.
+
+    Entities that were written since they were moved are not compared, but counted: `others["written since"]`. Nothing
+    is changed.
+
+    Args:
+        db: The open database.
+        model: The newer model.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again.
+
+    Returns:
+        What was found. `complete` says that nothing differs and no entity has its older key; otherwise `failures` has
+        samples.
+
+    Raises:
+        ModelError: The model has no `moved_from=`, or an argument is refused.
+        NotSupported: The re-key is in another phase than *move* or *sealed*.
+        AccessDenied: In a scope.
+    """
+    rekey = OnlineRekey.of("verify_move", db, model)
+    phase = await rekey.read_phase(Phase.MOVE, Phase.SEALED)
+    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    return await carry_out(db, comparison(rekey, f"verify {_since(phase)} move of"), options)
+
+
+async def seal_move(
+    db: Database,
+    model: type[Entity],
+    *,
+    no_old_programs: bool = False,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: OnProgress = None,
+) -> RunReport:
+    """
+    Verify everything a second time, and then let nobody look at the older keys any more. There is no way back.
+
+    It waits until two minutes after phase *move* began: by then every program knows it.
+
+    Args:
+        db: The open database.
+        model: The newer model.
+        no_old_programs: Say that no program is left that knows the older model alone. The store cannot tell.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again.
+
+    Returns:
+        What the second verification found. The re-key is sealed if it is `complete`.
+
+    Raises:
+        ModelError: The model has no `moved_from=`, or an argument is refused.
+        NotSupported: The gate was not confirmed, nothing was verified before, or the re-key is in another phase.
+        AccessDenied: In a scope.
+    """
+    rekey = OnlineRekey.of("seal_move", db, model)
+    phase = await rekey.read_phase(Phase.MOVE)
+    if no_old_programs is not True:
+        raise NotSupported(
+            f"{rekey.verb} is refused: a program that knows {rekey.rekeying.old.name} alone would go on writing where "
+            "nobody looks any more; stop every such program, and say no_old_programs=True"
+        )
+    job = comparison(rekey, f"verify {_since(phase)} move of")
+    first, _ = await read_run(db, default_name(job.what, job.purpose))
+    if first is None or first.state != "done":
+        raise NotSupported(f"{rekey.verb} is refused: nothing was verified since the move began; run verify_move()")
+    await rekey.wait_until_known(phase)
+    job = comparison(rekey, f"verify again {_since(phase)} move of")
+    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    report = await carry_out(db, job, options)
+    if report.complete:
+        await rekey.enter(phase, Phase.SEALED)
+    return report
+
+
+async def finalize_move(
+    db: Database,
+    model: type[Entity],
+    *,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: OnProgress = None,
+) -> RunReport:
+    """
+    Delete what was kept at the older keys, together with other processes, after the re-key was sealed.
+
+    It waits until two minutes after phase *sealed* began.
+
+    Args:
+        db: The open database.
+        model: The newer model.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again.
+
+    Returns:
+        What was deleted, as `written`. Afterwards the model needs no `moved_from=` any more.
+
+    Raises:
+        ModelError: The model has no `moved_from=`, or an argument is refused.
+        NotSupported: The re-key is in another phase than *sealed* or *done*.
+        AccessDenied: In a scope.
+    """
+    rekey = OnlineRekey.of("finalize_move", db, model)
+    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    options.check(rekey.verb)
+    phase = await rekey.read_phase(Phase.SEALED, Phase.DONE)
+    await rekey.wait_until_known(phase)
+    connection, rekeying = rekey.connection, rekey.rekeying
+
+    async def confirm(rows: Sequence[Row]) -> WindowReport:
+        found = await resolve_window(connection, rekeying, rows)
+        if found.failures:  # without its forward such a row would be no entity: no forward is deleted before
+            raise found.failures[0].error
+        return found
+
+    job = make_job(
+        rekey,
+        "finalize move of",
+        written_side(rekeying.new, rekey.filter_new(entities=False), confirm, parallel),
+        written_side(
+            rekeying.old,
+            rekey.filter_old(entities=False),
+            partial(finalize_window, connection, rekeying, confirmed=True),
+            parallel,
+        ),
+    )
+    report = await carry_out(db, job, options)
+    if report.complete:
+        await rekey.enter(await rekey.read_phase(Phase.SEALED, Phase.DONE), Phase.DONE)
+    return report
+
+
+async def roll_back_move(
+    db: Database,
+    model: type[Entity],
+    *,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: OnProgress = None,
+) -> RunReport:
+    """
+    Give all entities their older keys again, with all that was written meanwhile, together with other processes.
+
+    The first call begins phase *back*, and waits until two minutes after that. When nothing is at the newer keys any
+    more, phase *expand* begins again.
+
+    Args:
+        db: The open database.
+        model: The newer model.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report of the present pass so far, again and again.
+
+    Returns:
+        What was done in all passes.
+
+    Raises:
+        ModelError: The model has no `moved_from=`, or an argument is refused.
+        NotSupported: The re-key is in another phase than *move* or *back*: once it is sealed there is no way back.
+        AccessDenied: In a scope.
+    """
+    rekey = OnlineRekey.of("roll_back_move", db, model)
+    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    options.check(rekey.verb)
+    phase = await rekey.read_phase(
+        Phase.MOVE, Phase.BACK, remedy="once a re-key is sealed, the way back is another re-key"
+    )
+    phase = await rekey.enter(phase, Phase.BACK)
+    await rekey.wait_until_known(phase)
+
+    async def back(rows: Sequence[Row]) -> WindowReport:
+        await rekey.require(Phase.BACK)
+        return await roll_back_window(rekey.connection, rekey.rekeying, rows)
+
+    total: RunReport | None = None
+    for _ in range(_MOST_PASSES):
+        job = make_job(
+            rekey,
+            "roll back move of",
+            written_side(rekey.rekeying.new, rekey.filter_new(entities=True), back, parallel),
+            written_side(rekey.rekeying.old, rekey.filter_old(entities=False), back, parallel),
+        )
+        report = await carry_out(db, job, options)
+        total = report if total is None else _add(total, report)
+        if report.complete and not report.entities:
+            await rekey.enter(await rekey.read_phase(Phase.BACK, Phase.EXPAND), Phase.EXPAND)
+            break
+        if not report.complete:
+            break
+    assert total is not None
+    return total

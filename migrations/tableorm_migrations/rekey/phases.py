@@ -1,0 +1,161 @@
+"""
+An online re-key as the store knows it: its two models, its phase, and how long everybody has known that.
+"""
+
+import asyncio
+import datetime as dt
+from typing import Any, Self
+
+import attrs
+
+from tableorm import Database, Entity, ModelError, NotSupported
+from tableorm.connection.connection import Connection, connection_of
+from tableorm.connection.index_states import write_records
+from tableorm.connection.rekey_phases import ASK_AGAIN, Phase, RekeyPhase, change_phase, load_phase
+from tableorm.connection.rows import read_row
+from tableorm.models.entity import schema_of
+from tableorm.models.kinds import KindSet
+from tableorm.models.marker_rows import FORWARD, TENTATIVE
+from tableorm.models.rekeying import Rekeying
+from tableorm.models.reserved import ENTITY_TYPE, UPKEEP_TABLE
+from tableorm.models.schema import Schema
+from tableorm.protocol.edm import Edm, datetime_from_text
+from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
+from tableorm.stores import Operation, Row, Verb
+
+__all__ = ["KNOWN_EVERYWHERE", "OnlineRekey"]
+
+KNOWN_EVERYWHERE = 2 * ASK_AGAIN
+"""After how many seconds every program that runs knows a phase, or has asked for it again."""
+
+_CLOCK = "clock"
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class OnlineRekey:
+    """
+    An online re-key.
+
+    Args:
+        db: The database.
+        verb: Name of the function that was called, with the model, for messages.
+        rekeying: The two models.
+        old_kinds: The kinds of the older model.
+        new_kinds: The kinds of the newer one.
+    """
+
+    db: Database
+    verb: str
+    rekeying: Rekeying[Schema]
+    old_kinds: KindSet
+    new_kinds: KindSet
+
+    @classmethod
+    def of(cls, verb: str, db: Database, model: type[Entity]) -> Self:
+        """
+        Return the re-key that a model declares.
+
+        Raises:
+            ModelError: It declares none.
+            AccessDenied: The database is a scope.
+        """
+        schema = schema_of(model)
+        verb = f"{verb}({schema.name})"
+        if schema.moved_from is None:
+            raise ModelError(
+                f"{verb} is refused: {schema.name} does not say whose entities it takes over; declare class "
+                f"{schema.name}(..., moved_from=OlderModel)"
+            )
+        connection = connection_of(db)
+        connection.require_open()
+        connection.boundary.check_whole_table(verb)
+        rekeying: Any = schema.moved_from
+        old = rekeying.old
+        return cls(
+            db=db,
+            verb=verb,
+            rekeying=rekeying,
+            old_kinds=KindSet.of([old.model], old.table_name()),
+            new_kinds=KindSet.of([model], schema.table_name()),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.rekeying.old.name} as {self.rekeying.new.name}"
+
+    @property
+    def connection(self) -> Connection:
+        """The connection of the database."""
+        return connection_of(self.db)
+
+    async def read_phase(self, *allowed: Phase, remedy: str = "") -> RekeyPhase:
+        """
+        Return the phase as the store says it now.
+
+        Raises:
+            NotSupported: It is none of those that are allowed.
+        """
+        found = await load_phase(self.connection, self.rekeying)
+        if allowed and found.phase not in allowed:
+            names = " or ".join(f"{each.value!r}" for each in allowed)
+            raise NotSupported(
+                f"{self.verb} is refused: the re-key of {self} is in phase {found.phase.value!r}, and this is for "
+                f"{names}{remedy and f'; {remedy}'}"
+            )
+        return found
+
+    async def enter(self, read: RekeyPhase, phase: Phase) -> RekeyPhase:
+        """Let the next phase begin, unless another process has done so; return the phase as it is then."""
+        if read.phase is phase:
+            return read
+        return await change_phase(self.connection, self.rekeying, read, phase)
+
+    async def wait_until_known(self, phase: RekeyPhase) -> None:
+        """Wait until every program that runs knows a phase, by the clock of the store."""
+        while phase.since is not None:
+            left = KNOWN_EVERYWHERE - (await self._read_clock() - phase.since).total_seconds()
+            if left <= 0:
+                break
+            await asyncio.sleep(left)
+
+    async def _read_clock(self) -> dt.datetime:
+        """Return what time it is for the store, by writing a row."""
+        row: Row = {"PartitionKey": _CLOCK, "RowKey": self.rekeying.digest}
+        what = f"clock of the store for {self.verb}"
+        await write_records(self.connection, [Operation(Verb.INSERT_OR_REPLACE, row)], (), what)
+        written = await read_row(self.connection, UPKEEP_TABLE, _CLOCK, self.rekeying.digest)
+        assert written is not None
+        return datetime_from_text(written["Timestamp"])
+
+    async def require(self, phase: Phase) -> None:
+        """
+        Stop what belongs to a phase once it has ended.
+
+        Raises:
+            NotSupported: The re-key is in another phase by now.
+        """
+        await self.read_phase(phase, remedy="another process has gone on meanwhile")
+
+    def filter_old(self, *, entities: bool) -> Filter | None:
+        """Return the condition of rows of the older model: marker rows of re-keys, and if so its entities."""
+        return _filter(self.rekeying.old, self.old_kinds.filter if entities else None, entities=entities)
+
+    def filter_new(self, *, entities: bool) -> Filter | None:
+        """Return the condition of rows of the newer model: marker rows of re-keys, and if so its entities."""
+        return _filter(self.rekeying.new, self.new_kinds.filter if entities else None, entities=entities)
+
+
+def _filter(schema: Schema, entities_filter: Filter | None, *, entities: bool) -> Filter | None:
+    if entities and entities_filter is None:
+        return None  # properties do not tell
+    terms = [_between(f"{schema.kind}{mark}") for mark in (TENTATIVE, FORWARD)]
+    return Or((*terms, entities_filter)) if entities_filter is not None else Or(tuple(terms))
+
+
+def _between(kind: str) -> Filter:
+    """Return the condition of rows of a kind, with or without a version."""
+    return And(
+        (
+            Compare(ENTITY_TYPE, Op.GE, Constant(Edm.STRING, kind)),
+            Compare(ENTITY_TYPE, Op.LT, Constant(Edm.STRING, f"{kind};")),
+        )
+    )

@@ -1,0 +1,138 @@
+"""
+The jobs of an online re-key: all rows of one table, and then of the other, are read by pages and dealt with.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext
+from functools import partial
+
+import attrs
+
+from tableorm.audit.ranges import AuditRange
+from tableorm.audit.scan import pages
+from tableorm.models.schema import Schema
+from tableorm.protocol.filters import Filter
+from tableorm.stores import Row
+from tableorm.writes.bulk.pacing import Pace
+from tableorm.writes.rekey.report import WindowReport
+
+from ..runs.plan import plan_ranges
+from ..runs.process import Job, RunSteps
+from ..runs.rows import RunCounts
+from .phases import OnlineRekey
+from .window import MOST_RANGES, WINDOW, Window
+
+__all__ = ["Side", "Write", "make_job", "written_side"]
+
+Write = Callable[[Sequence[Row]], Awaitable[WindowReport]]
+"""Does something with rows, and returns what became of them."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Side:
+    """
+    What a job does with the rows of a table.
+
+    Args:
+        schema: The model whose rows are read.
+        where: The condition of these rows; None for all of the table.
+        act: Does it with some rows.
+        most: How many rows it gets at most, in pages as they come.
+        join: Enters what workers share while they work on ranges of this table.
+        ranges: How many ranges the table is divided into at most.
+    """
+
+    schema: Schema
+    where: Filter | None
+    act: Callable[[list[Row]], Awaitable[RunCounts]]
+    most: int = 1
+    join: Callable[[], AbstractContextManager[None]] = nullcontext
+    ranges: int = 48
+
+
+def written_side(
+    schema: Schema,
+    where: Filter | None,
+    write: Write,
+    parallel: int,
+    partition_of: Callable[[Row], str] = lambda row: row["PartitionKey"],
+) -> Side:
+    """
+    Return a side whose rows are written, together with those of the other workers.
+
+    Args:
+        schema: The model whose rows are read.
+        where: The condition of these rows.
+        write: Writes them.
+        parallel: How many workers there are.
+        partition_of: Returns the partition whose rows are best written at a time.
+    """
+
+    async def write_rows(rows: list[Row]) -> RunCounts:
+        report = await write(rows)
+        failures = [f"{each.place}: {each.error}" for each in (*report.collisions, *report.failures)]
+        counts = RunCounts.of(entities=0, written=report.moved, failed=len(failures), failures=failures)
+        others = {"transactions": report.transactions, "operations": report.operations}
+        return attrs.evolve(counts, others=others)
+
+    window = Window(write_rows)
+
+    async def act(rows: list[Row]) -> RunCounts:
+        counts = await window.write([(partition_of(row), row) for row in rows])
+        return attrs.evolve(counts, entities=len(rows))
+
+    return Side(
+        schema=schema, where=where, act=act, most=max(1, WINDOW // parallel), join=window.join, ranges=MOST_RANGES
+    )
+
+
+def make_job(
+    rekey: OnlineRekey, what: str, *sides: Side, judge: Callable[[RunCounts], Awaitable[RunCounts]] | None = None
+) -> Job:
+    """
+    Return a job that deals with all rows of one side, and then with all of the other, if there are two.
+
+    Args:
+        rekey: The re-key.
+        what: What it does, for people.
+        sides: One side or two.
+        judge: Returns what was counted, with the failures that only all ranges together show.
+    """
+    return Job(
+        verb=rekey.verb,
+        what=f"{what} {rekey}",
+        purpose=rekey.rekeying.digest,
+        plan=partial(_plan, rekey, sides),
+        work=partial(_work, rekey, sides),
+        judge=judge,
+    )
+
+
+async def _plan(rekey: OnlineRekey, sides: Sequence[Side]) -> list[AuditRange]:
+    ranges: list[AuditRange] = []
+    for number, side in enumerate(sides):
+        tables = [(side.schema.table_name(), [side.schema])]
+        found = await plan_ranges(rekey.db, rekey.verb, tables, most=side.ranges)
+        ranges += [attrs.evolve(each, building=number + 1 < len(sides)) for each in found]
+    return ranges
+
+
+async def _work(rekey: OnlineRekey, sides: Sequence[Side], part: AuditRange, pace: Pace | None) -> RunSteps:
+    """Deal with the rows of a range."""
+    side = sides[0] if part.building else sides[-1]
+    db, ordered = rekey.connection, rekey.db.store.capabilities.ordered
+    batch, held = list[Row](), RunCounts()
+    with side.join():
+        async with aclosing(pages(db, part.table, side.where, part.left, None, rekey.verb, pace)) as found:
+            async for rows in found:
+                batch += rows
+                if len(batch) >= side.most:
+                    held = held.plus(await side.act(batch))
+                    last, batch = batch[-1], []
+                    if ordered:  # otherwise what is not read to its end is read again from its beginning
+                        part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
+                        yield part, held
+                        held = RunCounts()
+        if batch:
+            held = held.plus(await side.act(batch))
+    yield attrs.evolve(part, done=True), held

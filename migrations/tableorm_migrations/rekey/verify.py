@@ -1,0 +1,262 @@
+"""
+`verify_rekey`: compares the entities of both models, of which one was copied to the keys of the other.
+
+All rows of both sides are read once. What the older entities become is added up by shares of the newer keys, and so is
+what the newer table holds. Where two sums differ, the rows of a share are compared one by one.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import attrs
+
+from tableorm import Database, Entity
+from tableorm.audit.ranges import AuditRange
+from tableorm.audit.scan import pages
+from tableorm.connection.connection import connection_of
+from tableorm.connection.tasks import map_together
+from tableorm.models.kinds import KindSet
+from tableorm.protocol.edm import ticks_from_text
+from tableorm.stores import Bounds, Row
+from tableorm.writes.bulk.pacing import Pace
+
+from ..runs.plan import MOST_RANGES, plan_ranges
+from ..runs.process import Job, RunOptions, RunSteps, carry_out
+from ..runs.report import RunReport
+from ..runs.rows import RowSum, RunCounts
+from .hashing import SHARES, HashSums, hash_entity, hash_text, share_of
+from .layouts import Layouts
+from .offline import Merge, check_merge, merge_into
+
+__all__ = ["SOURCES", "verification", "verify_rekey"]
+
+SOURCES = "sources"
+"""The sum of the keys and ETags of the older entities: equal sums say that nobody has written in between."""
+
+_SAMPLES = 20
+_SHARES_SAMPLED = 2
+
+
+async def verify_rekey(
+    db: Database,
+    old: type[Entity],
+    new: type[Entity],
+    *,
+    to_new: Callable[[Any], Any] | None = None,
+    merge: Merge | None = None,
+    target: Database | None = None,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: Callable[[RunReport], object] | None = None,
+) -> RunReport:
+    """
+    Compare what `run_rekey` has copied with what it was copied from, together with other processes. Nothing is changed.
+
+    The rows of both sides are read once. With `merge` each newer entity is read for each of its older ones, and holds
+    what a merge would not change. `finalize_rekey` verifies once more before it deletes anything.
+
+    Args:
+        db: The open database that has the entities of the older model.
+        old: The older model.
+        new: The newer model.
+        to_new: What `run_rekey` was given.
+        merge: What `run_rekey` was given.
+        target: The open database that has the entities of the newer model, if it is another one.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again.
+
+    Returns:
+        What was found, when all processes are done. `complete` says that both sides agree; otherwise `failures` has
+        samples of what differs.
+
+    Raises:
+        ModelError: The models do not fit, or an argument is refused.
+        NotSupported: Rows of these models cannot be told apart.
+        AccessDenied: In a scope, since a run is of whole tables.
+        TableNotFound: There is no table of one of the models.
+    """
+    layouts = Layouts.of("verify_rekey", db, (old, new), to_new, target)
+    check_merge("verify_rekey", merge)
+    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    return await carry_out(db, verification("verify_rekey", layouts, merge), options)
+
+
+def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job:
+    """Return the job that compares both sides."""
+    check = _Verification(layouts, merge)
+    return Job(
+        verb=verb,
+        what=f"verify {layouts}",
+        purpose=layouts.purpose,
+        plan=check.plan,
+        work=check.work,
+        judge=check.judge,
+    )
+
+
+@attrs.frozen(eq=False)
+class _Verification:
+    layouts: Layouts
+    merge: Merge | None
+
+    async def plan(self) -> list[AuditRange]:
+        """Return the ranges of the older table, which are `building`, and those of the newer one."""
+        layouts, most = self.layouts, MOST_RANGES // 2
+        sources = await plan_ranges(layouts.db, "verify_rekey", [(layouts.old.table_name(), [layouts.old])], most=most)
+        targets = await plan_ranges(
+            layouts.target, "verify_rekey", [(layouts.new.table_name(), [layouts.new])], most=most
+        )
+        return [attrs.evolve(each, building=True) for each in sources] + targets
+
+    async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
+        """Add up what a range of either side holds."""
+        layouts = self.layouts
+        db, kinds = (layouts.db, layouts.old_kinds) if part.building else (layouts.target, layouts.new_kinds)
+        count = self._count_sources if part.building else self._count_targets
+        held = RunCounts()  # of a range that has to be read again from its beginning
+        async with aclosing(_read(db, part.table, kinds, part, pace)) as found:
+            async for rows in found:
+                counts = await count(rows)
+                if not rows:
+                    continue
+                if db.store.capabilities.ordered:
+                    part = attrs.evolve(part, partition=rows[-1]["PartitionKey"], row=rows[-1]["RowKey"])
+                    yield part, counts
+                else:
+                    held = held.plus(counts)
+        yield attrs.evolve(part, done=True), held
+
+    async def _count_sources(self, rows: list[Row]) -> RunCounts:
+        """Add up what some older entities become."""
+        layouts, sums = self.layouts, HashSums()
+        read, latest, failures = 0, 0, list[str]()
+        made: list[tuple[Row, Any]] = []
+        for row in rows:
+            try:
+                entity = layouts.load(row)
+                if entity is None:
+                    continue
+                read += 1
+                sums.add(SOURCES, hash_text(row["PartitionKey"], row["RowKey"], row["odata.etag"]))
+                latest = max(latest, ticks_from_text(row["Timestamp"]))
+                for each in layouts.convert(entity):
+                    if self.merge is not None:
+                        made.append((row, each))
+                    else:
+                        share = share_of(*layouts.new.make_keys(each.__dict__))
+                        sums.add(f"expected {share}", hash_entity(layouts.new, each))
+            except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
+                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+        failures += [each for each in await map_together(self._compare, made) if each is not None]
+        counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
+        return attrs.evolve(counts, sums=sums.take(), latest=latest)
+
+    async def _count_targets(self, rows: list[Row]) -> RunCounts:
+        """Add up some newer entities."""
+        layouts, sums = self.layouts, HashSums()
+        failures: list[str] = []
+        for row in rows if self.merge is None else ():
+            try:
+                entity: Any = layouts.new_kinds.load(row)
+                if entity is not None:
+                    share = share_of(row["PartitionKey"], row["RowKey"])
+                    sums.add(f"found {share}", hash_entity(layouts.new, entity))
+            except Exception as error:  # noqa: BLE001 - as above
+                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+        counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)
+        return attrs.evolve(counts, sums=sums.take())
+
+    async def _compare(self, pair: tuple[Row, Any]) -> str | None:
+        """Return what is wrong with the newer entity of an older one; None if nothing is."""
+        row, made = pair
+        try:
+            stored: Any = await self.layouts.target.get_or_none(made.key)
+            if stored is None:
+                return f"{_place(row)}: {made.key} is missing"
+            before = hash_entity(self.layouts.new, stored)
+            if self.merge is not None:
+                merge_into(self.merge, stored, made)
+            expected = hash_entity(self.layouts.new, made if self.merge is None else stored)
+        except Exception as error:  # noqa: BLE001 - as above
+            return f"{_place(row)}: {type(error).__name__}: {error}"
+        return None if before == expected else f"{_place(row)}: {made.key} has other content"
+
+    # Where sums differ
+
+    async def judge(self, counts: RunCounts) -> RunCounts:
+        """Return the counts with what differs between the two sides, if their sums differ."""
+        nothing = RowSum()
+        differing = {
+            share: (expected, found)
+            for share in range(SHARES)
+            if (expected := counts.sums.get(f"expected {share}", nothing))
+            != (found := counts.sums.get(f"found {share}", nothing))
+        }
+        if not differing:
+            return counts
+        failures: list[str] = []
+        for share in [*differing][:_SHARES_SAMPLED]:
+            failures += await self._find_differences(share)
+        expected_rows, found_rows = (sum(each[side].rows for each in differing.values()) for side in (0, 1))
+        failures.append(
+            f"the sums of {len(differing)} of {SHARES} shares differ: {self.layouts.old.name} gives {expected_rows} "
+            f"entities there, and table {self.layouts.new.table_name()} has {found_rows}"
+        )
+        return counts.plus(RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures[-_SAMPLES:]))
+
+    async def _find_differences(self, share: int) -> list[str]:
+        """Return some differences between the two sides in a share, found by comparing its rows one by one."""
+        layouts, found = self.layouts, list[str]()
+        places = dict[tuple[str, str], str]()
+        async with aclosing(_read(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
+            async for rows in sources:
+                made = [(row, each) for row in rows for each in self._convert_quietly(row)]
+                inside = [
+                    (row, each, keys)
+                    for row, each in made
+                    if share_of(*(keys := layouts.new.make_keys(each.__dict__))) == share
+                ]
+                for row, each, keys in inside:
+                    if keys in places:
+                        found.append(f"{_place(row)}: {each.key} is the key of {places[keys]} too; give merge=")
+                    places[keys] = _place(row)
+                compared = await map_together(self._compare, [(row, each) for row, each, _ in inside])
+                found += [each for each in compared if each is not None]
+                if len(found) >= _SAMPLES:
+                    return found[:_SAMPLES]
+        async with aclosing(_read(layouts.target, layouts.new.table_name(), layouts.new_kinds)) as targets:
+            async for rows in targets:
+                for row in rows:
+                    keys = row["PartitionKey"], row["RowKey"]
+                    known = share_of(*keys) != share or keys in places
+                    if not known and layouts.new_kinds.schema_of_row(row) is not None:
+                        found.append(f"{_place(row)} of table {layouts.new.table_name()}: no entity gives this one")
+                if len(found) >= _SAMPLES:
+                    break
+        return found[:_SAMPLES]
+
+    def _convert_quietly(self, row: Row) -> list[Any]:
+        """Return what a row becomes; nothing if it cannot be converted, which was told before."""
+        try:
+            entity = self.layouts.load(row)
+            return [] if entity is None else self.layouts.convert(entity)
+        except Exception:  # noqa: BLE001 - as above
+            return []
+
+
+async def _read(
+    db: Database, table: str, kinds: KindSet, part: AuditRange | None = None, pace: Pace | None = None
+) -> AsyncGenerator[list[Row], None]:
+    """Yield the rows of a table, or of a range of it, by pages."""
+    regions = (AuditRange(table=table, partitions=Bounds()) if part is None else part).left
+    async with aclosing(pages(connection_of(db), table, kinds.filter, regions, None, "verify_rekey", pace)) as found:
+        async for rows in found:
+            yield rows
+
+
+def _place(row: Row) -> str:
+    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

@@ -1,0 +1,117 @@
+"""
+The window of a re-key: rows that several workers of a process have read, and that are written together, so that those
+of one partition share transactions.
+
+Rows that are near each other by the older key are often far from each other by the newer one. So each worker reads some
+thousand rows, and waits until the others have done so too; then all of them are written, in the order of their newer
+partitions. While they wait they are kept as bytes, which take a tenth of the memory.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from tableorm.stores import Row
+
+from ..runs.rows import RunCounts
+
+__all__ = ["MOST_RANGES", "WINDOW", "Window"]
+
+WINDOW = 64_000
+"""How many rows wait in all."""
+
+MOST_RANGES = 32
+"""How many ranges a table is divided into: few, so that a worker has many rows of each."""
+
+_CHUNK = 8_000  # how many rows are written at a time
+
+_Waiting = tuple[str, bytes]
+
+
+class Window:
+    """
+    Collects what several workers have read, and writes it together.
+
+    Args:
+        write: Writes some rows, and returns what was counted.
+    """
+
+    def __init__(self, write: Callable[[list[Row]], Awaitable[RunCounts]]) -> None:
+        self._write_rows = write
+        self._members = 0
+        self._waiting: list[tuple[Sequence[_Waiting], asyncio.Future[RunCounts]]] = []
+        self._tasks = set[asyncio.Task[None]]()  # one at most
+
+    @contextmanager
+    def join(self) -> Generator[None]:
+        """Be one of the workers, for whom the others wait."""
+        self._members += 1
+        try:
+            yield
+        finally:
+            self._members -= 1
+            self._begin()
+
+    async def write(self, rows: Sequence[tuple[str, Row]]) -> RunCounts:
+        """
+        Write rows, with those that the other workers have.
+
+        Args:
+            rows: Each with its newer PartitionKey; those of one are written at a time.
+
+        Returns:
+            What was counted of all of them, for one of the workers; nothing for the others.
+
+        Raises:
+            Exception: What `write` raised.
+        """
+        future: asyncio.Future[RunCounts] = asyncio.get_running_loop().create_future()
+        self._waiting.append(([(partition, msgspec.json.encode(row)) for partition, row in rows], future))
+        self._begin()
+        return await future
+
+    def _begin(self) -> None:
+        """Write what waits, if nothing is being written, and every worker waits."""
+        self._waiting = [each for each in self._waiting if not each[1].done()]
+        if not self._tasks and self._waiting and len(self._waiting) >= self._members:
+            waiting, self._waiting = self._waiting, []
+            futures = [future for _, future in waiting]
+            everything = [item for items, _ in waiting for item in items]
+            task = asyncio.create_task(self._write(everything, futures))
+            self._tasks.add(task)
+            task.add_done_callback(self._end)
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # each worker was told
+        self._begin()
+
+    async def _write(self, items: list[_Waiting], futures: "list[asyncio.Future[RunCounts]]") -> None:
+        counts = RunCounts()
+        try:
+            for chunk in _chunks(items):
+                counts = counts.plus(await self._write_rows([msgspec.json.decode(row) for _, row in chunk]))
+        except BaseException as error:
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+            raise
+        for future in futures:
+            if not future.done():  # otherwise that worker was cancelled
+                future.set_result(counts)
+                counts = RunCounts()
+
+
+def _chunks(items: list[_Waiting]) -> Iterator[list[_Waiting]]:
+    """Yield the rows in parts, in the order of partitions; a partition is divided only if it is larger than a part."""
+    items.sort(key=lambda item: item[0])
+    start = 0
+    while start < len(items):
+        end = min(start + _CHUNK, len(items))
+        if end < len(items):
+            end = next((at for at in range(end, start, -1) if items[at - 1][0] != items[at][0]), end)
+        yield items[start:end]
+        start = end

@@ -1,0 +1,165 @@
+"""
+Phases of a re-key: the store says how far it is, in a row of the mapper's own table, and every program asks.
+
+    expand   no row: entities have their older keys, also those that programs write which declare the newer model
+    move     entities get their newer keys; programs that know the older model alone may still read and write safely
+    sealed   all entities have their newer keys, and no program of the older model runs
+    done     what was kept of the older rows is deleted
+    back     entities get their older keys again; then there is no row any more
+
+A program asks when it uses the model first, and again when what it knows is older than a minute. So what is only safe
+when everybody knows a phase waits for two minutes after it began. Nobody goes back from *sealed*: who knows that, or
+*done*, asks no more.
+"""
+
+import asyncio
+import datetime as dt
+from contextlib import suppress
+from enum import StrEnum
+
+import attrs
+
+from ..errors import NotSupported, TableNotFound
+from ..models.rekeying import Rekeying
+from ..models.reserved import UPKEEP_TABLE
+from ..models.schema import Schema
+from ..protocol.codes import Code
+from ..protocol.edm import datetime_from_text
+from ..stores import Operation, Row, Verb
+from .connection import Connection, KnownPhase
+from .index_states import write_records
+from .rows import read_row
+
+__all__ = ["ASK_AGAIN", "Phase", "RekeyPhase", "change_phase", "current_phase", "load_phase"]
+
+ASK_AGAIN = 60.0
+"""After how many seconds a program asks for the phase again."""
+
+_PARTITION = "re-keys"
+
+
+class Phase(StrEnum):
+    """How far a re-key is."""
+
+    EXPAND = "expand"
+    MOVE = "move"
+    SEALED = "sealed"
+    DONE = "done"
+    BACK = "back"
+
+
+_FINAL = (Phase.SEALED, Phase.DONE)
+
+_NEXT = {
+    Phase.EXPAND: {Phase.MOVE, Phase.SEALED},  # sealed at once if everything is moved while nobody writes
+    Phase.MOVE: {Phase.SEALED, Phase.BACK},
+    Phase.BACK: {Phase.EXPAND},
+    Phase.SEALED: {Phase.DONE},
+    Phase.DONE: set[Phase](),
+}
+
+
+@attrs.frozen(kw_only=True)
+class RekeyPhase:
+    """
+    What the store says of the phase of a re-key.
+
+    Args:
+        phase: The phase.
+        since: When it began; None for *expand*, which has no row.
+        etag: The ETag of the row; None if there is none.
+    """
+
+    phase: Phase
+    since: dt.datetime | None = None
+    etag: str | None = None
+
+
+async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
+    """
+    Return the phase of a re-key, as the store said it within the last minute.
+
+    Raises:
+        AccessDenied: The token of the connection does not open the table of the mapper's own records.
+        NotSupported: The connection is that of a scope, and entities may have their older keys, which it cannot check.
+    """
+    known = db.known_phase(rekeying.digest)
+    if not _is_known(known):
+        async with known.lock:
+            if not _is_known(known):
+                await load_phase(db, rekeying)
+    phase = Phase(str(known.phase))
+    if db.boundary.narrows and phase not in _FINAL:
+        raise NotSupported(
+            f"{rekeying} is in phase {phase.value!r}: a scope does not tell which older keys are its own; use the "
+            "database itself until `tableorm migrate seal` was run"
+        )
+    return phase
+
+
+def _is_known(known: KnownPhase) -> bool:
+    """Return whether the store was asked a short time ago, or need not be asked any more."""
+    return known.phase is not None and (
+        known.phase in _FINAL or asyncio.get_running_loop().time() - known.asked < ASK_AGAIN
+    )
+
+
+async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
+    """
+    Ask the store for the phase of a re-key; the connection remembers it.
+
+    Raises:
+        AccessDenied: The token of the connection does not open the table of the mapper's own records.
+    """
+    begun, row = asyncio.get_running_loop().time(), None
+    with suppress(TableNotFound):
+        row = await read_row(db, UPKEEP_TABLE, _PARTITION, rekeying.digest)
+    if row is None:
+        found = RekeyPhase(phase=Phase.EXPAND)
+    else:
+        found = RekeyPhase(
+            phase=Phase(row["Phase"]), since=datetime_from_text(row["Timestamp"]), etag=row["odata.etag"]
+        )
+    known = db.known_phase(rekeying.digest)
+    known.phase, known.asked = found.phase, begun
+    return found
+
+
+async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPhase, phase: Phase) -> RekeyPhase:
+    """
+    Let a re-key enter its next phase, unless somebody has changed the phase since it was read.
+
+    Args:
+        db: The database.
+        rekeying: The re-key.
+        read: The phase as `load_phase` returned it.
+        phase: The phase that begins.
+
+    Returns:
+        The phase as the store says it now; it may be another one if somebody was first.
+
+    Raises:
+        NotSupported: No such phase follows.
+        AccessDenied: Not permitted.
+    """
+    if phase not in _NEXT[read.phase]:
+        following = ", ".join(sorted(_NEXT[read.phase])) or "nothing"
+        raise NotSupported(f"{rekeying}: {phase} does not follow {read.phase}; what may follow is {following}")
+    row: Row = {
+        "PartitionKey": _PARTITION,
+        "RowKey": rekeying.digest,
+        "Model": rekeying.new.name,
+        "OldModel": rekeying.old.name,
+        "Table": rekeying.new.table_name(),
+        "OldTable": rekeying.old.table_name(),
+        "Phase": phase.value,
+    }
+    if phase is Phase.EXPAND:
+        operation = Operation(Verb.DELETE, row, read.etag)
+    elif read.etag is None:
+        operation = Operation(Verb.INSERT, row)
+    else:
+        operation = Operation(Verb.REPLACE, row, read.etag)
+    lost = {Code.ENTITY_EXISTS, Code.CONDITION_NOT_SATISFIED, Code.RESOURCE_NOT_FOUND}
+    await write_records(db, [operation], lost, f"phase of the {rekeying}")
+    return await load_phase(db, rekeying)

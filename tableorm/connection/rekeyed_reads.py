@@ -1,0 +1,146 @@
+"""
+Reading an entity by its newer key, wherever it is: there, or still at a key that it has by the older model.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from ..errors import NotSupported
+from ..models.marker_rows import Place, is_marker, row_of_marker
+from ..models.rekeyed_rows import entity_of_old
+from ..models.rekeying import Rekeying
+from ..models.schema import Schema
+from ..models.state import state_of
+from ..stores import Row
+from .connection import Connection
+from .rekey_phases import Phase, current_phase
+from .rows import read_live, read_row
+
+__all__ = ["Home", "has_older_keys", "is_over", "older_places", "read_home"]
+
+
+@attrs.frozen(kw_only=True)
+class Home:
+    """
+    Where an entity was found.
+
+    Args:
+        row: Its row at the newer key, which may be a tentative one; or what its older row would be there, under the
+            ETag of that, with the mark of `entity_of_old`.
+        source: Where it is by the older model; None if it is at its newer key.
+        older: Its row there as it is stored; None if it is at its newer key.
+    """
+
+    row: Row
+    source: Place | None = None
+    older: Row | None = None
+
+
+def is_over(phase: Phase) -> bool:
+    """Return whether all entities have their newer keys, so that nobody looks for older ones any more."""
+    return phase in (Phase.SEALED, Phase.DONE)
+
+
+async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
+    """Return whether entities that have their older keys are written there. Raises what `current_phase` raises."""
+    return await current_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
+
+
+def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None) -> Sequence[Place]:
+    """
+    Return where the entity of a newer key may be by the older model; nowhere if no entity has such a key.
+
+    Args:
+        rekeying: The models.
+        target: The newer key.
+        fields: Fields that were given, or that an entity has; those count that the stored key does not tell.
+
+    Raises:
+        NotSupported: The stored key does not tell its fields, and they are not known.
+    """
+    new = rekeying.new
+    try:
+        found = {**(fields or {}), **new.parse_keys(target.partition_key, target.row_key)}
+    except ValueError:
+        return ()
+    missing = [name for name in new.key_fields if name not in found]
+    if missing:
+        raise NotSupported(
+            f"{rekeying}: the stored key ({target.partition_key!r}, {target.row_key!r}) does not tell {missing[0]!r}; "
+            "give the fields of the key, or the entity, until `tableorm migrate seal` was run"
+        )
+    return [Place(key.table, key.partition_key, key.row_key) for key in rekeying.old_keys(found)]
+
+
+async def read_home(
+    db: Connection, rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None
+) -> Home | None:
+    """
+    Read the entity of a newer key where it is. An entity may go from one key to the other between two reads: so nobody
+    has it only if the place that was read first has not changed when the others were read.
+
+    Args:
+        db: Where the rows are.
+        rekeying: The models.
+        target: The newer key.
+        fields: The fields of that key, if they are known.
+
+    Returns:
+        Where it is; None if there is none. At the newer key it may be a row of another kind.
+
+    Raises:
+        NotSupported: The connection is that of a scope, or the stored key does not tell its fields.
+        DecodeError: The older row does not fit its model.
+    """
+    phase = await current_phase(db, rekeying)
+    if is_over(phase):
+        home, _ = await _look_at_newer(db, target)
+        return home
+    sources = older_places(rekeying, target, fields)
+    older_first, before = phase is Phase.EXPAND, None
+    while True:
+        home, versions = (
+            await _look_at_older(db, rekeying, target, sources) if older_first else await _look_at_newer(db, target)
+        )
+        if home is not None or versions == before:
+            return home
+        before = versions
+        home, _ = (
+            await _look_at_newer(db, target) if older_first else await _look_at_older(db, rekeying, target, sources)
+        )
+        if home is not None:
+            return home
+
+
+async def _look_at_newer(db: Connection, target: Place) -> tuple[Home | None, list[str | None]]:
+    """Return the entity of a newer key if it is there, and the ETag of what is there otherwise."""
+    row = await read_row(db, target.table, target.partition_key, target.row_key)
+    if row is None:
+        return None, [None]
+    live = await read_live(db, target.table, target.partition_key, target.row_key) if is_marker(row) else row
+    return (None if live is None else Home(row=live)), [row["odata.etag"]]
+
+
+async def _look_at_older(
+    db: Connection, rekeying: Rekeying[Schema], target: Place, sources: Sequence[Place]
+) -> tuple[Home | None, list[str | None]]:
+    """Return the entity of a newer key if it has one of some older keys, and the ETags of what they have otherwise."""
+    versions: list[str | None] = []
+    for source in sources:
+        row = await read_row(db, source.table, source.partition_key, source.row_key)
+        versions.append(None if row is None else row["odata.etag"])
+        live = row
+        if row is not None and is_marker(row):
+            live = await read_live(db, source.table, source.partition_key, source.row_key)
+        if live is None:
+            continue
+        entity = entity_of_old(rekeying, row_of_marker(rekeying.old, live) if is_marker(live) else live.copy())
+        if entity is None:
+            continue
+        found = state_of(entity).row
+        assert found is not None
+        if (found["PartitionKey"], found["RowKey"]) == (target.partition_key, target.row_key):
+            return Home(row=found, source=source, older=live), versions
+    return None, versions

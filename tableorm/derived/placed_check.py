@@ -1,0 +1,124 @@
+"""
+What an audit checks of what entities have in other partitions: in rows, or lists, that the manifest of each names.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import attrs
+
+from ..audit.check import WRONG, Check, Phase
+from ..audit.context import AuditContext, EntitySnapshot, Problem
+from ..audit.decisions import is_under_way
+from ..connection.connection import Connection
+from ..errors import TableOrmError
+from ..models.kinds import KindSet
+from ..models.manifest import ManifestEntry
+from ..models.schema import Schema
+from ..stores import Row
+from ..writes.maintainer import RowKeys
+
+__all__ = ["PlacedCheck", "Reconcile"]
+
+Reconcile = Callable[[Connection, RowKeys, Sequence[ManifestEntry]], Awaitable[None]]
+"""Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
+
+
+class PlacedCheck(Check):
+    """
+    The check of rows in other partitions than the entities that they are derived from.
+
+    No sums are made of them: each entity is compared with what there is of it, and each row with the entities that it
+    names. What a committed decision row names is on its way, and not damage.
+
+    Args:
+        context: The rows of the table.
+        schema: The model.
+        name: Name of the declaration.
+        kind: The kind of the derived rows.
+        reconcile: Makes them right for an entity; None if an entity is derived anew for that.
+        lenient: Whether entities may lack derived rows that their manifests do not name.
+    """
+
+    row_phases = frozenset({Phase.ENTITIES})
+
+    def __init__(
+        self,
+        context: AuditContext,
+        schema: Schema,
+        name: str,
+        kind: str,
+        reconcile: Reconcile | None,
+        *,
+        lenient: bool,
+    ) -> None:
+        super().__init__(context, schema, name)
+        self._kind, self._reconcile, self._lenient = kind, reconcile, lenient
+        self._owners = attrs.evolve(context, kinds=KindSet.of([schema.model]))  # the rows may be in another table
+
+    def owns(self, kind: str) -> bool:
+        """Return whether it is the kind of the rows."""
+        return kind == self._kind
+
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim that the entity must be looked at, if it has something in other partitions or ought to."""
+        if self.name in {*snapshot.manifest, *snapshot.expected}:
+            yield f"\n{snapshot.row['RowKey']}", WRONG
+
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim that the row must be looked at."""
+        return ((f"\n\n{row['RowKey']}", -WRONG),)
+
+    async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
+        """Compare an entity with what it has, and with what its manifest names wrongly; repair what is repaired."""
+        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
+        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
+            return ()
+        problems = await self._compare(snapshot, noted, due)
+        if not problems:
+            return ()
+        source = self._source_of(snapshot)
+        # A build does not leave to a worker what is under way: what it builds may be read as soon as it has ended.
+        building = self.context.only is not None
+        if not building and await is_under_way(self._owners, source.partition_key, source.row_key):
+            return ()
+        if self._reconcile is None or not self.context.repair or noted != due or noted is None:
+            return problems
+        try:
+            await self._reconcile(self.context.db, source, [noted])
+        except TableOrmError as error:
+            return [attrs.evolve(each, rebuilt=False, refused=str(error)) for each in problems]
+        left = await self._compare(snapshot, noted, due)
+        if not left:
+            for each in problems:
+                self.context.record(self.schema, source.partition_key, source.row_key, each, repaired=True)
+        return left
+
+    async def _compare(
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+    ) -> Sequence[Problem]:
+        """
+        Return what is wrong with what an entity has.
+
+        Args:
+            snapshot: The entity.
+            noted: What its manifest says.
+            due: What that ought to say.
+        """
+        raise NotImplementedError
+
+    def _source_of(self, snapshot: EntitySnapshot) -> RowKeys:
+        return RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
+
+    async def _is_due(self, entry: ManifestEntry, partition_key: str, row_key: str) -> bool:
+        """
+        Return whether what a row says of an entity is verified with that entity, since its manifest has the entry or
+        ought to; or need not be, since it is under way.
+        """
+        primary = await self._owners.read(partition_key, row_key)
+        snapshot = None if primary is None else self._owners.snapshot(primary)
+        if snapshot is not None and (
+            snapshot.problem is not None
+            or entry in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
+        ):
+            return True
+        return await is_under_way(self._owners, partition_key, row_key)

@@ -1,0 +1,68 @@
+"""
+Entities of a newer model, made of rows of the older one.
+"""
+
+from ..stores import Row
+from .entity import Entity
+from .kinds import KindSet
+from .marker_rows import MoveMark, MoveState, Place, mark_of
+from .rekeying import Rekeying
+from .reserved import MOVE
+from .schema import Schema
+from .state import EntityState, set_state, state_of
+
+__all__ = ["entity_of_old", "note_older_place", "old_place_of", "renewed"]
+
+
+def entity_of_old(rekeying: Rekeying[Schema], row: Row) -> Entity | None:
+    """
+    Return the entity of the newer model that a row of the older one becomes; None if the row is of another kind.
+
+    Its state has the row that it will have, under the ETag of the older one, and a mark that says where that is.
+
+    Raises:
+        DecodeError: The row does not fit the older model.
+        ModelError: It cannot be made an entity of the newer model.
+    """
+    entity = KindSet((rekeying.old,), rekeying.old.table_name(), bags=False).load(row)
+    return renewed(rekeying, entity) if isinstance(entity, Entity) else None
+
+
+def renewed(rekeying: Rekeying[Schema], entity: Entity) -> Entity | None:
+    """
+    Return what an entity of the older model, as it was just read in full, becomes; None if that drops it.
+
+    Raises:
+        ModelError: It cannot be made an entity of the newer model.
+    """
+    made: Entity | None = rekeying.to_new(entity)
+    state = state_of(entity)
+    if made is not None and state.keys is not None:
+        place = Place(rekeying.old.table_name(), *state.keys)
+        note_older_place(rekeying.new, made, place, str(state.etag), str(state.timestamp))
+    return made
+
+
+def note_older_place(schema: Schema, entity: Entity, place: Place, etag: str, timestamp: str) -> None:
+    """
+    Let an entity know that it is stored as it is now, at an older key.
+
+    Args:
+        schema: The newer model.
+        entity: The entity.
+        place: Where it is by the older model.
+        etag: Its ETag there.
+        timestamp: Its Timestamp there.
+    """
+    stored, _ = schema.encode(entity.__dict__, *schema.make_keys(entity.__dict__))
+    state = state_of(entity)
+    stored |= state.unknown(schema.known)
+    mark = MoveMark(state=MoveState.OLD, move="", other=place, etag=etag)
+    stored |= {"odata.etag": etag, "Timestamp": timestamp, MOVE: mark.to_text()}
+    set_state(entity, EntityState(stored=stored, extra=state.extra))
+
+
+def old_place_of(row: Row | None) -> MoveMark | None:
+    """Return where an entity was read by its older key, with its ETag there; None if it was read elsewhere."""
+    mark = mark_of(row)
+    return mark if mark is not None and mark.state is MoveState.OLD else None

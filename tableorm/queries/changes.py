@@ -1,0 +1,241 @@
+"""
+Changes: what the change feed of a partition says, in order and without a gap.
+
+The counter is read first: every change up to the one that it counts last was committed before, so each of them is found
+unless it was trimmed since, however many are committed meanwhile.
+"""
+
+import datetime as dt
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any, cast
+
+import attrs
+
+from ..connection.connection import Connection
+from ..connection.rows import time_of
+from ..derived.feed.feed import feed_of
+from ..derived.feed.lookup import read_changes, read_counter
+from ..derived.feed.rows import Counter, change_key, parse_change
+from ..errors import CursorError, DecodeError, ModelError, TemplateError, near, shown
+from ..models.entity import Entity, schema_of
+from ..models.key import Key
+from ..models.marker_rows import CHANGE_KIND
+from ..models.placement import declared_models
+from ..models.property_bag import PropertyBag
+from ..models.schema import Schema
+from ..protocol.key_range import KeyRange
+from ..protocol.limits import MAX_PAGE
+from ..stores import Row
+from .polling import PollPause
+
+__all__ = ["ChangeStream", "ChangedEntity", "CommittedChange", "open_changes"]
+
+_read_cursor = re.compile(r"([A-Za-z0-9_-]{1,64})\.([0-9]{1,15})").fullmatch
+
+
+@attrs.frozen(kw_only=True)
+class ChangedEntity:
+    """
+    What a transaction has done to an entity.
+
+    Args:
+        key: The key of the entity; with `PropertyBag` as its model if the program has no model of this kind.
+        kind: The kind of the entity.
+        verb: "insert", "update" or "delete": what was done to the row, whatever method was called.
+    """
+
+    key: Key[Any]
+    kind: str
+    verb: str
+
+
+@attrs.frozen(kw_only=True)
+class CommittedChange:
+    """
+    What a transaction has changed in a partition.
+
+    Args:
+        number: Its number in the partition: one more than that of the change before it.
+        time: When it was committed, by the clock of the service. It says nothing of the order.
+        entities: The entities that it has written.
+        cursor: Where to go on behind it: `db.changes(..., after=cursor)`.
+    """
+
+    number: int
+    time: dt.datetime
+    entities: tuple[ChangedEntity, ...]
+    cursor: str
+
+
+class ChangeStream:
+    """
+    The changes of a partition, made by `db.changes`. `async for` gives those that were committed before it begins.
+
+    Args:
+        db: Where the partition is.
+        schema: A model of it that has a change feed.
+        partition_key: Its PartitionKey.
+        after: The cursor behind which to begin; None for the oldest change that is kept.
+    """
+
+    def __init__(self, db: Connection, schema: Schema, partition_key: str, after: str | None) -> None:
+        self._db, self._table, self._partition_key = db, schema.table_name(), partition_key
+        self._what = f"changes({schema.name}) of partition {partition_key!r}"
+        known = [each for each in declared_models(schema) if each.table_text().lower() == self._table.lower()]
+        self._models: Mapping[str, type[Any]] = {str(each.kind): each.model for each in known}
+        self._begin = None if after is None else self._parse(after)
+
+    def __aiter__(self) -> AsyncIterator[CommittedChange]:
+        return self._read(self._begin)
+
+    async def end(self) -> str | None:
+        """
+        Return the cursor behind the newest change; None if there is none yet, and all changes are still to come.
+
+        To keep a copy of a partition, ask for it first, then read the entities, then the changes behind it.
+
+        Raises:
+            DecodeError: The row that counts the changes is damaged.
+            TableNotFound: There is no such table.
+        """
+        counter = await read_counter(self._db, self._table, self._partition_key)
+        return None if counter is None else _cursor(counter.feed, counter.last)
+
+    async def follow(self, *, pause: dt.timedelta = dt.timedelta(seconds=5)) -> AsyncGenerator[CommittedChange, None]:
+        """
+        Yield the changes, and then those that are still to come, until the caller stops.
+
+        Args:
+            pause: The longest pause between two polls; it is shorter while changes come.
+
+        Raises:
+            ModelError: `pause` is no such time.
+            CursorError: What the cursor names was trimmed, also while this goes on.
+            DecodeError: A row of the feed is damaged, or missing.
+        """
+        if not isinstance(cast("object", pause), dt.timedelta) or pause <= dt.timedelta(0):
+            raise ModelError(f"{self._what}: follow(pause={shown(pause)}) is refused: give a timedelta above 0")
+        position, pauses = self._begin, PollPause(pause.total_seconds())
+        while True:
+            found = False
+            if position is None:
+                counter = await self._read_counter(None)
+                position = None if counter is None else (counter.feed, counter.trimmed)
+            async for change in self._read(position):
+                position, found = self._parse(change.cursor), True
+                yield change
+            await pauses.wait(found=found)
+
+    async def _read(self, position: tuple[str, int] | None) -> AsyncGenerator[CommittedChange, None]:
+        """Yield the changes from behind a position to the newest one that there is now."""
+        counter = await self._read_counter(position)
+        if counter is None:
+            return
+        number = counter.trimmed if position is None else position[1]
+        while number < counter.last:
+            last = min(counter.last, number + MAX_PAGE)
+            rows = await read_changes(self._db, self._table, self._partition_key, number + 1, last, _whole)
+            while number < last and number + 1 in rows:
+                number += 1
+                change = self._change_of(counter.feed, number, rows[number])
+                position = counter.feed, number
+                yield change
+            if number < last:
+                again = await self._read_counter(position)
+                if again is None or again.trimmed <= number:
+                    raise DecodeError(
+                        f"is missing in the change feed of table {self._table}: another program has deleted it; run "
+                        "`tableorm audit --repair`, which trims the feed up to there",
+                        CHANGE_KIND,
+                        (self._partition_key, change_key(number + 1)),
+                    )
+                number = again.trimmed  # nothing was given yet, and no cursor asks for what was trimmed
+
+    async def _read_counter(self, position: tuple[str, int] | None) -> Counter | None:
+        """Read the counter. Raises CursorError if the feed does not go on from a position."""
+        counter = await read_counter(self._db, self._table, self._partition_key)
+        if position is None:
+            return counter
+        feed, number = position
+        cursor = f"{self._what}: the cursor {_cursor(feed, number)!r}"
+        if counter is None or counter.feed != feed or number > counter.last:
+            raise CursorError(
+                f"{cursor} is of another change feed, or of one that was there before the table was dropped; read the "
+                "entities, and go on from the cursor that end() gave before"
+            )
+        if number < counter.trimmed:
+            raise CursorError(
+                f"{cursor} is too old: the changes up to {counter.trimmed} were trimmed; read the entities, and go on "
+                "from the cursor that end() gave before"
+            )
+        return counter
+
+    def _parse(self, cursor: str) -> tuple[str, int]:
+        found = _read_cursor(cursor) if isinstance(cast("object", cursor), str) else None
+        if found is None:
+            raise CursorError(f"{self._what}: {shown(cursor, 40)} is not a cursor; pass change.cursor unchanged")
+        return found[1], int(found[2])
+
+    def _change_of(self, feed: str, number: int, row: Row) -> CommittedChange:
+        own, noted = parse_change(row)
+        if own != feed:
+            raise DecodeError("is of another change feed", CHANGE_KIND, (row["PartitionKey"], row["RowKey"]))
+        table, partition_key = self._table, self._partition_key
+        return CommittedChange(
+            number=number,
+            time=time_of(row, CHANGE_KIND),
+            entities=tuple(
+                ChangedEntity(
+                    key=Key(self._models.get(each.kind, PropertyBag), table, partition_key, each.row_key),
+                    kind=each.kind,
+                    verb=each.verb,
+                )
+                for each in noted
+            ),
+            cursor=_cursor(feed, number),
+        )
+
+
+def _whole(row: Row) -> Row:
+    return row
+
+
+def _cursor(feed: str, number: int) -> str:
+    return f"{feed}.{number}"
+
+
+def open_changes(db: Connection, model: type[Entity], after: str | None, fields: dict[str, Any]) -> ChangeStream:
+    """
+    Return the changes of a partition; see `Database.changes`.
+    """
+    schema = schema_of(model)
+    what = f"changes({schema.name})"
+    if schema.abstract:
+        raise ModelError(f"{what} is refused: the model is abstract; name one of its concrete classes")
+    if feed_of(schema) is None:
+        raise ModelError(
+            f"{what} is refused: the model has no change feed; declare one: changes = Feed(keep=timedelta(days=7))"
+        )
+    partition, _ = schema.templates()
+    names = frozenset(partition.fields)
+    fields = db.boundary.fill_key(schema, fields, names)
+    for name in fields.keys() - names:
+        raise TemplateError(
+            f"does not take {name!r} for a partition; {near(name, names, 'field')}",
+            schema.name,
+            "partition_key",
+            partition.text,
+        )
+    missing = names - fields.keys()
+    if missing:
+        raise TemplateError(
+            f"needs {', '.join(sorted(missing))}, since each partition has a change feed of its own",
+            schema.name,
+            "partition_key",
+            partition.text,
+        )
+    key = partition.format(fields)
+    db.boundary.check_range(what, schema, fields, fields, KeyRange(start_partition=key, end_partition=key))
+    db.used_models.add(schema)
+    return ChangeStream(db, schema, key, after)

@@ -1,0 +1,98 @@
+"""
+A query while it runs: what it asks for and how, what it still wants, and its requests.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import msgspec
+
+from ..connection.connection import Connection
+from ..connection.observe import QueryWork
+from ..stores import Row
+from .planning.index_following import PrimaryFetch
+from .planning.plan import AnyRequest, QueryPlan
+
+__all__ = ["CONCURRENCY", "FetchedPage", "QueryExecution", "Source"]
+
+CONCURRENCY = 16
+"""Requests of a query that run at the same time, unless it says otherwise."""
+
+
+@attrs.define(eq=False, kw_only=True)
+class QueryExecution:
+    """
+    One query while it runs.
+
+    Args:
+        db: The database.
+        plan: The plan of the query.
+        load: Makes rows into entities, in order: None for what is not a result, the row itself if it has to be read
+            again, in full.
+        wanted: How many entities are still wanted; None for all.
+        name: What is read, for messages.
+        concurrency: Requests at the same time, at most.
+        ordered: Whether its results are to come in key order.
+        sorted_here: Whether rows are sorted here for that, since the store gives them in no order.
+        one_by_one: Whether its results come in key order although those of other queries come in between.
+        may_lack_table: Whether its table may be absent, and then has no rows.
+        resumed_at: Where a cursor says that the store goes on; None if it says nothing.
+        max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
+        running: How many of its requests run, or wait with what they got.
+        primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
+        work: Its requests, for who is warned of slow queries; None if nobody is.
+        turns: Bounds the requests of several queries that run together; None if the caller bounds them.
+    """
+
+    db: Connection
+    plan: QueryPlan
+    load: Callable[[list[Row]], list[Any]]
+    wanted: int | None
+    name: str
+    concurrency: int = CONCURRENCY
+    ordered: bool = True
+    sorted_here: bool = False
+    one_by_one: bool = False
+    may_lack_table: bool = False
+    resumed_at: str | None = None
+    max_requests: int | None = None
+    running: int = 0
+    primaries: PrimaryFetch | None = None
+    work: QueryWork | None = None
+    turns: asyncio.Semaphore | None = None
+
+
+class Source(msgspec.Struct, frozen=True, eq=False):
+    """
+    A request of a query that has not begun.
+
+    Args:
+        run: The query.
+        request: The request.
+        continuation: Where the store goes on; None for the start of the request.
+    """
+
+    run: QueryExecution
+    request: AnyRequest
+    continuation: str | None
+
+
+class FetchedPage(msgspec.Struct, frozen=True, eq=False):
+    """
+    A page that was fetched; a struct, since pages can be short, and there are many.
+
+    Args:
+        run: The query that it belongs to.
+        request: The request of that query.
+        index: The number of that request among those that were given.
+        rows: The rows that came.
+        continuation: Where the request goes on; None if it is done.
+    """
+
+    run: QueryExecution
+    request: AnyRequest
+    index: int
+    rows: list[Row]
+    continuation: str | None

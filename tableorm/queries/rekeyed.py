@@ -1,0 +1,274 @@
+"""
+Queries for entities of a model that takes over those of an older one: as long as some have their older keys, a query of
+each of the two models, joined in the order of the newer keys.
+
+Entities go from one key to the other meanwhile. So what they come from is read first, and what they come to afterwards,
+which counts where both have an entity. Those that were found at their older keys are held in memory until their turn.
+"""
+
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+import attrs
+
+from ..connection.rekey_phases import Phase, current_phase
+from ..connection.rekeyed_reads import is_over
+from ..connection.rows import read_row
+from ..errors import Conflict, NotSupported, ScanRefused
+from ..expressions import (
+    AllOf,
+    AnyOf,
+    Comparison,
+    Expression,
+    Field,
+    Membership,
+    NoneOf,
+    Presence,
+    conjuncts,
+)
+from ..models.entity import Entity
+from ..models.kinds import KindSet
+from ..models.rekeyed_rows import entity_of_old, renewed
+from ..models.rekeying import Rekeying
+from ..models.schema import Schema
+from ..models.state import state_of
+from ..protocol.edm import utf16_key
+from ..protocol.filters import Op
+from .explain import Explanation
+from .pages import Progress, key_of_entity
+from .planning.client_filter import make_test
+from .planning.plan import RANKS
+from .planning.planner import planner_of
+from .select import Select
+
+__all__ = ["RekeyedSelect"]
+
+E_co = TypeVar("E_co", covariant=True)
+
+_Keys = tuple[str, str]
+
+
+class RekeyedSelect(Select[E_co]):
+    """A query for entities of a model that takes over those of an older one."""
+
+    @property
+    def _rekeying(self) -> Rekeying[Schema]:
+        rekeying = self._kinds.rekeying
+        assert rekeying is not None
+        return rekeying
+
+    async def _open_phase(self) -> Phase | None:
+        """Return the phase as long as entities may have their older keys; None afterwards, or without a database."""
+        phase = None if self._db is None else await current_phase(self._db, self._rekeying)
+        return None if phase is None or is_over(phase) else phase
+
+    async def _settle(self) -> Self:
+        phase = await self._open_phase()
+        if phase is not None:
+            raise self._refused(phase, "it cannot be read page by page, deleted, or joined with others")
+        return await super()._settle()
+
+    def _refused(self, phase: Phase, problem: str) -> NotSupported:
+        return NotSupported(
+            f"{self} is refused: {problem}, while entities may have their keys by {self._rekeying.old.name}, in phase "
+            f"{phase.value!r} of the {self._rekeying}; do so when `tableorm migrate seal` was run"
+        )
+
+    # Running
+
+    async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
+        phase = await self._open_phase()
+        if phase is None:
+            async with aclosing(super()._iterate(cursor, progress)) as plain:
+                async for entity in plain:
+                    yield entity
+            return
+        self._check(phase)
+        if cursor is not None:
+            raise self._refused(phase, "it has no cursors")
+        if progress is not None:
+            progress.refused = str(self._refused(phase, "it has no cursors"))
+        left = self._limit
+        if left == 0:
+            return
+        async with aclosing(self._read_both(phase)) as found:
+            async for entity in found:
+                yield entity
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+        if (phase is Phase.BACK) is not (await self._open_phase() is Phase.BACK):
+            raise Conflict(f"{self}: entities began to go the other way while it ran; run it again")
+
+    async def all(self) -> list[E_co]:
+        """Read every entity, in the order of the newer keys. Raises what `all` raises of another model."""
+        if await self._open_phase() is None:
+            return await super().all()
+        return [entity async for entity in self]
+
+    async def count(self) -> int:
+        """Count the entities. Raises what `all` raises."""
+        if await self._open_phase() is None:
+            return await super().count()
+        total = 0
+        async with aclosing(attrs.evolve(self, ordered=False)._iterate(None, None)) as found:
+            async for _ in found:
+                total += 1
+        return total
+
+    def _check(self, phase: Phase) -> None:
+        """Refuse what would need more than the two queries."""
+        problems = {
+            "it reads entries of an index; query the model": self._reads_entries,
+            "it reads several kinds; query each by itself": len(self._kinds.schemas) > 1 or self._kinds.bags,
+            "it loads some fields alone; remove .only()": self._only is not None,
+            "it was split": self._interval is not None,
+            "its key is spread over partitions": self._newer._plan(self._select).merged,
+        }
+        for problem, found in problems.items():
+            if found:
+                raise self._refused(phase, problem)
+
+    async def _read_both(self, phase: Phase) -> AsyncGenerator[E_co, None]:
+        """Yield entities of both queries, each once: where both have one, that which was read later."""
+        older: dict[_Keys, Any] = {}
+        if phase is Phase.BACK:
+            older = {key_of_entity(entity): entity async for entity in self._newer} | await self._read_older(phase)
+        else:
+            older = await self._read_older(phase)
+        waiting = deque(sorted(older, key=_sort_key))
+        if phase is not Phase.BACK:
+            async with aclosing(self._newer._iterate(None, None)) as found:
+                async for entity in found:
+                    keys = key_of_entity(entity)
+                    older.pop(keys, None)
+                    while self._ordered and waiting and _sort_key(waiting[0]) < _sort_key(keys):
+                        before = older.pop(waiting.popleft(), None)
+                        if before is not None:
+                            yield before
+                    yield entity
+        for keys in waiting:
+            if keys in older:
+                yield older[keys]
+
+    async def _read_older(self, phase: Phase) -> dict[_Keys, Any]:
+        """
+        Return the entities that have their older keys, by the keys that they will have.
+
+        Raises:
+            ScanRefused: The query of the older model would visit every partition.
+        """
+        found: dict[_Keys, Any] = {}
+        tests = [make_test(planner_of(self._kinds).target, term) for term in self._where]
+        try:
+            async with aclosing(self._older._iterate(None, None)) as entities:
+                async for entity in entities:
+                    made = await self._renew(entity)
+                    row = None if made is None else state_of(made).row
+                    if row is not None and all(test(row) is True for test in tests):
+                        found[row["PartitionKey"], row["RowKey"]] = made
+        except ScanRefused as error:
+            raise ScanRefused(
+                f"{self}: in phase {phase.value!r} of the {self._rekeying} it also reads the older model, and {error}"
+            ) from error
+        return found
+
+    async def _renew(self, entity: Entity) -> Entity | None:
+        """Return what an entity of the older model becomes; None if it has just left its older key."""
+        state, db, old = state_of(entity), self._db, self._rekeying.old
+        if state.etag is not None and state.keys is not None:
+            return renewed(self._rekeying, entity)
+        assert db is not None
+        row = await read_row(db, old.table_name(), *old.make_keys(entity.__dict__))  # of an index entry
+        return None if row is None else entity_of_old(self._rekeying, row)
+
+    @cached_property
+    def _newer(self) -> Select[E_co]:
+        """The query of the newer keys."""
+        given = {each.name.removeprefix("_"): getattr(self, each.name) for each in attrs.fields(Select) if each.init}
+        return Select(**given)
+
+    @cached_property
+    def _older(self) -> Select[Any]:
+        """The query of the older model, of all entities that may satisfy the conditions, and perhaps of others."""
+        model = self._rekeying.old.model
+        terms = [_older_condition(self._rekeying, term) for each in self._where for term in conjuncts(each)]
+        query: Select[Any] = Select(
+            self._db, KindSet.of([model]), (model,), tuple(each for each in terms if each is not None)
+        )
+        return attrs.evolve(
+            query, scan=self._scan, parallel=self._parallel, ordered=False, concurrency=self._concurrency
+        )
+
+    # Explaining
+
+    def explain(self) -> Explanation:
+        """
+        Tell what will be sent to which keys, first of the older model. Nothing is sent: until the store was asked for
+        the phase, entities may have their older keys.
+
+        Raises:
+            ScanRefused: One of the queries would visit every partition.
+        """
+        known = None if self._db is None else self._db.known_phase(self._rekeying.digest).phase
+        if self._db is None or (known is not None and is_over(Phase(known))):
+            return super().explain()
+        self._check(Phase.EXPAND if known is None else Phase(known))
+        older, newer = self._older.explain(), self._newer.explain()
+        most = [each.max_transactions for each in (older, newer)]
+        return attrs.evolve(
+            newer,
+            access=max(older.access, newer.access, key=RANKS.__getitem__),
+            requests=older.requests + newer.requests,
+            min_transactions=older.min_transactions + newer.min_transactions,
+            max_transactions=None if None in most else sum(each or 0 for each in most),
+            client_side=tuple(dict.fromkeys((*older.client_side, *map(str, self._where), *newer.client_side))),
+        )
+
+
+def _sort_key(keys: _Keys) -> tuple[bytes, bytes]:
+    return utf16_key(keys[0]), utf16_key(keys[1])
+
+
+def _older_condition(rekeying: Rekeying[Schema], term: Expression, *, exact: bool = False) -> Expression | None:
+    """
+    Return the condition on the older model that holds wherever this one does; None if the models do not tell.
+
+    Args:
+        rekeying: The models.
+        term: The condition.
+        exact: Whether the condition must hold nowhere else either.
+    """
+    if isinstance(term, (Comparison, Membership, Presence)):
+        name = term.field.name
+        if name not in rekeying.copied or not _is_told(rekeying.old, term, exact=exact):
+            return None
+        return attrs.evolve(term, field=Field(rekeying.old.model, name))
+    if isinstance(term, NoneOf):
+        inner = _older_condition(rekeying, term.term, exact=True)
+        return None if inner is None else NoneOf(inner)
+    if isinstance(term, (AllOf, AnyOf)):
+        terms = [_older_condition(rekeying, each, exact=exact) for each in term.terms]
+        return (
+            None
+            if any(each is None for each in terms)
+            else attrs.evolve(term, terms=tuple(each for each in terms if each is not None))
+        )
+    return None
+
+
+def _is_told(old: Schema, term: Comparison | Membership | Presence, *, exact: bool) -> bool:
+    """
+    Return whether a stored row of the older model tells what its entity has. A row without a property does not if the
+    field has a default, which the entity then has: only that it has none of some other values is told.
+    """
+    info = old.fields[term.field.name]
+    default = None if info.default is None or not info.stored else info.default()
+    if default is None:
+        return True
+    if isinstance(term, Membership):
+        return not exact and not term.negated and default not in term.values
+    return not exact and isinstance(term, Comparison) and term.op is Op.EQ and bool(term.value != default)

@@ -1,0 +1,41 @@
+"""
+Tentative rows that a mover has left at newer keys.
+"""
+
+from collections.abc import Sequence
+
+from ...connection.connection import Connection
+from ...models.marker_rows import MoveState, Place, mark_of
+from ...models.rekeying import Rekeying
+from ...models.schema import Schema
+from ...stores import Row
+from ..commit import RELOCATION
+from .chunks import each_row
+from .report import WindowReport
+
+__all__ = ["resolve_row", "resolve_window"]
+
+
+async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row]) -> WindowReport:
+    """
+    Confirm the tentative rows that are entities, and delete the others after their moves were made impossible.
+
+    Args:
+        db: Where the rows are.
+        rekeying: The models.
+        rows: Tentative rows of the newer model; other rows are passed over. Those that were confirmed count as moved.
+    """
+    report, table = WindowReport(), rekeying.new.table_name()
+    places = [(Place(table, row["PartitionKey"], row["RowKey"]), row) for row in rows]
+    await each_row(report, places, lambda place, row: resolve_row(db, rekeying, place, row))
+    return report
+
+
+async def resolve_row(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+    """Do so with one row; return whether it was confirmed."""
+    mark = mark_of(row)
+    if mark is None or mark.state is not MoveState.TENTATIVE:
+        return False
+    if await RELOCATION.resolve(db, place, rekeying.new):
+        return False
+    return await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.new) is not None

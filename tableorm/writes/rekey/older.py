@@ -1,0 +1,259 @@
+"""
+Writes of entities that have their older keys, by programs of the newer model: before entities are moved, and while all
+of them go back.
+
+A write is encoded as it would be at the newer key, which checks it as any other. Then what the entity becomes is turned
+into one of the older model, and written by that model's own rules: with what it derives, under the ETag of its row.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+from msgspec import structs
+
+from ...connection.connection import Connection
+from ...connection.rekey_phases import Phase, current_phase, load_phase
+from ...connection.rekeyed_reads import Home, read_home
+from ...connection.rows import read_place
+from ...errors import (
+    Conflict,
+    EncodeError,
+    EntityExists,
+    EntityNotFound,
+    LostRace,
+    NotSupported,
+    PreconditionFailed,
+)
+from ...models.entity import Entity
+from ...models.key import Key
+from ...models.marker_rows import Place, is_marker
+from ...models.rekeyed_rows import note_older_place, old_place_of
+from ...models.rekeying import Rekeying
+from ...models.schema import Schema
+from ...models.state import set_state, state_of
+from ...protocol.codes import Code
+from ...stores import Row
+from ..plan import Change, Mode
+from ..races import ATTEMPTS, pause_of
+from ..relocation import Relocation, entity_of_row
+from ..stages.change import delete_change, save_change
+from ..stages.complete import complete
+from ..stages.encode import encode
+from ..subject import forget
+from .steps import plain_insert, source_of
+
+__all__ = ["OlderWrites", "WriteChange"]
+
+_SINGLE = (Mode.INSERT, Mode.SAVE, Mode.MERGE, Mode.REPLACE, Mode.DELETE)
+
+
+class WriteChange(Protocol):
+    """What sends one change: `tableorm.writes.commit.write_change`."""
+
+    async def __call__(self, db: Connection, change: Change, *, repeat: bool = True, missing_ok: bool = False) -> None:
+        """Send the change."""
+        ...
+
+
+class OlderWrites:
+    """
+    Writes at older keys.
+
+    Args:
+        write_change: What sends a change of an entity of the older model.
+        relocation: What finishes moves that meet a row.
+    """
+
+    def __init__(self, write_change: WriteChange, relocation: Relocation) -> None:
+        self._write_change, self._relocation = write_change, relocation
+
+    async def write(self, db: Connection, rekeying: Rekeying[Schema], change: Change, *, repeat: bool = True) -> bool:
+        """
+        Write an entity at its older key, if it has that, or if new ones get it.
+
+        Args:
+            db: Where the rows are.
+            rekeying: The models.
+            change: What to write.
+            repeat: Whether it may be sent again after a lost reply.
+
+        Returns:
+            Whether it was written. Otherwise it is written as any other: the entity is at its newer key, or nowhere.
+
+        Raises:
+            EntityExists: There is such an entity, or another one with its older key.
+            PreconditionFailed: It has changed since it was read.
+            Conflict: An entity of that key was deleted, and its older key is not free as long as entities go back.
+            NotSupported: The verb writes without looking.
+            TableOrmError: What the same verb raises of the older model.
+        """
+        target = Place(change.table, change.partition_key, change.row_key)
+        fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(db, attempt))
+                await load_phase(db, rekeying)  # somebody knew more
+            phase = await current_phase(db, rekeying)
+            if phase not in (Phase.EXPAND, Phase.BACK):
+                return False
+            if _is_at_newer_key(change):
+                await self._refuse_gone_back(db, rekeying, change, phase)
+                return False
+            if change.mode not in _SINGLE or (change.unseen and change.mode not in (Mode.INSERT, Mode.DELETE)):
+                raise NotSupported(
+                    f"{change}: {rekeying} is in phase {phase.value!r}, in which entities are written at their older "
+                    "keys by insert, save, modify and delete alone; use these, or wait until entities are moved"
+                )
+            home = await read_home(db, rekeying, target, fields)
+            if change.mode is Mode.INSERT:
+                if home is not None:
+                    raise EntityExists(f"{change}: there is such an entity", Code.ENTITY_EXISTS, change.subject)
+                if await self._insert(db, rekeying, change, phase, repeat=repeat):
+                    return True
+            elif home is None or home.source is None:
+                return False
+            elif await self._overwrite(db, rekeying, change, home, home.source):
+                return True
+        raise LostRace(
+            f"{change}: others moved it first, {ATTEMPTS} times in a row; try it again",
+            Code.CONDITION_NOT_SATISFIED,
+            change.subject,
+        )
+
+    async def _refuse_gone_back(self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase) -> None:
+        """Refuse to write an entity at its newer key that had it when it was read, and has its older one again."""
+        if phase is Phase.BACK:
+            fields = change.subject.__dict__ if isinstance(change.subject, Entity) else None
+            target = Place(change.table, change.partition_key, change.row_key)
+            home = await read_home(db, rekeying, target, fields)
+            if home is not None and home.source is not None:
+                raise PreconditionFailed(
+                    f"{change}: it has its key by {rekeying.old.name} again, {home.source}; read it again and repeat "
+                    "the change",
+                    Code.CONDITION_NOT_SATISFIED,
+                    change.subject,
+                )
+
+    async def _insert(
+        self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, *, repeat: bool
+    ) -> bool:
+        """Insert an entity at its older key; return whether that was free of rows of moves."""
+        write = encode(change, 0)
+        assert write is not None
+        assert write.after is not None
+        made = _entity_of(rekeying.new, write.after)
+        source = source_of(rekeying, made)
+        older: Entity = rekeying.to_old(made)
+        insert = structs.replace(plain_insert(older), verb=change.verb)
+        try:
+            await self._write_change(db, insert, repeat=repeat)
+        except EntityExists as error:
+            if error.index:
+                raise
+            here = await read_place(db, source)
+            if here is None:
+                return False
+            if not is_marker(here):
+                raise EntityExists(
+                    f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
+                    Code.ENTITY_EXISTS,
+                    change.subject,
+                ) from error
+            if phase is Phase.BACK:
+                raise Conflict(
+                    f"{change}: its key by {rekeying.old.name}, {source}, was that of an entity which was deleted, and "
+                    "is free when all entities have gone back; try it again then",
+                    Code.CONDITION_NOT_SATISFIED,
+                    change.subject,
+                ) from error
+            return False
+        _note_written(rekeying, change, made, source, older)
+        return True
+
+    async def _overwrite(
+        self, db: Connection, rekeying: Rekeying[Schema], change: Change, home: Home, source: Place
+    ) -> bool:
+        """Write or delete an entity at its older key; return whether its row was as it was read."""
+        assert home.older is not None
+        if is_marker(home.older):  # it has just gone back
+            await self._relocation.read_current(db, Key(rekeying.old.model, *structs.astuple(source)))
+            return False
+        completed = complete(change, home.row)
+        write = encode(completed, 0)
+        if write is None:
+            return True
+        older = entity_of_row(rekeying.old, home.older)
+        made: Entity | None = None
+        if write.after is None:
+            written = delete_change(older, verb=change.verb)
+        else:
+            made = _entity_of(rekeying.new, write.after)
+            _take_values(rekeying, older, made, home.row, source)
+            written = save_change(older, verb=change.verb)
+            written = structs.replace(written, values=older.__dict__, made=None)  # this model fills in nothing
+        try:
+            await self._write_change(db, written)
+        except (PreconditionFailed, EntityNotFound):
+            return False
+        if made is None:
+            forget(change.subject)
+        else:
+            _note_written(rekeying, completed, made, source, older)
+        return True
+
+
+def _is_at_newer_key(change: Change) -> bool:
+    """Return whether a change is of an entity that was read at its newer key, so that its ETag decides there."""
+    before = change.before
+    blind = change.unseen or change.mode is Mode.INSERT or before is None
+    return not blind and before is not None and before.complete and old_place_of(before.row) is None
+
+
+def _entity_of(schema: Schema, row: Row) -> Entity:
+    """Return the entity of a row that is to be written."""
+    entity: Entity = schema.decode({"odata.etag": "", "Timestamp": "", **row})
+    return entity
+
+
+def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before: Row, source: Place) -> None:
+    """
+    Give an entity of the older model what it is to have.
+
+    Args:
+        rekeying: The models.
+        older: The entity as it is stored.
+        made: What it is to be by the newer model.
+        before: What its row is by the newer model.
+        source: Where it is.
+
+    Raises:
+        EncodeError: It would have another key by the older model.
+    """
+    old, new = rekeying.old, rekeying.new
+    converted: Entity = rekeying.to_old(made)
+    key = rekeying.old_key(made)
+    if Place(key.table, key.partition_key, key.row_key) != source:
+        raise EncodeError(
+            f"would have another key by {old.name}, {key}, in place of {source}; delete and insert it, or change it "
+            "after the re-key is sealed",
+            new.name,
+            "moved_from",
+            None,
+        )
+    own: dict[str, Any] = older.__dict__
+    own.update({name: converted.__dict__[name] for name in old.fields if name not in old.key_names})
+    was = {name: value for name, value in before.items() if name not in new.known}
+    now = state_of(made).unknown(new.known)
+    if was != now:
+        extra: Any = older.extra
+        kept = {name: value for name, value in extra.row.items() if name not in was or name in now}
+        extra.row.clear()
+        extra.row.update({**kept, **now})
+
+
+def _note_written(rekeying: Rekeying[Schema], change: Change, made: Entity, source: Place, older: Entity) -> None:
+    """Let the subject of a change know what was written, where, and under which ETag."""
+    subject, written = change.subject, state_of(older)
+    note_older_place(rekeying.new, made, source, str(written.etag), str(written.timestamp))
+    subject.__dict__.update(change.made or {})
+    set_state(subject, state_of(made).with_extra(state_of(subject).extra))

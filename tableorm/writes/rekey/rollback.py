@@ -1,0 +1,161 @@
+"""
+The way back of a re-key: entities get their older keys again, with all that was written meanwhile.
+
+It begins two minutes after phase *back*: by then every program knows that phase, in which nothing is inserted at a
+newer key. The tentative row at the older key only ever replaces a row there, under its ETag, so that no late one can
+bring back what was deleted since.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec import structs
+
+from ...connection.connection import Connection
+from ...connection.rows import read_place, write_as_read
+from ...errors import EntityExists, LostRace
+from ...models.kinds import KindSet
+from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, mark_of
+from ...models.property_bag import bag_of_row
+from ...models.rekeying import Rekeying
+from ...models.reserved import ENTITY_TYPE
+from ...models.schema import Schema
+from ...models.write_tokens import new_token
+from ...outbox.move_command import MoveCommand
+from ...protocol.codes import Code
+from ...stores import Operation, Row, Verb
+from ..commit import RELOCATION, commit
+from ..move import leaving_write, tentative_write
+from ..plan import Mode
+from ..races import ATTEMPTS, pause_of
+from ..relocation import LOST, entity_of_row
+from ..stages.change import guard_change
+from ..stages.encode import encode
+from .chunks import each_row
+from .meetings import resolve_row
+from .report import WindowReport
+from .steps import plain_insert, settled_row, source_of
+
+__all__ = ["roll_back_window"]
+
+
+async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row]) -> WindowReport:
+    """
+    Give entities their older keys again, and free older keys whose entities were deleted.
+
+    Args:
+        db: Where the rows are.
+        rekeying: The models.
+        rows: Rows as they were just read: first those of the newer model, of any kind, then forwards and tentative
+            rows of the older one. Other rows are passed over.
+    """
+    report, new, old = WindowReport(), rekeying.new, rekeying.old
+    entities = KindSet((new,), new.table_name(), bags=False)
+    newer: list[tuple[Place, Row | None]] = []
+    older: list[tuple[Place, Row | None]] = []
+    for row in rows:
+        keys, marker = (row["PartitionKey"], row["RowKey"]), is_marker(row)
+        kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
+        if (marker and kind == new.kind) or (not marker and entities.resolve(row) is not None):
+            newer.append((Place(new.table_name(), *keys), row))
+        elif marker and kind == old.kind:
+            older.append((Place(old.table_name(), *keys), row))
+    await each_row(report, newer, lambda place, row: _roll_back(db, rekeying, place, row))
+    await each_row(report, older, lambda place, row: _free(db, rekeying, place, row))
+    return report
+
+
+async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+    """Give the entity of a newer row its older key; return whether this call did."""
+    begun = set[str]()
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(pause_of(db, attempt))
+            row = await read_place(db, place)
+        mark = mark_of(row)
+        if row is None:
+            return bool(begun)
+        if mark is not None and mark.state is MoveState.FORWARD:
+            await RELOCATION.finish(db, mark.move, place, mark.other, rekeying.old)
+            return True
+        if mark is not None and mark.state is MoveState.TENTATIVE:
+            await resolve_row(db, rekeying, place, row)
+            continue
+        entity = entity_of_row(rekeying.new, row)
+        source = source_of(rekeying, entity)
+        here = await read_place(db, source)
+        if here is None:
+            settled = Operation(Verb.INSERT, settled_row(rekeying, source, place))
+            await write_as_read(db, source.table, [settled], name="", what=f"the forward {source}")
+            continue
+        if not await _may_replace(db, here, place):
+            raise EntityExists(
+                f"{rekeying}, back: {place} cannot get its older key {source}, which another entity has",
+                Code.ENTITY_EXISTS,
+                entity,
+            )
+        other = mark_of(here)
+        if other is not None and other.state is MoveState.FORWARD and (mark is None or mark.move != other.move):
+            continue  # the forward is of a later move than the newer row as it was read
+        if other is not None and other.state is MoveState.TENTATIVE:
+            row = await read_place(db, place)  # after the tentative row was read, which may build on a newer one
+            found = mark_of(row)
+            if row is None or (found is not None and found.state is not MoveState.CONFIRMED):
+                continue
+            with suppress(*LOST):
+                if other.etag == row["odata.etag"]:
+                    touch = encode(guard_change(bag_of_row(place.table, row)), 0)  # so that the move never happens
+                    assert touch is not None
+                    await commit(db, (touch,))
+                await RELOCATION.delete(db, source, here, other, settled_row(rekeying, source, place))
+            continue
+        move, etag = new_token(), row["odata.etag"]
+        tentative = MoveMark(state=MoveState.TENTATIVE, move=move, other=place, etag=etag, stays=True)
+        change = structs.replace(plain_insert(rekeying.to_old(entity)), mode=Mode.REPLACE, if_match=here["odata.etag"])
+        command = MoveCommand(
+            move=move,
+            kind=str(rekeying.new.kind),
+            source=place,
+            etag=etag,
+            to_kind=str(rekeying.old.kind),
+            target=source,
+            fields={},
+        )
+        try:
+            await commit(db, (tentative_write(change, tentative, new_token()),))
+            begun.add(move)
+            await commit(db, (leaving_write(entity, row, command),))
+        except LOST:
+            continue
+        await RELOCATION.finish(db, move, place, source, rekeying.old)
+        return True
+    raise LostRace(f"{rekeying}, back, of {place}: others wrote its rows first, {ATTEMPTS} times in a row")
+
+
+async def _may_replace(db: Connection, here: Row, place: Place) -> bool:
+    """Return whether the row at an older key is that of no other entity."""
+    mark = mark_of(here)
+    if mark is None or not is_marker(here):
+        return False
+    if mark.names(place):
+        return True
+    return mark.state is not MoveState.FORWARD and await read_place(db, mark.other) is None
+
+
+async def _free(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+    """Delete a marker row at an older key whose entity is gone; return whether it is deleted."""
+    mark = mark_of(row)
+    if row is None or mark is None:
+        return False
+    there = await read_place(db, mark.other)  # after the row at the older key was read
+    if there is not None:
+        found = mark_of(there)
+        if mark.state is MoveState.TENTATIVE and found is not None and found.move == mark.move:
+            await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.old)
+        return False
+    try:
+        await RELOCATION.delete(db, place, row, mark if mark.state is MoveState.TENTATIVE else None)
+    except LOST:
+        return False
+    return True

@@ -1,0 +1,314 @@
+"""
+The steps of a re-key for one entity, and what live writers do before they write at its newer key.
+"""
+
+import asyncio
+from typing import Any
+
+from msgspec import structs
+
+from ...connection.connection import Connection
+from ...connection.rekey_phases import Phase, current_phase
+from ...connection.rekeyed_reads import older_places
+from ...connection.rows import read_place, settle_forward, write_as_read
+from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
+from ...models.entity import Entity
+from ...models.key import Key
+from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
+from ...models.rekeyed_rows import entity_of_old, old_place_of
+from ...models.rekeying import Rekeying
+from ...models.reserved import ENTITY_TYPE
+from ...models.schema import Schema
+from ...models.write_tokens import new_token
+from ...protocol.codes import Code
+from ...stores import Operation, Row, Verb
+from ..move import tentative_write
+from ..plan import Change, Mode, PlannedWrite
+from ..races import ATTEMPTS, pause_of
+from ..relocation import LOST, Commit, Relocation, entity_of_row
+from ..stages.change import delete_change, insert_change
+from ..stages.encode import encode
+
+__all__ = ["RowSteps", "keeping_write", "place_of", "plain_insert", "settled_row", "source_of", "target_of"]
+
+
+class RowSteps:
+    """
+    The steps of re-keys.
+
+    Args:
+        commit: What sends the writes of each step.
+        relocation: What confirms and resolves tentative rows.
+    """
+
+    def __init__(self, commit: Commit, relocation: Relocation) -> None:
+        self._commit, self._relocation = commit, relocation
+
+    # The mover
+
+    async def move(self, db: Connection, rekeying: Rekeying[Schema], source: Place, row: Row | None = None) -> bool:
+        """
+        Give an entity its newer key, unless it has that.
+
+        Args:
+            db: Where the rows are.
+            rekeying: The models.
+            source: Where the entity is by the older model.
+            row: Its row there, if it was just read.
+
+        Returns:
+            Whether it was moved by this call; otherwise it was moved before, or there is none.
+
+        Raises:
+            EntityExists: Another entity has the newer key.
+            ModelError: Nobody would find it by its newer key; or it would be dropped.
+            LostRace: Others wrote the rows first, again and again.
+            TableOrmError: What an insert at the newer key raises.
+        """
+        begun = dict[str, Place]()  # the tentative rows of this call, by the id of the move
+        doubt: OutcomeUnknown | None = None
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(db, attempt))
+                row = None
+            here = row or await read_place(db, source)
+            mark = mark_of(here)
+            if here is None or (mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)):
+                if mark is not None and mark.state is MoveState.FORWARD:
+                    await self._relocation.finish(db, mark.move, source, mark.other, rekeying.new)
+                for left in begun.values():
+                    await self._relocation.resolve(db, left, rekeying.new)
+                return mark is not None and mark.move in begun
+            if is_marker(here) or mark is not None:  # of a move by the older model
+                here = await self._finish_older(db, rekeying, source)
+                if here is None:
+                    return False
+            entity = entity_of_row(rekeying.old, here)
+            made, target = target_of(rekeying, entity, source)
+            move, etag = new_token(), here["odata.etag"]
+            tentative = MoveMark(state=MoveState.TENTATIVE, move=move, other=source, etag=etag, stays=True)
+            try:
+                await self._commit(db, (tentative_write(plain_insert(made), tentative, new_token()),))
+                begun[move] = target
+                await self._commit(db, (keeping_write(entity, here, target, move),))
+                await self._relocation.finish(db, move, source, target, rekeying.new)
+                if set(begun.values()) == {target}:
+                    return True
+            except EntityExists as error:
+                if error.index or not await self._clear_target(db, rekeying, source, here, target):
+                    raise
+            except LOST as error:
+                if isinstance(error, OutcomeUnknown) and doubt is not None:
+                    raise
+                doubt = error if isinstance(error, OutcomeUnknown) else None
+        raise LostRace(f"{rekeying} of {source}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
+
+    async def _finish_older(self, db: Connection, rekeying: Rekeying[Schema], source: Place) -> Row | None:
+        """Finish a move by the older model, and return the row of the entity; None if there is none."""
+        key = Key(rekeying.old.model, source.table, source.partition_key, source.row_key)
+        here = await self._relocation.read_current(db, key)
+        return None if here is None or is_marker(here) else here
+
+    async def _clear_target(
+        self, db: Connection, rekeying: Rekeying[Schema], source: Place, here: Row, target: Place
+    ) -> bool:
+        """Return whether an insert at a newer key may succeed now, or the older row has changed meanwhile."""
+        there = await read_place(db, target)
+        if there is None or await self._relocation.resolve(db, target, rekeying.new):
+            return True
+        again = await read_place(db, source)
+        return again is None or again["odata.etag"] != here["odata.etag"]
+
+    # Live writers
+
+    async def bring_home(self, db: Connection, rekeying: Rekeying[Schema], at: Change | Key[Any]) -> bool:
+        """
+        Give the entity of a newer key that key, if it has its older one, before it is written.
+
+        Args:
+            db: Where the rows are.
+            rekeying: The models.
+            at: The change, or the newer key.
+
+        Returns:
+            Whether the rows have changed, so that the newer one must be read again.
+        """
+        if await current_phase(db, rekeying) is not Phase.MOVE:
+            return False
+        target = Place(at.table, at.partition_key, at.row_key)
+        fields = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
+        for source in older_places(rekeying, target, fields):
+            here = await read_place(db, source)
+            if here is None or is_marker(here):
+                mark = mark_of(here)
+                if mark is not None and mark.names(target):
+                    return True  # it came home between the two reads
+                continue
+            made = entity_of_old(rekeying, here)
+            if made is not None and place_of(made.key) == target:
+                await self.move(db, rekeying, source, here)
+                return True
+        return False
+
+    async def prepare(self, db: Connection, write: PlannedWrite) -> None:
+        """
+        Let a write at a newer key be right for those who know the older model, before it is sent.
+
+        Args:
+            db: Where the row is.
+            write: A write of an entity of a model that takes over those of an older one.
+
+        Raises:
+            EncodeError: It would change the older key.
+            NotSupported: Entities are inserted at their older keys as yet.
+            Conflict: The older key cannot be taken.
+        """
+        change = write.origin
+        schema = change.schema
+        rekeying = None if schema is None else schema.moved_from
+        assert schema is not None
+        assert rekeying is not None
+        phase = await current_phase(db, rekeying)
+        if phase in (Phase.SEALED, Phase.DONE) or change.mark is not None:
+            return
+        if change.stored is not None and old_place_of(change.stored.row) is not None:
+            raise NotSupported(
+                f"{change}: the entity has its key by {rekeying.old.name} in phase {phase.value!r}, where only single "
+                "writes go; write it by itself"
+            )
+        if write.after is None:
+            return
+        if write.operation.verb is Verb.INSERT:
+            if phase is not Phase.MOVE:
+                raise NotSupported(
+                    f"{change}: entities of {rekeying.old.name} have their older keys in phase {phase.value!r}, where "
+                    "only single inserts go; write it by itself"
+                )
+            await self._take_older_key(db, rekeying, change)
+            return
+        stored = change.stored
+        if stored is None or not stored.complete or write.partial or change.mode is Mode.GUARD:
+            return
+        before, after = (_old_key(rekeying, row) for row in (stored.row, write.after))
+        if before != after:
+            raise EncodeError(
+                f"would have another key by {rekeying.old.name}, {after}, in place of {before}; programs that know "
+                "that model alone would lose it: change it after the re-key is sealed, or delete and insert it",
+                schema.name,
+                "moved_from",
+                None,
+            )
+
+    async def _take_older_key(self, db: Connection, rekeying: Rekeying[Schema], change: Change) -> None:
+        """Bring home the entity of a newer key, or show at its older key that this is taken, before it is inserted."""
+        target = Place(change.table, change.partition_key, change.row_key)
+        source = source_of(rekeying, change.subject)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(db, attempt))
+            if await self.bring_home(db, rekeying, change):
+                return
+            here = await read_place(db, source)
+            if here is not None:
+                mark = mark_of(here)
+                if mark is not None and mark.names(target):
+                    return
+                if mark is not None and not await _is_taken(db, mark):
+                    if await settle_forward(db, source, here, target):
+                        return
+                    continue
+                raise EntityExists(
+                    f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
+                    Code.ENTITY_EXISTS,
+                    change.subject,
+                )
+            insert = Operation(Verb.INSERT, settled_row(rekeying, source, target))
+            if await write_as_read(db, source.table, [insert], name="", what=f"the forward {source}"):
+                return
+        raise Conflict(f"{change}: its key by {rekeying.old.name}, {source}, cannot be taken; try it again")
+
+
+async def _is_taken(db: Connection, mark: MoveMark) -> bool:
+    """Return whether an entity has an older key at which there is a row with a mark."""
+    if mark.state not in (MoveState.FORWARD, MoveState.SETTLED):
+        return True
+    there = await read_place(db, mark.other)
+    return there is not None and (mark.state is MoveState.FORWARD or not is_marker(there))
+
+
+def place_of(key: Key[Any]) -> Place:
+    """Return where the row of a key is."""
+    return Place(key.table, key.partition_key, key.row_key)
+
+
+def settled_row(rekeying: Rekeying[Schema], source: Place, target: Place) -> Row:
+    """Return the row that says at an older key that this is taken by an entity which has only a newer key."""
+    mark = MoveMark(state=MoveState.SETTLED, move="", other=target, stays=True)
+    keys = {"PartitionKey": source.partition_key, "RowKey": source.row_key}
+    return kept_row(rekeying.old, {**keys, ENTITY_TYPE: str(rekeying.old.kind)}, mark)
+
+
+def source_of(rekeying: Rekeying[Schema], entity: Entity) -> Place:
+    """
+    Return where an entity is by the older model.
+
+    Raises:
+        ModelError: Its newer key does not tell that, so that nobody would find it.
+    """
+    key = rekeying.old_key(entity)
+    if key not in rekeying.old_keys(entity.__dict__):
+        raise ModelError(f"{rekeying}: old_keys does not return {key} for the newer key of {entity!r}")
+    return place_of(key)
+
+
+def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tuple[Entity, Place]:
+    """
+    Return what an entity of the older model becomes, and where that is.
+
+    Raises:
+        ModelError: It becomes nothing; or its newer key does not tell the older one, so that nobody would find it.
+    """
+    made: Entity | None = rekeying.to_new(entity)
+    if made is None:
+        raise ModelError(
+            f"{rekeying}: to_new returned None for {entity!r}; entities are dropped only while nobody writes: stop all "
+            "writers and re-key offline, or delete them first"
+        )
+    if source not in map(place_of, rekeying.old_keys(made.__dict__)):
+        raise ModelError(f"{rekeying}: old_keys does not return the key of {entity!r} for that of {made!r}")
+    target = Place(rekeying.new.table_name(), *rekeying.new.make_keys(made.__dict__))
+    if target == source:
+        raise ModelError(
+            f"{rekeying}: {entity!r} has the same key {source} by both models; let the templates of "
+            f"{rekeying.new.name} make keys that no entity has by the older model, or put it into another table"
+        )
+    return made, target
+
+
+def _old_key(rekeying: Rekeying[Schema], row: Row) -> Key[Any]:
+    """Return the key that the entity of a row of the newer model has by the older one."""
+    return rekeying.old_key(rekeying.new.decode({"odata.etag": "", "Timestamp": "", **row}))
+
+
+def plain_insert(entity: Entity) -> Change:
+    """Return the change that inserts an entity as it is: nothing is filled in, as a re-key is no change of it."""
+    change = insert_change(entity, verb="move")
+    return structs.replace(change, values=entity.__dict__, made=None) if change.made else change
+
+
+def keeping_write(entity: Entity, row: Row, target: Place, move: str) -> PlannedWrite:
+    """
+    Return the write that makes a forward which stays of a row, with what the delete of its entity does to other rows.
+
+    Args:
+        entity: The entity.
+        row: Its row.
+        target: Where it is afterwards.
+        move: The id of the move.
+    """
+    write = encode(delete_change(entity, verb="move"), 0)
+    assert write is not None
+    etag = row["odata.etag"]
+    mark = MoveMark(state=MoveState.FORWARD, move=move, other=target, etag=etag, stays=True)
+    operation = Operation(Verb.REPLACE, kept_row(entity.__schema__, row, mark), etag)
+    return structs.replace(write, operation=operation, token=move, weight=None)

@@ -1,0 +1,116 @@
+"""
+Writers, readers and sweeps of one change feed whose requests meet in any order.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from tableorm import CursorError, Database
+from tableorm.queries import changes
+from tableorm.stores import CLOCK, Operation, Row, RowPage, RowQuery
+from tableorm.testing import MemoryStore
+from tests.derived.feed.staff import KEEP, Desk, Employee
+from tests.faults import QUICK, FaultyBackend, FaultyStore
+from tests.torture import seeds
+
+
+class SlowStore(FaultyStore):
+    """A store whose requests and replies take a while, each another one."""
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__(MemoryStore())
+        self._draw = draw
+
+    async def pause(self) -> None:
+        for _ in range(self._draw.randrange(6)):
+            await asyncio.sleep(0)
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        await self.pause()
+        row = await super().get(table, partition_key, row_key, select)
+        await self.pause()
+        return row
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        await self.pause()
+        page = await super().query(table, query, min(limit, 1 + self._draw.randrange(5)), continuation)
+        await self.pause()
+        return page
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        await self.pause()
+        etags = await super().transact(table, operations)
+        await self.pause()
+        return etags
+
+
+async def write(db: Database, draw: random.Random, first: int, noted: list[str]) -> None:
+    """Insert some desks, while time goes on; note their keys."""
+    for number in range(first, first + 12):
+        desk = Desk(name=str(number))
+        await db.upsert(desk)
+        noted.append(desk.key.row_key)
+        CLOCK.advance(KEEP * draw.random() / 5)
+
+
+async def read(db: Database, draw: random.Random, writers: asyncio.Future[list[None]]) -> list[list[tuple[int, str]]]:
+    """
+    Read the feed again and again, each time from where the last reader was, until the writers are done. Begin anew
+    after an error that says that changes were trimmed; return what was read from each beginning.
+    """
+    found: list[list[tuple[int, str]]] = [[]]
+    cursor: str | None = None
+    done = False
+    while not done:
+        done = writers.done()
+        try:
+            async for change in db.changes(Employee, department="Sales", after=cursor):
+                (entity,) = change.entities
+                found[-1].append((change.number, entity.key.row_key))
+                cursor = change.cursor
+                for _ in range(draw.randrange(50)):
+                    await asyncio.sleep(0)
+        except CursorError:
+            cursor = None
+            found.append([])
+        await asyncio.sleep(0)
+    return found
+
+
+@pytest.mark.usefixtures("stopped_clock")
+@seeds(2, 150)
+async def test_nobody_misses_a_change_without_being_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers go on without a gap, and each change is read once, however requests of writers and sweeps meet it."""
+    monkeypatch.setattr(changes, "MAX_PAGE", 4)
+    draw = random.Random(seed)
+    backend = FaultyBackend()
+    backend.tables = SlowStore(draw)
+    noted: list[str] = []
+    async with Database(backend, retry=QUICK) as db:
+        await db.create_tables(Employee)
+        writers = asyncio.gather(*(write(db, draw, first, noted) for first in (100, 200, 300, 400)))
+
+        async def sweep() -> int:
+            trimmed = 0
+            while not writers.done():
+                trimmed += (await db.sweep(Desk, parallel=1)).trimmed
+                assert (await db.audit(Desk, repair=True)).found == 0
+            return trimmed
+
+        sweeps = asyncio.gather(sweep(), sweep())
+        readers = await asyncio.gather(read(db, draw, writers), read(db, draw, writers))
+        await writers
+        assert sum(await sweeps) > 0
+        end = await db.changes(Employee, department="Sales").end()
+
+    assert end is not None and end.endswith(f".{len(noted)}")
+    for each in readers:
+        pieces = [piece for piece in each if piece]
+        seen = [number for piece in pieces for number, _ in piece]
+        assert seen == sorted({*seen})
+        assert all(piece[-1][0] - piece[0][0] == len(piece) - 1 for piece in pieces)
+        assert each[-1] == [] or seen[-1] == len(noted)
+        assert len({key for piece in pieces for _, key in piece}) == len(seen)

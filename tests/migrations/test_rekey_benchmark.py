@@ -1,0 +1,21 @@
+"""
+The benchmark of re-keys measures what it says.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.rekey import compare_with_hand
+
+
+@pytest.mark.parametrize("server", [False, True])
+async def test_the_benchmark_compares_with_hand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, server: bool
+) -> None:
+    """A re-key online, one offline and a script by hand do the same to tables of their own."""
+    await compare_with_hand(tmp_path, 60, server=server)
+
+    said = capsys.readouterr().out
+    assert f"re-key of 60 {'on a server' if server else 'in a file'}" in said
+    assert "operations a transaction" in said

@@ -1,0 +1,170 @@
+"""
+The actions of `tableorm migrate` that give the entities of a model other keys.
+"""
+
+import json
+import sys
+import time
+from asyncio import run
+from pathlib import Path
+
+import pytest
+
+from tableorm import Entity, Mapped, connect
+from tableorm_migrations.command.bars import show_bars
+from tableorm_migrations.command.output import Output
+from tableorm_migrations.rekey import phases
+from tableorm_migrations.runs.report import RangeProgress, RunReport
+from tests.commandline import run_command
+from tests.migrations.test_commands import Terminal
+
+MODULE = """
+from tableorm import Entity, Mapped
+
+
+class Note(Entity, table="CommandNotes", tracked=True, partition_key="{author}", row_key="{number:06d}"):
+    author: Mapped[str]
+    number: Mapped[int]
+    topic: Mapped[str]
+
+
+class TopicNote(
+    Entity,
+    table="CommandTopics",
+    tracked=True,
+    moved_from=Note,
+    partition_key="{topic}",
+    row_key="{author}_{number:06d}",
+):
+    topic: Mapped[str]
+    author: Mapped[str]
+    number: Mapped[int]
+"""
+URL = "local:./notes.tables"
+
+
+class Note(Entity, table="CommandNotes", tracked=True, partition_key="{author}", row_key="{number:06d}"):
+    author: Mapped[str]
+    number: Mapped[int]
+    topic: Mapped[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the models of a program, and a database with 30 notes."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rekeyed_notes.py").write_text(MODULE, encoding="utf-8")
+
+    async def fill() -> None:
+        async with connect(URL, create=True) as db:
+            await db.create_tables(Note)
+            async with db.bulk() as bulk:
+                for number in range(30):
+                    await bulk.insert(Note(author=f"a{number % 3}", number=number, topic=f"t{number % 2}"))
+
+    run(fill())
+    return tmp_path
+
+
+def migrate(action: str, *options: str) -> tuple[int, str, str]:
+    done = run_command("migrate", action, URL, "rekeyed_notes:TopicNote", *options)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_table_is_rekeyed_offline(folder: Path) -> None:
+    """Plan, move, verify and finalize, each by a command; what is left is the table with the newer keys."""
+    planned = migrate("plan", "--offline", "--request-price", "0.5", "--requests-per-second", "10")
+    refused = migrate("move", "--offline")
+    moved = migrate("move", "--offline", "--writers-stopped", "--json")
+    verified = migrate("verify", "--offline")
+    finalized = migrate("finalize", "--offline")
+
+    assert planned[0] == 0
+    assert planned[1].splitlines()[0] == "re-key Note as TopicNote: 30 entities, which become 30"
+    assert planned[1].splitlines()[-1].startswith("  time: ")
+    assert refused[0] != 0
+    assert "writers_stopped=True" in refused[2]
+    assert (moved[0], json.loads(moved[1].splitlines()[-1])["written"]) == (0, 30)
+    assert (verified[0], finalized[0]) == (0, 0)
+    assert "30 entities read, 30 written" in finalized[1]
+
+    async def look() -> list[str]:
+        async with connect(URL) as db:
+            return [row.partition_key async for row in db.select_raw("CommandTopics").allow_scan()]
+
+    assert run(look()) == ["t0"] * 15 + ["t1"] * 15
+    assert sorted(each.name for each in folder.iterdir() if each.suffix == ".tables") == ["notes.tables"]
+
+
+def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each phase by a command, with the word of the operator at each gate; and the way back, until it is sealed."""
+    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
+
+    planned = migrate("plan")
+    refused = [migrate("move"), migrate("seal", "--no-old-programs")]
+    moved = migrate("move", "--no-blind-writers")
+    back = migrate("rollback")
+    again = [migrate("move", "--no-blind-writers"), migrate("verify"), migrate("seal", "--no-old-programs")]
+    finalized = migrate("finalize", "--json")
+
+    assert [line.split(":")[0].strip() for line in planned[1].splitlines()[1:5]] == [
+        "move",
+        "verify",
+        "seal (verify again)",
+        "finalize",
+    ]
+    assert ["no_blind_writers=True" in refused[0][2], "in phase 'expand'" in refused[1][2]] == [True, True]
+    assert [each[0] for each in (planned, *refused, moved, back, *again, finalized)] == [0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert json.loads(finalized[1].splitlines()[-1])["written"] == 30
+    assert "the way back is another re-key" in migrate("rollback")[2]
+
+
+def test_a_model_that_takes_over_nothing() -> None:
+    """A model without `moved_from=` is refused, and so is another database without `--offline`."""
+    done = run_command("migrate", "verify", URL, "rekeyed_notes:Note", "--offline")
+
+    assert done.returncode != 0
+    assert "give one model with moved_from=" in done.stderr
+
+
+def test_bars_for_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal shows a bar for the whole run, with its rate and the time left, and one for each range."""
+    working = (
+        RangeProgress(number=3, entities=1200, share=0.5),
+        RangeProgress(number=14, entities=0, share=0.0),
+    )
+    report = RunReport(
+        name="r",
+        what="w",
+        state="open",
+        ranges=2,
+        ranges_done=0,
+        owners=(),
+        entities=1200,
+        written=0,
+        failed=0,
+        failures=(),
+        others={},
+        working=working,
+        seconds=100.0,
+    )
+    bars = show_bars(report)
+    now = 100.0
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("LINES", "40")
+    with Output(as_json=False) as output:
+        now += 1
+        output.progress("first", {}, ["one", "two"])
+        now += 1
+        output.progress("second", {}, ["1"])
+
+    assert bars == [
+        "      all [######------------------]  25% 12 entities/s, about 5 min 0 s left",
+        "range   3 [############------------]  50% 1,200 entities",
+        "range  14 [------------------------]   0% 0 entities",
+    ]
+    assert terminal.getvalue() == (
+        "\rfirst\n\rone\n\rtwo" + "\x1b[2A\rsecond\n\r1  \n\r   \x1b[1A" + "\x1b[1A\r      \n\r \x1b[1A\r"
+    )

@@ -1,0 +1,41 @@
+"""
+Flights get other keys while processes are killed; what is stored in the end is compared row by row.
+"""
+
+from pathlib import Path
+
+from benchmarks.flights import ALL
+from tests.azurite import Azurite
+from tests.migrations.test_runs_killed import run_program
+from tests.torture import Rounds
+
+
+def test_rekey_offline_of_killed_processes(tmp_path: Path, rounds: Rounds) -> None:
+    """
+    Two processes copy, verify and finalize a re-key, and five of them are killed. In the end each flight is stored once
+    under its newer key, with all that it had, and nothing is left at the older keys.
+    """
+    (found,) = run_program("killed_rekeys.py", f"local:{tmp_path}/test.tables", rounds(500, ALL))
+
+    assert found["problems"] == []
+    assert 0 < found["killed"] <= 5
+
+
+def test_rekey_beside_a_writer(tmp_path: Path, rounds: Rounds) -> None:
+    """
+    Two processes move flights, and five of them are killed, while a writer inserts, changes and deletes flights through
+    the newer model, also while the re-key is sealed and finalized. In the end each flight is stored once under its
+    newer key, as the writer has left it, and nothing is left at the older keys.
+    """
+    (found,) = run_program("live_rekeys.py", f"local:{tmp_path}/test.tables", rounds(5_000, ALL))
+
+    assert found["problems"] == []
+    assert found["killed"] == 5
+    assert found["written"] > 0
+
+
+def test_rekey_beside_a_writer_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
+    """The same on another store."""
+    (found,) = run_program("live_rekeys.py", azurite.connection_string, rounds(60, 2_000))
+
+    assert found["problems"] == []

@@ -1,0 +1,353 @@
+"""
+Re-key while nobody writes: copying, verifying, deleting; collisions, splits, joins, and other databases.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Database,
+    Entity,
+    EntityExists,
+    Index,
+    Int32,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PropertyBag,
+    TableNotFound,
+    connect,
+    field,
+)
+from tableorm_migrations import RunReport, finalize_rekey, list_runs, run_rekey, verify_rekey
+
+
+class Trip(Entity, table="RekeyTrips", partition_key="{origin}", row_key="{day:%Y-%m-%d}_{number:06d}"):
+    origin: Mapped[str]
+    day: Mapped[dt.date]
+    number: Mapped[int]
+    tail: Mapped[str | None] = field(default=None)
+    seats: Mapped[Int32] = field(default=100)
+
+
+class TailTrip(Entity, table="RekeyTails", partition_key="{tail}", row_key="{day:%Y-%m-%d}_{number:06d}"):
+    tail: Mapped[str]
+    day: Mapped[dt.date]
+    number: Mapped[int]
+    origin: Mapped[str]
+    seats: Mapped[Int32] = field(default=100)
+    by_origin = Index(row_key="origin_{origin}_{day:%Y-%m-%d}_{number:06d}")
+
+
+def to_tail(trip: Trip) -> TailTrip:
+    return TailTrip(tail=trip.tail or "unknown", day=trip.day, number=trip.number, origin=trip.origin, seats=trip.seats)
+
+
+DAY = dt.date(2024, 1, 1)
+
+
+def trips(count: int) -> list[Trip]:
+    return [
+        Trip(
+            origin=("EWR", "JFK", "LGA")[number % 3],
+            day=DAY + dt.timedelta(days=number // 7),
+            number=number,
+            tail=None if number % 11 == 0 else f"N{number % 5}",
+            seats=number,
+        )
+        for number in range(count)
+    ]
+
+
+async def fill(db: Database, entities: Sequence[Entity]) -> None:
+    await db.create_tables(Trip)
+    async with db.bulk() as bulk:
+        for each in entities:
+            await bulk.insert(each)
+    assert not bulk.report.failures
+
+
+async def rows_of(db: Database, table: str, kind: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return what rows of a kind say but for their keys, and what the store and the mapper note of each."""
+    notes = {"odata.etag", "Timestamp", "PartitionKey", "RowKey", "EntityType", "_w", "_ix"}
+    return {
+        (bag.partition_key, bag.row_key): {name: bag.row[name] for name in bag.row if name not in notes}
+        async for bag in db.select_raw(table).allow_scan()
+        if bag.get("EntityType") == kind
+    }
+
+
+def expected_rows(entities: Sequence[Trip]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows that trips become, written out by hand."""
+    return {
+        (each.tail or "unknown", f"{each.day:%Y-%m-%d}_{each.number:06d}"): {
+            "origin": each.origin,
+            "seats": each.seats,
+        }
+        for each in entities
+    }
+
+
+async def test_entities_are_copied_verified_and_deleted(db: Database) -> None:
+    """Each entity is at its newer key with its index entry, both sides agree, and then the older rows are deleted."""
+    given = trips(250)
+    await fill(db, given)
+
+    copied = await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
+    verified = await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+    before = await rows_of(db, "RekeyTrips", "Trip")
+    deleted = await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
+
+    assert (copied.state, copied.entities, copied.written, copied.failed) == ("done", 250, 250, 0)
+    assert 0 < copied.others["transactions"] < 250
+    assert (verified.complete, verified.entities) == (True, 250)
+    assert len(before) == 250
+    assert (deleted.complete, deleted.written) == (True, 250)
+    assert await rows_of(db, "RekeyTrips", "Trip") == {}
+    assert await rows_of(db, "RekeyTails", "TailTrip") == expected_rows(given)
+    assert len(await db.select(TailTrip.by_origin).where(TailTrip.tail == "N1", TailTrip.origin == "JFK").all()) == 16
+
+
+async def test_a_copy_is_repeated(db: Database) -> None:
+    """What is at its newer key with the same content counts as copied, so a copy can be made again at any time."""
+    await fill(db, trips(40))
+    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
+    await db.insert(Trip(origin="EWR", day=DAY, number=999, tail="N9"))
+
+    again = await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
+
+    assert (again.state, again.entities, again.written) == ("done", 41, 1)
+    assert (await verify_rekey(db, Trip, TailTrip, to_new=to_tail)).complete
+
+
+async def test_writers_have_to_be_stopped(db: Database) -> None:
+    """Without the word of the operator that nobody writes nothing is copied."""
+    with pytest.raises(NotSupported, match="writers_stopped=True"):
+        await run_rekey(db, Trip, TailTrip, to_new=to_tail)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_unknown_properties_go_along(db: Database) -> None:
+    """A property that neither model declares is copied, and an entity with it verifies."""
+    await fill(db, trips(3))
+    bag = await db.get(PropertyBag.key("RekeyTrips", "JFK", "2024-01-01_000001"))
+    bag["gate"] = "B7"
+    await db.save(bag)
+
+    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
+
+    assert (await db.get(TailTrip, tail="N1", day=DAY, number=1)).extra["gate"] == "B7"
+    assert (await verify_rekey(db, Trip, TailTrip, to_new=to_tail)).complete
+
+
+class Seat(Entity, table="RekeySeats", partition_key="{tail}", row_key="{number:06d}"):
+    tail: Mapped[str]
+    number: Mapped[int]
+    seats: Mapped[Int32]
+
+
+def to_seat(trip: Trip) -> Seat:
+    return Seat(tail="all", number=trip.number // 2, seats=trip.seats)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_two_entities_of_one_key_collide(db: Database) -> None:
+    """The run stops at the first collision, or goes on and reports each; nothing is overwritten or deleted."""
+    await fill(db, trips(10))
+
+    with pytest.raises(EntityExists, match="other content"):
+        await run_rekey(db, Trip, Seat, to_new=to_seat, writers_stopped=True)
+    report = await run_rekey(db, Trip, Seat, to_new=to_seat, writers_stopped=True, on_collision="skip")
+    verified = await verify_rekey(db, Trip, Seat, to_new=to_seat)
+
+    assert (report.state, report.failed) == ("failed", 5)
+    assert "other content" in report.failures[0]
+    assert verified.state == "failed"
+    assert any("other content" in each for each in verified.failures)
+    with pytest.raises(NotSupported, match="run verify_rekey"):
+        await finalize_rekey(db, Trip, Seat, to_new=to_seat)
+    assert len(await db.select(Seat).allow_scan().all()) == 5
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_equal_entities_of_one_key_are_told(db: Database) -> None:
+    """Two entities that become the same row in every property are found by the verification."""
+
+    def to_same(trip: Trip) -> Seat:
+        return Seat(tail="all", number=trip.number // 2, seats=1)
+
+    await fill(db, trips(4))
+
+    await run_rekey(db, Trip, Seat, to_new=to_same, writers_stopped=True)
+    verified = await verify_rekey(db, Trip, Seat, to_new=to_same)
+
+    assert not verified.complete
+    assert any("too; give merge=" in each for each in verified.failures)
+
+
+def largest(stored: Seat, other: Seat) -> Seat:
+    return stored if stored.seats >= other.seats else other
+
+
+async def test_several_entities_become_one(db: Database) -> None:
+    """A function joins entities of one key, each of which the newer entity is verified to hold."""
+    await fill(db, trips(30))
+
+    copied = await run_rekey(db, Trip, Seat, to_new=to_seat, merge=largest, writers_stopped=True)
+    verified = await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=largest)
+    seat = await db.get(Seat, tail="all", number=3)
+    seat.seats = 2
+    await db.save(seat)
+    damaged = await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=largest)
+
+    assert (copied.state, verified.complete, damaged.failed) == ("done", True, 2)
+    assert [(each.number, each.seats) async for each in db.select(Seat).allow_scan()][:2] == [(0, 1), (1, 3)]
+
+
+async def test_one_entity_becomes_several_or_none(db: Database) -> None:
+    """A function returns several entities for one, or None to drop it; what is dropped is deleted at the end."""
+
+    def split(trip: Trip) -> list[Seat] | None:
+        halves = [Seat(tail=each, number=trip.number, seats=trip.seats) for each in ("left", "right")]
+        return None if trip.number % 3 == 0 else halves
+
+    await fill(db, trips(30))
+
+    copied = await run_rekey(db, Trip, Seat, to_new=split, writers_stopped=True)
+    verified = await verify_rekey(db, Trip, Seat, to_new=split)
+    deleted = await finalize_rekey(db, Trip, Seat, to_new=split)
+
+    assert (copied.entities, copied.written, copied.others["dropped"]) == (30, 40, 10)
+    assert (verified.complete, deleted.written) == (True, 30)
+    assert len(await rows_of(db, "RekeySeats", "Seat")) == 40
+    assert await rows_of(db, "RekeyTrips", "Trip") == {}
+
+
+async def test_entities_go_to_another_database(db: Database, tmp_path: Path) -> None:
+    """The newer entities can be in another database, on another store, and the same model can be copied there."""
+    given = trips(120)
+    await fill(db, given)
+    async with connect(f"local:{tmp_path}/other.tables") as other:
+        copied = await run_rekey(db, Trip, TailTrip, to_new=to_tail, target=other, writers_stopped=True)
+        verified = await verify_rekey(db, Trip, TailTrip, to_new=to_tail, target=other)
+        deleted = await finalize_rekey(db, Trip, TailTrip, to_new=to_tail, target=other)
+        back = await run_rekey(other, TailTrip, TailTrip, target=db, writers_stopped=True)
+
+        assert [each.complete for each in (copied, verified, deleted, back)] == [True] * 4
+        assert await rows_of(other, "RekeyTails", "TailTrip") == expected_rows(given)
+    assert await rows_of(db, "RekeyTails", "TailTrip") == expected_rows(given)
+    assert await rows_of(db, "RekeyTrips", "Trip") == {}
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@pytest.mark.parametrize("damage", ["missing", "changed", "extra"])
+async def test_each_difference_is_found(db: Database, damage: str) -> None:
+    """A newer entity that is missing, or has other content, or comes from nowhere, is named, and nothing is deleted."""
+    await fill(db, trips(60))
+    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
+    assert (await verify_rekey(db, Trip, TailTrip, to_new=to_tail)).complete
+    victim = await db.get(TailTrip, tail="N1", day=DAY, number=1)
+    if damage == "missing":
+        await db.delete(victim)
+    elif damage == "changed":
+        victim.seats = 7
+        await db.save(victim)
+    else:
+        await db.insert(victim.evolve(number=77))
+
+    with pytest.raises(NotSupported, match="nothing was deleted"):
+        await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
+    report = await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+
+    words = {
+        "missing": "is missing",
+        "changed": "has other content",
+        "extra": "000077') of table RekeyTails: no entity",
+    }
+    assert any(words[damage] in each for each in report.failures)
+    assert len(await rows_of(db, "RekeyTrips", "Trip")) == 60
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_was_written_between_two_verifications(db: Database) -> None:
+    """An entity that is written between the two verifications, though it has the same content, stops the deletion."""
+    await fill(db, trips(20))
+    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
+    await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+    trip = await db.get(Trip, origin="JFK", day=DAY, number=1)
+    await db.replace(trip)
+
+    with pytest.raises(NotSupported, match="between the two verifications"):
+        await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
+
+    assert len(await rows_of(db, "RekeyTrips", "Trip")) == 20
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_was_written_since_the_verification_stays(db: Database) -> None:
+    """An entity that is inserted while the older ones are deleted stays, and is reported."""
+    await fill(db, trips(20))
+    await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
+    await verify_rekey(db, Trip, TailTrip, to_new=to_tail)
+
+    def stop(report: RunReport) -> None:
+        if report.what.startswith("finalize"):
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        await finalize_rekey(db, Trip, TailTrip, to_new=to_tail, parallel=1, on_progress=stop)
+    origin, _ = next(iter(await rows_of(db, "RekeyTrips", "Trip")))  # of a range that is not done
+    await db.insert(Trip(origin=origin, day=DAY, number=1000))
+    await db.insert(Trip(origin=origin, day=DAY, number=1001))
+    report = await finalize_rekey(db, Trip, TailTrip, to_new=to_tail)
+
+    assert (report.state, report.written, report.failed) == ("failed", 20, 2)
+    assert "was written after it was verified" in report.failures[0]
+    assert len(await rows_of(db, "RekeyTrips", "Trip")) == 2
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_function_that_fails_is_reported(db: Database) -> None:
+    """An entity that the function cannot convert is named with the reason; the others are copied."""
+
+    def convert(trip: Trip) -> TailTrip:
+        if trip.number == 5:
+            raise ValueError("a trip without sense")
+        return to_tail(trip)
+
+    await fill(db, trips(20))
+
+    report = await run_rekey(db, Trip, TailTrip, to_new=convert, writers_stopped=True)
+
+    assert (report.state, report.written, report.failed) == ("failed", 19, 1)
+    assert report.failures == ("('LGA', '2024-01-01_000005'): ValueError: a trip without sense",)
+
+
+class Other(Entity, table="RekeyTrips", kind="Trip", partition_key="x_{origin}", row_key="{day:%Y-%m-%d}_{number:06d}"):
+    origin: Mapped[str]
+    day: Mapped[dt.date]
+    number: Mapped[int]
+    tail: Mapped[str | None] = field(default=None)
+    seats: Mapped[Int32] = field(default=100)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_is_refused(db: Database) -> None:
+    """Models whose rows cannot be told apart, a field that would be lost, and wrong arguments are refused by name."""
+    await fill(db, trips(1))
+
+    with pytest.raises(NotSupported, match="both have the kind 'Trip' in table RekeyTrips"):
+        await run_rekey(db, Trip, Other, writers_stopped=True)
+    with pytest.raises(ModelError, match="Seat has no field 'origin'"):
+        await run_rekey(db, Trip, Seat, writers_stopped=True)
+    with pytest.raises(ModelError, match="give 'stop' or 'skip'"):
+        await run_rekey(db, Trip, Seat, to_new=to_seat, writers_stopped=True, on_collision="go")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="give a function of two entities"):
+        await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=3)  # type: ignore[arg-type]
+    with pytest.raises(TableNotFound):
+        await verify_rekey(db, Trip, Seat, to_new=to_seat)
+    assert [run.what for run in await list_runs(db)] == []

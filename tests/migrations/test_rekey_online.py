@@ -1,0 +1,317 @@
+"""
+Re-key while programs go on: moving, verifying, sealing, finalizing, and going back.
+"""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Database,
+    Entity,
+    EntityExists,
+    Index,
+    Int32,
+    Mapped,
+    ModelError,
+    MovedFrom,
+    NotSupported,
+    field,
+)
+from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.models.marker_rows import Place
+from tableorm.stores import Operation, Verb
+from tableorm.writes.rekey.report import RowFailure, WindowReport
+from tableorm_migrations import finalize_move, rekey_phase, roll_back_move, run_move, seal_move, verify_move
+from tableorm_migrations.rekey import online, phases
+
+DAY = dt.date(2024, 1, 1)
+
+
+class Leg(
+    Entity,
+    table="OnlineLegs",
+    tracked=True,
+    partition_key="{origin}",
+    row_key="{day:%Y-%m-%d}_{number:06d}",
+):
+    origin: Mapped[str]
+    day: Mapped[dt.date]
+    number: Mapped[int]
+    tail: Mapped[str | None] = field(default=None)
+    seats: Mapped[Int32] = field(default=100)
+
+
+def leg_keys(tail: str, **others: Any) -> list[dict[str, Any]]:
+    del tail
+    return [{"origin": origin, **others} for origin in ("EWR", "JFK", "LGA")]
+
+
+class TailLeg(
+    Entity,
+    table="OnlineTails",
+    tracked=True,
+    moved_from=MovedFrom(
+        Leg,
+        to_new=lambda leg: TailLeg(
+            tail=leg.tail or "unknown", day=leg.day, number=leg.number, origin=leg.origin, seats=leg.seats
+        ),
+        to_old=lambda leg: Leg(
+            tail=None if leg.tail == "unknown" else leg.tail,
+            day=leg.day,
+            number=leg.number,
+            origin=leg.origin,
+            seats=leg.seats,
+        ),
+        old_keys=leg_keys,
+    ),
+    partition_key="{tail}",
+    row_key="{day:%Y-%m-%d}_{number:06d}",
+):
+    tail: Mapped[str]
+    day: Mapped[dt.date]
+    number: Mapped[int]
+    origin: Mapped[str]
+    seats: Mapped[Int32] = field(default=100)
+    by_origin = Index(row_key="origin_{origin}_{day:%Y-%m-%d}_{number:06d}")
+
+
+@pytest.fixture(autouse=True)
+def known_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every program of these tests is one, and so knows each phase at once."""
+    monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)
+
+
+def legs(count: int) -> list[Leg]:
+    return [
+        Leg(
+            origin=("EWR", "JFK", "LGA")[number % 3],
+            day=DAY + dt.timedelta(days=number // 7),
+            number=number,
+            tail=None if number % 11 == 0 else f"N{number % 5}",
+            seats=number,
+        )
+        for number in range(count)
+    ]
+
+
+async def fill(db: Database, entities: Sequence[Entity]) -> None:
+    await db.create_tables(Leg)
+    async with db.bulk() as bulk:
+        for each in entities:
+            await bulk.insert(each)
+    assert not bulk.report.failures
+
+
+async def rows_of(db: Database, table: str, kind: str = "") -> dict[tuple[str, str], dict[str, Any]]:
+    """Return what rows say, those of a kind or all, but for their keys and what store and mapper note of them."""
+    notes = {"odata.etag", "Timestamp", "PartitionKey", "RowKey", "EntityType", "_w", "_ix", "_mv"}
+    return {
+        (bag.partition_key, bag.row_key): {name: bag.row[name] for name in bag.row if name not in notes}
+        async for bag in db.select_raw(table).allow_scan()
+        if bag.get("EntityType") == kind or not kind
+    }
+
+
+def expected_rows(entities: Sequence[Leg]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Return the rows that legs become, written out by hand."""
+    return {
+        (each.tail or "unknown", f"{each.day:%Y-%m-%d}_{each.number:06d}"): {"origin": each.origin, "seats": each.seats}
+        for each in entities
+    }
+
+
+async def test_each_phase_in_turn(db: Database) -> None:
+    """Entities are moved with their index entries, verified twice, and then nothing is left at the older keys."""
+    given = legs(120)
+    await fill(db, given)
+
+    seen = [await rekey_phase(db, TailLeg)]
+    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    seen.append(await rekey_phase(db, TailLeg))
+    verified = await verify_move(db, TailLeg)
+    forwards = len(await rows_of(db, "OnlineLegs"))
+    sealed = await seal_move(db, TailLeg, no_old_programs=True)
+    seen.append(await rekey_phase(db, TailLeg))
+    finalized = await finalize_move(db, TailLeg)
+    seen.append(await rekey_phase(db, TailLeg))
+
+    assert seen == ["expand", "move", "sealed", "done"]
+    assert (moved.complete, moved.written) == (True, 120)
+    assert moved.others["operations"] > 120
+    assert (verified.complete, verified.entities, verified.others) == (True, 120, {})
+    assert forwards == 120
+    assert sealed.complete
+    assert (finalized.complete, finalized.written) == (True, 120)
+    assert await rows_of(db, "OnlineLegs") == {}
+    assert await rows_of(db, "OnlineTails", "TailLeg") == expected_rows(given)
+    assert len(await db.select(TailLeg.by_origin).where(TailLeg.tail == "N1", TailLeg.origin == "JFK").all()) == 8
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_gates_and_phases_are_checked(db: Database) -> None:
+    """What the operator has to say is asked for, and what does not follow is refused with the phase."""
+    await fill(db, legs(5))
+
+    with pytest.raises(NotSupported, match="say no_blind_writers=True"):
+        await run_move(db, TailLeg)
+    with pytest.raises(NotSupported, match="in phase 'expand', and this is for 'move'"):
+        await seal_move(db, TailLeg, no_old_programs=True)
+    await run_move(db, TailLeg, no_blind_writers=True)
+    with pytest.raises(NotSupported, match="say no_old_programs=True"):
+        await seal_move(db, TailLeg)
+    with pytest.raises(NotSupported, match=r"run verify_move\(\)"):
+        await seal_move(db, TailLeg, no_old_programs=True)
+    with pytest.raises(NotSupported, match="this is for 'sealed' or 'done'"):
+        await finalize_move(db, TailLeg)
+    await verify_move(db, TailLeg)
+    await seal_move(db, TailLeg, no_old_programs=True)
+    with pytest.raises(NotSupported, match="the way back is another re-key"):
+        await roll_back_move(db, TailLeg)
+    with pytest.raises(ModelError, match="moved_from=OlderModel"):
+        await rekey_phase(db, Leg)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_was_written_meanwhile(db: Database) -> None:
+    """Entities that were changed, deleted and inserted through the newer model are no differences, and stay so."""
+    given = legs(30)
+    await fill(db, given)
+    await run_move(db, TailLeg, no_blind_writers=True)
+    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg.seats = 7
+    await db.save(leg)
+    await db.delete(await db.get(TailLeg, tail="N2", day=DAY, number=2))
+    await db.insert(TailLeg(tail="N7", day=DAY, number=77, origin="EWR"))
+
+    verified = await verify_move(db, TailLeg)
+    await seal_move(db, TailLeg, no_old_programs=True)
+    await finalize_move(db, TailLeg)
+
+    assert (verified.complete, verified.others) == (True, {"written since": 3})
+    expected = expected_rows([each for each in given if each.number != 2])
+    expected["N1", "2024-01-01_000001"]["seats"] = 7
+    expected["N7", "2024-01-01_000077"] = {"origin": "EWR", "seats": 100}
+    assert await rows_of(db, "OnlineTails", "TailLeg") == expected
+    assert await rows_of(db, "OnlineLegs") == {}
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@pytest.mark.parametrize("damage", ["missing", "changed", "older"])
+async def test_each_difference_is_found(db: Database, damage: str) -> None:
+    """A row that is missing or was changed behind the mapper's back is named, and so is an entity at its older key."""
+    await fill(db, legs(30))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    if damage == "older":
+        await db.insert(Leg(origin="JFK", day=DAY, number=99))
+    else:
+        row = {"PartitionKey": "N1", "RowKey": "2024-01-01_000001"}
+        merge = Operation(Verb.MERGE, {**row, "seats": 8}, "*")
+        await db.store.write("OnlineTails", Operation(Verb.DELETE, row, "*") if damage == "missing" else merge)
+
+    report = await verify_move(db, TailLeg)
+
+    words = {"missing": "is missing", "changed": "has other content", "older": "has its older key still"}
+    assert (report.state, report.failed) == ("failed", 1)
+    assert words[damage] in report.failures[0]
+    with pytest.raises(NotSupported, match=r"run verify_move\(\)"):
+        await seal_move(db, TailLeg, no_old_programs=True)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_newer_key_that_is_taken(db: Database) -> None:
+    """A collision stops the move, or is reported and passed over: both entities stay as they are."""
+    await fill(db, [*legs(10), Leg(origin="LGA", day=DAY, number=1, tail="N1", seats=3)])
+
+    with pytest.raises(EntityExists, match="has stopped"):
+        await run_move(db, TailLeg, no_blind_writers=True)
+    report = await run_move(db, TailLeg, on_collision="skip")
+
+    assert (report.state, report.failed) == ("failed", 1)
+    assert len(await rows_of(db, "OnlineLegs", "Leg")) == 1
+    assert not (await verify_move(db, TailLeg)).complete
+
+
+async def test_the_way_back(db: Database) -> None:
+    """Everything gets its older key again, with what was written meanwhile; then a move can begin again."""
+    given = legs(40)
+    await fill(db, given)
+    before = await rows_of(db, "OnlineLegs")
+    await run_move(db, TailLeg, no_blind_writers=True)
+    leg = await db.get(TailLeg, tail="N1", day=DAY, number=1)
+    leg.seats = 7
+    await db.save(leg)
+    await db.delete(await db.get(TailLeg, tail="N2", day=DAY, number=2))
+    await db.insert(TailLeg(tail="N7", day=DAY, number=77, origin="EWR"))
+
+    report = await roll_back_move(db, TailLeg)
+
+    assert (report.complete, await rekey_phase(db, TailLeg)) == (True, "expand")
+    before["JFK", "2024-01-01_000001"]["seats"] = 7
+    del before["LGA", "2024-01-01_000002"]
+    before["EWR", "2024-01-01_000077"] = {"tail": "N7", "seats": 100}
+    assert await rows_of(db, "OnlineLegs", "Leg") == before
+    assert await rows_of(db, "OnlineLegs") == before
+    assert await rows_of(db, "OnlineTails") == {}
+    assert (await run_move(db, TailLeg, no_blind_writers=True)).complete
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_was_verified_before_going_back(db: Database) -> None:
+    """A verification counts for the move that it was made in, not for a later one."""
+    await fill(db, legs(10))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    assert (await verify_move(db, TailLeg)).complete
+    await roll_back_move(db, TailLeg)
+    await run_move(db, TailLeg, no_blind_writers=True)
+
+    with pytest.raises(NotSupported, match="nothing was verified since the move began"):
+        await seal_move(db, TailLeg, no_old_programs=True)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a tentative row cannot be confirmed nothing is deleted at the older keys, without which it is no entity."""
+
+    async def fail(*_: object) -> WindowReport:
+        failure = RowFailure(Place("OnlineTails", "N1", "x"), Conflict("it cannot be completed yet"))
+        return WindowReport(failures=[failure])
+
+    await fill(db, legs(10))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    await verify_move(db, TailLeg)
+    await seal_move(db, TailLeg, no_old_programs=True)
+    keys = {"PartitionKey": "N1", "RowKey": "x"}
+    await db.store.write("OnlineTails", Operation(Verb.INSERT, {**keys, "EntityType": "TailLeg#_tentative"}))
+    monkeypatch.setattr(online, "resolve_window", fail)
+
+    with pytest.raises(Conflict, match="cannot be completed yet"):
+        await finalize_move(db, TailLeg)
+
+    assert (len(await rows_of(db, "OnlineLegs")), await rekey_phase(db, TailLeg)) == (10, "sealed")
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that has read rows does nothing with them after another process has begun the next phase."""
+    reading = phases.OnlineRekey.read_phase
+
+    async def read_late(rekey: phases.OnlineRekey, *allowed: Phase, remedy: str = "") -> RekeyPhase:
+        found = await reading(rekey, *allowed, remedy=remedy)
+        if "meanwhile" not in remedy and found.phase is Phase.MOVE:
+            await rekey.enter(found, Phase.BACK)
+        return found
+
+    await fill(db, legs(10))
+    await db.create_tables(TailLeg)
+    rekey = phases.OnlineRekey.of("test", db, TailLeg)
+    await rekey.enter(await rekey.read_phase(), Phase.MOVE)
+    monkeypatch.setattr(phases.OnlineRekey, "read_phase", read_late)
+
+    with pytest.raises(NotSupported, match="another process has gone on meanwhile"):
+        await run_move(db, TailLeg)
+
+    assert await rows_of(db, "OnlineTails") == {}

@@ -1,0 +1,208 @@
+"""
+Re-keys of which several programs write the rows at the same time, each request in its turn.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from random import Random
+from typing import Any
+
+from tableorm import Database, Entity, connect
+from tableorm.connection.connection import Connection, connection_of
+from tableorm.connection.rekey_phases import Phase
+from tableorm.models.rekeying import Rekeying
+from tableorm.models.reserved import ENTITY_TYPE
+from tableorm.models.schema import Schema
+from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore
+from tableorm.testing import MemoryStore
+from tableorm.writes.rekey.finalize import finalize_window
+from tableorm.writes.rekey.meetings import resolve_window
+from tableorm.writes.rekey.report import WindowReport
+from tableorm.writes.rekey.rollback import roll_back_window
+from tableorm.writes.rekey.window import move_window
+from tests.faults import QUICK, Fate, FaultyStore
+
+__all__ = [
+    "Turns",
+    "draw_fates",
+    "finalize",
+    "kinds_of",
+    "move",
+    "opened",
+    "rekeying_of",
+    "roll_back",
+    "rows_of",
+    "set_phase",
+]
+
+
+def rekeying_of(model: type[Entity]) -> Rekeying[Schema]:
+    """Return how a model takes over the entities of another one."""
+    rekeying = model.__schema__.moved_from
+    assert rekeying is not None
+    return rekeying
+
+
+def set_phase(db: Database, model: type[Entity], phase: Phase) -> None:
+    """Let a database take a phase for the present one, as if it had just asked the store."""
+    known = connection_of(db).known_phase(rekeying_of(model).digest)
+    known.phase, known.asked = phase, asyncio.get_running_loop().time()
+
+
+async def rows_of(db: Connection, table: str, *kinds: str) -> list[Row]:
+    """Return the rows of a table; only those of some kinds if these are given."""
+    rows: list[Row] = []
+    continuation: str | None = None
+    while True:
+        store, _ = db.sending("query", "")
+        page = await store.query(table, RowQuery(), 1000, continuation)
+        rows += [row for row in page.rows if not kinds or str(row.get(ENTITY_TYPE)).partition(":")[0] in kinds]
+        continuation = page.continuation
+        if continuation is None:
+            return rows
+
+
+async def kinds_of(db: Database, model: type[Entity]) -> list[str]:
+    """Return partition and kind of each row of the tables of a re-key, sorted."""
+    rekeying = rekeying_of(model)
+    rows = [
+        row
+        for table in sorted({rekeying.old.table_name(), rekeying.new.table_name()})
+        for row in await rows_of(connection_of(db), table)
+    ]
+    return sorted(f"{row['PartitionKey']} {row.get(ENTITY_TYPE, 'none')}" for row in rows)
+
+
+async def move(db: Database, model: type[Entity], count: int = 1000) -> WindowReport:
+    """Give at most so many entities their newer keys, and settle what other movers have left."""
+    db_, rekeying = connection_of(db), rekeying_of(model)
+    rows = await rows_of(db_, rekeying.old.table_name())
+    forward = f"{rekeying.old.kind}#_forward"
+    left = [row for row in rows if str(row.get(ENTITY_TYPE)).partition(":")[0] != forward]
+    report = await move_window(db_, rekeying, left[:count])
+    left = await rows_of(db_, rekeying.new.table_name(), f"{rekeying.new.kind}#_tentative")
+    report.failures += (await resolve_window(db_, rekeying, left)).failures
+    return report
+
+
+async def finalize(db: Database, model: type[Entity]) -> WindowReport:
+    """Delete the forwards."""
+    db_, rekeying = connection_of(db), rekeying_of(model)
+    return await finalize_window(db_, rekeying, await rows_of(db_, rekeying.old.table_name()))
+
+
+async def roll_back(db: Database, model: type[Entity]) -> WindowReport:
+    """Give all entities their older keys again."""
+    db_, rekeying = connection_of(db), rekeying_of(model)
+    old, new = str(rekeying.old.kind), str(rekeying.new.kind)
+    rows = await rows_of(db_, rekeying.new.table_name(), new, "None", f"{new}#_tentative", f"{new}#_forward")
+    report = await roll_back_window(db_, rekeying, rows)
+    rows = await rows_of(db_, rekeying.old.table_name(), f"{old}#_tentative", f"{old}#_forward")
+    freed = await roll_back_window(db_, rekeying, rows)
+    report.failures += freed.failures
+    report.collisions += freed.collisions
+    return report
+
+
+class Turns:
+    """
+    Lets programs send their requests one by one, in an order that is drawn.
+
+    Args:
+        random: Draws.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
+        self._running = False
+
+    async def take(self, program: str) -> None:
+        """Wait for the turn of a program."""
+        if self._running:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append((program, turn))
+            await turn
+
+    async def run(self, programs: Mapping[str, Coroutine[Any, Any, None]], killed: Sequence[str] = ()) -> None:
+        """
+        Run programs to their ends.
+
+        Args:
+            programs: By name.
+            killed: Names of those that stop for good before one of their requests.
+        """
+        self._running = True
+        tasks = {name: asyncio.create_task(program) for name, program in programs.items()}
+        left = {name: self._random.randrange(40) for name in killed}
+        while not all(task.done() for task in tasks.values()):
+            for _ in range(30):
+                await asyncio.sleep(0)
+            if self._waiting:
+                program, turn = self._waiting.pop(self._random.randrange(len(self._waiting)))
+                if program in left and (left := {**left, program: left[program] - 1})[program] < 0:
+                    tasks[program].cancel()
+                elif not turn.done():
+                    turn.set_result(None)
+        self._running = False
+        self._waiting.clear()
+        for task in tasks.values():
+            if not task.cancelled():
+                task.result()
+
+
+class _TurnStore(FaultyStore):
+    """A faulty network on which each request waits for its turn."""
+
+    def __init__(self, store: TableStore, turns: Turns, program: str) -> None:
+        super().__init__(store)
+        self._turns, self._program = turns, program
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        await self._turns.take(self._program)
+        return await super().get(table, partition_key, row_key, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        await self._turns.take(self._program)
+        return await super().query(table, query, limit, continuation)
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        await self._turns.take(self._program)
+        return await super()._send(table, operations, transaction=transaction)
+
+
+@asynccontextmanager
+async def opened(
+    turns: Turns, programs: Sequence[str], *models: type[Entity]
+) -> AsyncGenerator[dict[str, tuple[Database, FaultyStore]]]:
+    """Open a database for each program, all of one store in memory, each behind a network of its own."""
+    async with AsyncExitStack() as stack:
+        shared = MemoryStore()
+        found: dict[str, tuple[Database, FaultyStore]] = {}
+        for program in programs:
+            db = await stack.enter_async_context(connect("local::memory:", retry=QUICK))
+            network = _TurnStore(shared, turns, program)
+            connection_of(db).wrap_store(partial(_second, network))
+            found[program] = db, network
+        await found[programs[0]][0].create_tables(*models)
+        yield found
+
+
+def _second(network: FaultyStore, _: TableStore) -> FaultyStore:
+    return network
+
+
+def draw_fates(random: Random, faults: float, *, late: bool) -> list[Fate]:
+    """
+    Return what happens to the writes to come.
+
+    Args:
+        random: Draws.
+        faults: How many of them fail, between 0 and 1.
+        late: Whether replies are lost and requests arrive late. A plain insert is then repeated, and inserts again if
+            the entity was deleted meanwhile.
+    """
+    bad = [Fate.BUSY, Fate.LOST_REQUEST, *([Fate.LOST_REPLY, Fate.LATE, Fate.TWICE] if late else [])]
+    return [random.choice(bad) if random.random() < faults else Fate.FINE for _ in range(200)]

@@ -1,0 +1,354 @@
+"""
+Writes by programs of a newer model as long as entities have their older keys: before they are moved, and going back.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Database,
+    EncodeError,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    Index,
+    Mapped,
+    MovedFrom,
+    NotSupported,
+    PreconditionFailed,
+    PropertyBag,
+    TransactionFailed,
+    UniqueViolation,
+    connect,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
+from tableorm.stores import Verb
+from tableorm.testing import MemoryStore
+from tests.azurite import Azurite
+from tests.faults import Fate, FaultyStore
+from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
+from tests.unfinished_moves import database_on
+
+
+class Ride(Entity, table="Expanded", partition_key="{day}", row_key="ride_{id}"):
+    day: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="")
+    code: Mapped[str | None] = field(default=None)
+
+    by_code = Index(row_key="code_{code}", unique=True)
+
+
+class NewRide(Entity, table="Expanded", partition_key="{id}", row_key="day_{day}", moved_from=Ride):
+    day: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="")
+    code: Mapped[str | None] = field(default=None)
+
+    by_text = Index(row_key="newtext_{text}_{day}")
+
+
+class Bill(Entity, table="ExpandedBills", partition_key="{payer}", row_key="{number}"):
+    payer: Mapped[str]
+    number: Mapped[int]
+    cents: Mapped[int] = field(default=0)
+
+
+def bill_of(bill: Bill) -> "NewBill":
+    return NewBill(payer=bill.payer, number=bill.number, euros=bill.cents / 100)
+
+
+def old_bill_of(bill: "NewBill") -> Bill:
+    return Bill(payer=bill.payer, number=bill.number, cents=round(bill.euros * 100))
+
+
+def keys_of_bill(number: int) -> list[dict[str, Any]]:
+    return [{"payer": payer, "number": number} for payer in ("ann", "ben")]
+
+
+class NewBill(
+    Entity,
+    table="ExpandedNewBills",
+    partition_key="bills",
+    row_key="{number}",
+    moved_from=MovedFrom(Bill, to_new=bill_of, to_old=old_bill_of, old_keys=keys_of_bill),
+):
+    payer: Mapped[str]
+    number: Mapped[int]
+    euros: Mapped[float] = field(default=0.0)
+
+
+@pytest.fixture
+def network() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def db(network: FaultyStore) -> AsyncIterator[Database]:
+    """Ride 1 of monday has its older key."""
+    async with database_on(network, Ride, NewRide, Bill, NewBill) as db:
+        await db.insert(Ride(day="mon", id=1, text="t"))
+        yield db
+
+
+OLD = ["mon Ride"]
+BOTH = pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.BACK])
+
+
+def change(ride: NewRide) -> None:
+    ride.text = "new"
+
+
+async def read_change_and(db: Database, write: Callable[[Any], Awaitable[Any]]) -> None:
+    ride = await db.get(NewRide, day="mon", id=1)
+    ride.text = "new"
+    await write(ride)
+    assert ride.etag == (await db.get(Ride, day="mon", id=1)).etag
+    ride.code = "twice"
+    await write(ride)
+
+
+WRITES: dict[str, Callable[[Database], Awaitable[Any]]] = {
+    "modify": lambda db: db.modify(NewRide, change, day="mon", id=1),
+    "modify by key": lambda db: db.modify(NewRide.key(day="mon", id=1), change),
+    "save": lambda db: read_change_and(db, db.save),
+    "replace": lambda db: read_change_and(db, db.replace),
+    "merge": lambda db: read_change_and(
+        db, lambda ride: db.merge(ride, [NewRide.text, NewRide.code]) if ride.code else db.merge(ride, [NewRide.text])
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("verb", WRITES)
+async def test_a_verb_writes_at_the_older_key(db: Database, verb: str, phase: Phase) -> None:
+    """The row is that of the older model, which finds it by its own index too; nothing is at the newer key."""
+    set_phase(db, NewRide, phase)
+    await WRITES[verb](db)
+
+    old = await db.get(Ride, day="mon", id=1)
+    assert old.text == "new"
+    assert (await db.get(NewRide, day="mon", id=1)).text == "new"
+    assert await kinds_of(db, NewRide) == (OLD if old.code is None else [*OLD, "mon Ride#by_code"])
+
+
+@BOTH
+async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: Phase) -> None:
+    """An entity that is inserted can be saved, refreshed, deleted and inserted again."""
+    set_phase(db, NewRide, phase)
+    ride = NewRide(day="tue", id=2, code="c")
+    await db.insert(ride)
+    assert await kinds_of(db, NewRide) == [*OLD, "tue Ride", "tue Ride#by_code"]
+    assert ride.etag == (await db.get(Ride, day="tue", id=2)).etag
+    ride.text = "x"
+    await db.save(ride)
+    ride.text = "lost"
+    await db.refresh(ride)
+    assert ride.text == "x"
+    with pytest.raises(EntityExists, match="there is such an entity"):
+        await db.insert(NewRide(day="tue", id=2))
+    with pytest.raises(UniqueViolation):
+        await db.insert(NewRide(day="tue", id=3, code="c"))
+    await db.delete(ride)
+    assert ride.etag is None
+    assert await kinds_of(db, NewRide) == OLD
+    with pytest.raises(EntityNotFound):
+        await db.delete(NewRide, day="tue", id=2, if_match="*")
+    await db.delete(NewRide, day="tue", id=2, if_match="*", missing_ok=True)
+    assert await db.get_or_insert(ride) == (ride, True)
+    assert await db.get_or_insert(NewRide(day="tue", id=2)) == (ride, False)
+    await db.delete(NewRide, day="tue", id=2, if_match="*")
+    assert await kinds_of(db, NewRide) == OLD
+
+
+@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
+async def test_a_delete_after_a_key_field_was_changed(db: Database, phase: Phase) -> None:
+    """What was read is deleted, as of any entity."""
+    set_phase(db, NewRide, phase)
+    ride = await db.get(NewRide, day="mon", id=1)
+    ride.day = "tue"
+    await db.delete(ride)
+    assert await kinds_of(db, NewRide) == (["mon Ride#_forward"] if phase is Phase.MOVE else [])
+
+
+@BOTH
+async def test_what_others_have_written_is_not_overwritten(db: Database, phase: Phase) -> None:
+    """The ETag of the older row decides, also if programs of the older model have written it."""
+    set_phase(db, NewRide, phase)
+    ride = await db.get(NewRide, day="mon", id=1)
+    ride.text = "mine"
+    await db.modify(Ride, lambda old: setattr(old, "text", "theirs"), day="mon", id=1)
+    for write in (db.save, db.replace, db.delete):
+        with pytest.raises(PreconditionFailed):
+            await write(ride)
+    await db.delete(await db.get(Ride, day="mon", id=1))
+    for write in (db.save, db.replace, db.delete):
+        with pytest.raises(EntityNotFound):
+            await write(ride)
+
+
+async def test_functions_say_what_is_written(db: Database) -> None:
+    """What the older model has no field for stays, and the older key must stay what it is."""
+    await db.insert(Bill(payer="ben", number=1, cents=150))
+    await db.merge(PropertyBag("ExpandedBills", "ben", "1", {"Seen": True}), if_match="*")
+    bill = await db.get(NewBill, number=1)
+    assert bill.euros == 1.5 and dict(bill.extra) == {"Seen": True}
+    bill.euros = 2.25
+    bill.extra["Paid"] = "no"
+    await db.save(bill)
+    bill.extra.clear()
+    bill.extra["Paid"] = "yes"
+    await db.save(bill)
+    old = await db.get(Bill, payer="ben", number=1)
+    assert old.cents == 225 and dict(old.extra) == {"Paid": "yes"}
+    bill.payer = "ann"
+    with pytest.raises(EncodeError, match=r"NewBill.moved_from.* would have another key by Bill, Bill \('ann', '1'\)"):
+        await db.save(bill)
+    with pytest.raises(EntityExists, match="there is such an entity"):
+        await db.insert(NewBill(payer="ann", number=1))
+
+
+async def test_two_newer_keys_of_one_older_key(db: Database) -> None:
+    """The second insert finds the older key taken, and says by which one."""
+
+    def keys_of(number: int, cents: int) -> list[dict[str, Any]]:
+        del cents
+        return keys_of_bill(number)
+
+    class NewNote(
+        Entity,
+        table="ExpandedNotes",
+        partition_key="{number}",
+        row_key="{cents}",
+        moved_from=MovedFrom(Bill, old_keys=keys_of),
+    ):
+        payer: Mapped[str]
+        number: Mapped[int]
+        cents: Mapped[int]
+
+    await db.create_tables(NewNote)
+    await db.insert(NewNote(payer="ann", number=1, cents=5))
+    with pytest.raises(EntityExists, match=r"another entity with its key by Bill, .*ann"):
+        await db.insert(NewNote(payer="ann", number=1, cents=6))
+
+
+async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None:
+    """They do not look where the entity is. Each error names the model, the key and the phase."""
+    ride = await db.get(NewRide, day="mon", id=1)
+    ride.text = "new"
+    for blind in (db.upsert(ride), db.merge(ride, if_match="*"), db.replace(ride, if_match="*")):
+        with pytest.raises(NotSupported, match=r"of NewRide \('1', 'day_mon'\): re-key .* is in phase 'expand'"):
+            await blind
+    for verb in ("save", "delete"):
+        with pytest.raises(TransactionFailed, match=r"NewRide \('1', 'day_mon'\).* key by Ride in phase 'expand'"):
+            async with db.transaction() as tx:
+                getattr(tx, verb)(ride)
+    async with db.bulk() as bulk:
+        await bulk.save(ride)
+        await bulk.insert(NewRide(day="tue", id=2))
+    assert [type(each.error) for each in bulk.report.failed] == [NotSupported, NotSupported]
+    with pytest.raises(NotSupported, match="re-key of Ride to NewRide is in phase 'expand': a scope"):
+        await db.scope(id=1).get(NewRide, day="mon")
+    with pytest.raises(NotSupported, match="a scope does not tell"):
+        await db.scope(id=1).insert(NewRide(day="wed", id=1))
+    assert await kinds_of(db, NewRide) == OLD
+
+
+async def test_a_program_that_has_not_heard_of_the_move(db: Database) -> None:
+    """Who meets a row of a mover asks for the phase, and goes on as in that."""
+    ride = await db.get(NewRide, day="mon", id=1)
+    rekeying = rekeying_of(NewRide)
+    connection = connection_of(db)
+    await change_phase(connection, rekeying, await load_phase(connection, rekeying), Phase.MOVE)
+    await db.insert(NewRide(day="tue", id=2))
+    await db.delete(NewRide, day="tue", id=2, if_match="*")
+    await move(db, NewRide)
+    set_phase(db, NewRide, Phase.EXPAND)
+    ride.text = "mine"
+    await db.save(ride)
+    set_phase(db, NewRide, Phase.EXPAND)
+    assert (await db.get(NewRide, day="mon", id=1)).text == "mine"
+    await db.insert(NewRide(day="tue", id=2, text="again"))
+    assert await kinds_of(db, NewRide) == [
+        "1 NewRide",
+        "1 NewRide#by_text",
+        "2 NewRide",
+        "2 NewRide#by_text",
+        "mon Ride#_forward",
+        "tue Ride#_forward",
+    ]
+
+
+async def test_an_entity_that_has_gone_back(db: Database) -> None:
+    """Read at its newer key and saved at its older one, it has changed: it is read again, as modify does."""
+    set_phase(db, NewRide, Phase.MOVE)
+    await move(db, NewRide)
+    ride = await db.get(NewRide, day="mon", id=1)
+    ride.text = "mine"
+    await db.insert(NewRide(day="tue", id=2))
+    await db.delete(NewRide, day="tue", id=2, if_match="*")
+    set_phase(db, NewRide, Phase.BACK)
+    with pytest.raises(Conflict, match=r"its key by Ride, .* was that of an entity which was deleted, .* try it again"):
+        await db.insert(NewRide(day="tue", id=2))
+    await roll_back(db, NewRide)
+    with pytest.raises(PreconditionFailed, match=r"\('1', 'day_mon'\): it has its key by Ride again"):
+        await db.save(ride)
+    await db.modify(NewRide, change, day="mon", id=1)
+    await db.insert(NewRide(day="tue", id=2))
+    assert await kinds_of(db, NewRide) == [*OLD, "tue Ride"]
+
+
+async def test_a_lost_reply(db: Database, network: FaultyStore) -> None:
+    """The tokens of the older row prove what became of a write, as for any other."""
+    ride = await db.get(NewRide, day="mon", id=1)
+    for number, fate in enumerate((Fate.LOST_REPLY, Fate.LOST_REQUEST, Fate.BUSY)):
+        network.plan(fate)
+        ride.code = str(number)
+        await db.save(ride)
+        assert ride.etag == (await db.get(Ride, day="mon", id=1)).etag
+
+
+async def test_the_requests_of_a_save(db: Database, network: FaultyStore) -> None:
+    """One read of the older row, for what the newer model does not know of it, and one write of what has changed."""
+    ride = await db.get(NewRide, day="mon", id=1)
+    ride.text = "new"
+    before = db.stats.requests
+    network.plan()
+    await db.save(ride)
+    assert db.stats.requests - before == 2
+    ((write,),) = network.sent
+    assert write.verb is Verb.MERGE and write.row["text"] == "new" and write.row["PartitionKey"] == "mon"
+
+
+async def test_a_model_without_older_entities_asks_for_no_phase(db: Database) -> None:
+    """The table of the phases is read once a minute, by programs of the newer model alone."""
+    await db.get(Ride, day="mon", id=1)
+    before = db.stats.requests
+    await db.get(Ride, day="mon", id=1)
+    assert db.stats.requests - before == 1
+
+
+async def test_on_azurite(azurite: Azurite) -> None:
+    """The same requests, by the protocol."""
+    async with connect(azurite.connection_string, prefix="expand") as db:
+        await db.create_tables(Ride, NewRide)
+        ride = NewRide(day="mon", id=1, text="t")
+        await db.insert(ride)
+        ride.text = "new"
+        await db.save(ride)
+        await db.modify(NewRide, lambda each: setattr(each, "code", "c"), day="mon", id=1)
+        old = await db.get(Ride, day="mon", id=1)
+        assert (old.text, old.code) == ("new", "c")
+        assert await db.exists(NewRide, day="mon", id=1)
+        with pytest.raises(EntityExists):
+            await db.insert(NewRide(day="mon", id=1))
+        with pytest.raises(PreconditionFailed):
+            await db.save(ride.evolve(text="late"))
+        assert {row["PartitionKey"] for row in await rows_of(connection_of(db), "Expanded")} == {"mon"}
+        await db.delete(await db.get(NewRide, day="mon", id=1))
+        assert not await rows_of(connection_of(db), "Expanded")
