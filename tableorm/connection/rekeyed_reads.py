@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from ..errors import NotSupported
+from ..errors import NotSupported, TableNotFound
 from ..models.marker_rows import Place, is_marker, row_of_marker
 from ..models.rekeyed_rows import entity_of_old
 from ..models.rekeying import Rekeying
@@ -44,7 +44,10 @@ def is_over(phase: Phase) -> bool:
 
 
 async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
-    """Return whether entities that have their older keys are written there. Raises what `current_phase` raises."""
+    """
+    Return whether entities that have their older keys are written there, so that the newer table may be missing. Raises
+    what `current_phase` raises.
+    """
     return await current_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
 
 
@@ -96,27 +99,38 @@ async def read_home(
     """
     phase = await current_phase(db, rekeying)
     if is_over(phase):
-        home, _ = await _look_at_newer(db, target)
+        home, _ = await _look_at_newer(db, rekeying, target)
         return home
     sources = older_places(rekeying, target, fields)
     older_first, before = phase is Phase.EXPAND, None
     while True:
         home, versions = (
-            await _look_at_older(db, rekeying, target, sources) if older_first else await _look_at_newer(db, target)
+            await _look_at_older(db, rekeying, target, sources)
+            if older_first
+            else await _look_at_newer(db, rekeying, target)
         )
         if home is not None or versions == before:
             return home
         before = versions
         home, _ = (
-            await _look_at_newer(db, target) if older_first else await _look_at_older(db, rekeying, target, sources)
+            await _look_at_newer(db, rekeying, target)
+            if older_first
+            else await _look_at_older(db, rekeying, target, sources)
         )
         if home is not None:
             return home
 
 
-async def _look_at_newer(db: Connection, target: Place) -> tuple[Home | None, list[str | None]]:
+async def _look_at_newer(
+    db: Connection, rekeying: Rekeying[Schema], target: Place
+) -> tuple[Home | None, list[str | None]]:
     """Return the entity of a newer key if it is there, and the ETag of what is there otherwise."""
-    row = await read_row(db, target.table, target.partition_key, target.row_key)
+    try:
+        row = await read_row(db, target.table, target.partition_key, target.row_key)
+    except TableNotFound:
+        if not await has_older_keys(db, rekeying):
+            raise
+        row = None
     if row is None:
         return None, [None]
     live = await read_live(db, target.table, target.partition_key, target.row_key) if is_marker(row) else row

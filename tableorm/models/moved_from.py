@@ -70,6 +70,11 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
     label = f"{schema.name}: moved_from={old.name}"
     for each in (old, schema):
         _refuse_layout(label, each)
+    if not old.tracked:
+        raise ModelError(
+            f"{label} is refused: {old.name} is not tracked, so that an upsert of it would overwrite what says where "
+            f"an entity is by then; declare class {old.name}(..., tracked=True)"
+        )
     if old.moved_from is not None:
         raise ModelError(f"{label} is refused: {old.name} has moved_from= itself; finish that re-key first")
     if old.table_name().lower() == schema.table_name().lower() and old.kind == schema.kind:

@@ -17,7 +17,7 @@ import attrs
 from ..connection.rekey_phases import Phase, current_phase
 from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
-from ..errors import Conflict, NotSupported, ScanRefused
+from ..errors import Conflict, NotSupported, ScanRefused, TableNotFound
 from ..expressions import (
     AllOf,
     AnyOf,
@@ -75,6 +75,19 @@ class RekeyedSelect(Select[E_co]):
         return NotSupported(
             f"{self} is refused: {problem}, while entities may have their keys by {self._rekeying.old.name}, in phase "
             f"{phase.value!r} of the {self._rekeying}; do so when `tableorm migrate seal` was run"
+        )
+
+    def _scan_refused(self, phase: Phase) -> ScanRefused:
+        """Return the error that refuses the query of the older model, and names what would serve it here."""
+        old, new = self._rekeying.old, self._rekeying.new
+        partition = old.partition
+        fields = [] if partition is None else [each for each in partition.fields if each not in partition.spread_fields]
+        wanted = ", ".join(f"{new.name}.{each} == ..." for each in fields)
+        told = wanted and self._rekeying.copied.issuperset(fields)
+        return ScanRefused(
+            f"{self}: in phase {phase.value!r} of the {self._rekeying}, entities may have their keys by {old.name}, "
+            f"and to find those the query would visit too many partitions of table {old.table}; add "
+            f"{f'.where({wanted}), or ' if told else ''}.allow_scan() if a scan is meant"
         )
 
     # Running
@@ -136,12 +149,14 @@ class RekeyedSelect(Select[E_co]):
         """Yield entities of both queries, each once: where both have one, that which was read later."""
         older: dict[_Keys, Any] = {}
         if phase is Phase.BACK:
-            older = {key_of_entity(entity): entity async for entity in self._newer} | await self._read_older(phase)
+            older = {
+                key_of_entity(entity): entity async for entity in self._read_newer(phase)
+            } | await self._read_older(phase)
         else:
             older = await self._read_older(phase)
         waiting = deque(sorted(older, key=_sort_key))
         if phase is not Phase.BACK:
-            async with aclosing(self._newer._iterate(None, None)) as found:
+            async with aclosing(self._read_newer(phase)) as found:
                 async for entity in found:
                     keys = key_of_entity(entity)
                     older.pop(keys, None)
@@ -153,6 +168,16 @@ class RekeyedSelect(Select[E_co]):
         for keys in waiting:
             if keys in older:
                 yield older[keys]
+
+    async def _read_newer(self, phase: Phase) -> AsyncGenerator[E_co, None]:
+        """Yield the entities that have their newer keys."""
+        try:
+            async with aclosing(self._newer._iterate(None, None)) as found:
+                async for entity in found:
+                    yield entity
+        except TableNotFound:
+            if phase is Phase.MOVE:
+                raise
 
     async def _read_older(self, phase: Phase) -> dict[_Keys, Any]:
         """
@@ -171,9 +196,7 @@ class RekeyedSelect(Select[E_co]):
                     if row is not None and all(test(row) is True for test in tests):
                         found[row["PartitionKey"], row["RowKey"]] = made
         except ScanRefused as error:
-            raise ScanRefused(
-                f"{self}: in phase {phase.value!r} of the {self._rekeying} it also reads the older model, and {error}"
-            ) from error
+            raise self._scan_refused(phase) from error
         return found
 
     async def _renew(self, entity: Entity) -> Entity | None:
@@ -217,7 +240,11 @@ class RekeyedSelect(Select[E_co]):
         if self._db is None or (known is not None and is_over(Phase(known))):
             return super().explain()
         self._check(Phase.EXPAND if known is None else Phase(known))
-        older, newer = self._older.explain(), self._newer.explain()
+        newer = self._newer.explain()
+        try:
+            older = self._older.explain()
+        except ScanRefused as error:
+            raise self._scan_refused(Phase.EXPAND if known is None else Phase(known)) from error
         most = [each.max_transactions for each in (older, newer)]
         return attrs.evolve(
             newer,

@@ -33,6 +33,7 @@ from ..errors import (
     OutcomeUnknown,
     PreconditionFailed,
     ReferenceNotFound,
+    TableNotFound,
 )
 from ..models.entity import Entity
 from ..models.key import Key
@@ -305,7 +306,12 @@ class Relocation:
         schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
         name = at.model if isinstance(at, Change) else at.model.__name__
         place = Place(at.table, at.partition_key, at.row_key)
-        row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+        try:
+            row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+        except TableNotFound:
+            if schema is None or schema.moved_from is None or not await has_older_keys(db, schema.moved_from):
+                raise
+            row = None
         if (row is None or is_marker(row)) and schema is not None and schema.moved_from is not None:
             assert self.bring_home is not None
             if await self.bring_home(db, schema.moved_from, at):

@@ -13,7 +13,7 @@ from tableorm.connection.rekey_phases import Phase, change_phase, current_phase,
 from tests.rekeys import rekeying_of
 
 
-class Old(Entity, table="RekeyPhases", partition_key="{a}", row_key="o_{b}"):
+class Old(Entity, table="RekeyPhases", tracked=True, partition_key="{a}", row_key="o_{b}"):
     a: Mapped[str]
     b: Mapped[str]
 

@@ -50,7 +50,7 @@ class NewHop(Entity, table="RekeyedReads", partition_key="{id}", row_key="day_{d
     by_text = Index(row_key="text_{text}_{day}")
 
 
-class Leg(Entity, table="RekeyedReadsLegs", partition_key="{owner}", row_key="{id}"):
+class Leg(Entity, table="RekeyedReadsLegs", tracked=True, partition_key="{owner}", row_key="{id}"):
     owner: Mapped[str]
     id: Mapped[int]
 
@@ -74,7 +74,7 @@ class NewLeg(
     id: Mapped[int]
 
 
-class Leap(Entity, table="RekeyedReadsLegs", partition_key="leap_{owner}", row_key="{id}"):
+class Leap(Entity, table="RekeyedReadsLegs", tracked=True, partition_key="leap_{owner}", row_key="{id}"):
     owner: Mapped[str]
     id: Mapped[int]
 
@@ -91,7 +91,7 @@ class NewLeap(Base, partition_key="b_{id}", row_key="{owner}", moved_from=Leap):
     owner: Mapped[str]
 
 
-class Spot(Entity, table="RekeyedReadsLegs", partition_key="spot_{owner}", row_key="{id}"):
+class Spot(Entity, table="RekeyedReadsLegs", tracked=True, partition_key="spot_{owner}", row_key="{id}"):
     owner: Mapped[str]
     id: Mapped[int]
 

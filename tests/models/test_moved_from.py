@@ -14,7 +14,7 @@ from tableorm.models.state import state_of
 from tests.rekeys import rekeying_of
 
 
-class Flight(Entity, table="MovedFrom", partition_key="{origin}_{day}", row_key="{carrier}_{number}"):
+class Flight(Entity, table="MovedFrom", tracked=True, partition_key="{origin}_{day}", row_key="{carrier}_{number}"):
     origin: Mapped[str]
     day: Mapped[int]
     carrier: Mapped[str]
@@ -93,7 +93,7 @@ def test_an_entity_that_was_read_at_its_older_key() -> None:
     assert entity_of_old(rekeying_of(ByPlane), {**row, "RowKey": "AA_0"}) is None
 
 
-class Plain(Entity, table="MovedFromPlain", partition_key="{a}", row_key="p_{b}"):
+class Plain(Entity, table="MovedFromPlain", tracked=True, partition_key="{a}", row_key="p_{b}"):
     a: Mapped[str]
     b: Mapped[str]
     c: Mapped[int] = field(default=0)
@@ -148,6 +148,11 @@ class Kindless(Entity, table="MovedFromKindless", partition_key="{a}", row_key="
     b: Mapped[str]
 
 
+class Untracked(Entity, table="MovedFromUntracked", partition_key="{a}", row_key="u_{b}"):
+    a: Mapped[str]
+    b: Mapped[str]
+
+
 class Abstract(Entity, table="MovedFromAbstract", partition_key="{a}", row_key="{b}", abstract=True):
     a: Mapped[str]
     b: Mapped[str]
@@ -176,6 +181,10 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
     (
         lambda: declared(Plain, kind="Plain"),
         r"both have the kind 'Plain' in table MovedFromPlain, so that nobody could",
+    ),
+    (
+        lambda: declared(Untracked),
+        r"Untracked is not tracked, so that an upsert of it would .* class Untracked\(\.\.\., tracked=True\)",
     ),
     (lambda: declared(Periods), r"moved_from=Periods is refused: Periods has a table for each period"),
     (lambda: declared(Expiring), r"moved_from=Expiring is refused: Expiring has entities that expire"),

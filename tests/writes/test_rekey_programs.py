@@ -28,7 +28,7 @@ from tests.rekeys import Turns, draw_fates, finalize, kinds_of, move, opened, re
 from tests.torture import seeds
 
 
-class Note(Entity, table="RekeyPrograms", partition_key="{group}", row_key="o_{id:02d}"):
+class Note(Entity, table="RekeyPrograms", tracked=True, partition_key="{group}", row_key="o_{id:02d}"):
     group: Mapped[str]
     id: Mapped[int]
     text: Mapped[str]
@@ -58,7 +58,14 @@ class NewListed(
     by_text = Index(row_key="text_{text}_{id}_{group}")
 
 
-class Keyed(Entity, table="RekeyProgramsKeyed", partition_key="{group}", row_key="o_{id:02d}", discriminator="row_key"):
+class Keyed(
+    Entity,
+    table="RekeyProgramsKeyed",
+    tracked=True,
+    partition_key="{group}",
+    row_key="o_{id:02d}",
+    discriminator="row_key",
+):
     group: Mapped[str]
     id: Mapped[int]
     text: Mapped[str]

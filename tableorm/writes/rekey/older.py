@@ -82,6 +82,7 @@ class OlderWrites:
 
         Raises:
             EntityExists: There is such an entity, or another one with its older key.
+            EntityNotFound: There is none to be changed or deleted.
             PreconditionFailed: It has changed since it was read.
             Conflict: An entity of that key was deleted, and its older key is not free as long as entities go back.
             NotSupported: The verb writes without looking.
@@ -110,7 +111,9 @@ class OlderWrites:
                     raise EntityExists(f"{change}: there is such an entity", Code.ENTITY_EXISTS, change.subject)
                 if await self._insert(db, rekeying, change, phase, repeat=repeat):
                     return True
-            elif home is None or home.source is None:
+            elif home is None:
+                raise EntityNotFound(f"{change}: there is no such entity", Code.RESOURCE_NOT_FOUND, change.subject)
+            elif home.source is None:
                 return False
             elif await self._overwrite(db, rekeying, change, home, home.source):
                 return True
