@@ -4,6 +4,8 @@ Overlap of key templates: whether one key could be of two of them.
 
 from collections.abc import Sequence
 
+import attrs
+
 from ..errors import ModelError
 from .bounds import Part
 from .template import Template
@@ -89,7 +91,17 @@ def refuse_meeting(name: str, row: Template, other_name: str, other: Template) -
         ModelError: A RowKey can be of both.
     """
     if may_meet(row, other):
+        own, its = _begin_with(f"{name.rpartition('.')[2]}_", row), _begin_with("row_", other)
+        remedy = f"begin it with literal text of its own, as in {own.text!r}"
+        if may_meet(own, other):
+            remedy = f"begin {other_name} with literal text of its own, as in {its.text!r}"
+            remedy += f", and this one too, as in {own.text!r}" if may_meet(row, its) else ""
         raise ModelError(
             f"{name}: a RowKey can be of {row.text!r} and of {other_name} {other.text!r}, so that one row would "
-            f"overwrite the other; begin it with literal text of its own, as in '{name.rpartition('.')[2]}_{row.text}'"
+            f"overwrite the other; {remedy}"
         )
+
+
+def _begin_with(literal: str, template: Template) -> Template:
+    """Return a template whose keys begin with some text, and go on as those of another one."""
+    return attrs.evolve(template, text=literal + template.text, parts=(Part(literal), *template.parts))

@@ -10,7 +10,20 @@ from typing import Any, cast
 
 import pytest
 
-from tableorm import Count, Database, Embedded, Entity, Index, IndexList, Mapped, PropertyBag, Sum, connect, field
+from tableorm import (
+    Count,
+    Database,
+    Embedded,
+    Entity,
+    Index,
+    IndexList,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    Sum,
+    connect,
+    field,
+)
 
 KEYS: dict[str, Any] = {"table": "Shops", "partition_key": "{shop}", "row_key": "order_{number:06d}"}
 
@@ -533,3 +546,15 @@ def test_a_list_in_other_partitions(given: dict[str, Any], message: str) -> None
     options: dict[str, Any] = {"row_key": "at_{shop}", **given}
     with pytest.raises(TypeError, match=message):
         declare({"listed": IndexList(**options)}, table="Branches")
+
+
+def test_who_begins_templates_as_told_ends() -> None:
+    """If keys of the model could begin with anything, its own template needs literal text, not the index."""
+    body = {"shop": (Mapped[str], ...), "name": (Mapped[str], ...)}
+    with pytest.raises(
+        ModelError, match=r"begin Wrong.row_key with .* as in 'row_{name}', and this one too, as in 'by_"
+    ):
+        declare({**body, "by": Index(row_key="{shop}_{name}")}, row_key="{name}", partition_key="p_{number}")
+    with pytest.raises(ModelError, match=r"begin Wrong.row_key with literal text of its own, as in 'row_{name}'$"):
+        declare({**body, "by": Index(row_key="by_{shop}_{name}")}, row_key="{name}", partition_key="p_{number}")
+    declare({**body, "by": Index(row_key="by_{shop}_{name}")}, row_key="row_{name}", partition_key="p_{number}")
