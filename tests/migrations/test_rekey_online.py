@@ -25,7 +25,7 @@ from tableorm.connection.rekey_phases import Phase, RekeyPhase
 from tableorm.models.marker_rows import Place
 from tableorm.stores import Operation, Verb
 from tableorm.writes.rekey.report import RowFailure, WindowReport
-from tableorm_migrations import finalize_move, rekey_phase, roll_back_move, run_move, seal_move, verify_move
+from tableorm_migrations import finalize_move, plan_rekey, rekey_phase, roll_back_move, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import online, phases
 
 DAY = dt.date(2024, 1, 1)
@@ -141,7 +141,7 @@ async def test_each_phase_in_turn(db: Database) -> None:
 
     assert seen == ["expand", "move", "sealed", "done"]
     assert (moved.complete, moved.written) == (True, 120)
-    assert moved.others["operations"] > 120
+    assert moved.others["operations in these"] > 120
     assert (verified.complete, verified.entities, verified.others) == (True, 120, {})
     assert forwards == 120
     assert sealed.complete
@@ -315,3 +315,20 @@ async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPat
         await run_move(db, TailLeg)
 
     assert await rows_of(db, "OnlineTails") == {}
+
+
+async def test_reports_tell_of_no_transactions_that_there_were_not(db: Database) -> None:
+    """What was written by itself is no operation of a transaction; nouns agree with their numbers."""
+    await fill(db, legs(1))
+    plan = await plan_rekey(db, Leg, TailLeg, online=True, full=True)
+    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    back = await roll_back_move(db, TailLeg)
+    assert "1 entity, which becomes 1\n" in str(plan)
+    assert [str(each).partition(": ")[2].partition("; ")[0] for each in (moved, back)] == [
+        "1 entity read, 1 written"
+    ] * 2
+
+    await fill(db, [Leg(origin="EWR", day=DAY, number=number, tail="N1") for number in (1, 2)])
+    moved = await run_move(db, TailLeg, no_blind_writers=True)
+    assert dict(moved.others) == {"transactions": 3, "operations in these": 7}
+    assert ": 3 entities read, 3 written, 3 transactions, 7 operations in these; done" in str(moved)

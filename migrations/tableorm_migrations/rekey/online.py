@@ -77,7 +77,8 @@ async def run_move(
         on_progress: Called with the report of the present pass so far, again and again.
 
     Returns:
-        What was done in all passes. `others` says how many transactions there were, and operations in them.
+        What was done in all passes. `others` says how many transactions of several operations there were, and how many
+        operations they had.
 
     Raises:
         ModelError: The model has no `moved_from=`, or an argument is refused.
@@ -137,12 +138,13 @@ async def run_move(
 
 def _add(total: RunReport, report: RunReport) -> RunReport:
     """Return the report of all passes: with what each has done, and the failures of the last one."""
-    others = total.others.keys() | report.others.keys()
     return attrs.evolve(
         report,
         entities=total.entities + report.entities,
         written=total.written + report.written,
-        others={name: total.others.get(name, 0) + report.others.get(name, 0) for name in sorted(others)},
+        others={
+            name: total.others.get(name, 0) + report.others.get(name, 0) for name in {**total.others, **report.others}
+        },
         seconds=total.seconds + report.seconds,
     )
 

@@ -118,8 +118,9 @@ class RekeyPlan:
     def __str__(self) -> str:
         about = "" if self.exact else "about "
         dropped = f", {self.dropped} dropped" if self.dropped else ""
+        made = f"{'becomes' if self.entities == 1 else 'become'} {about}{self.made}"
         lines = [
-            f"re-key {self.what}: {about}{counted(self.entities, 'entity')}, which become {about}{self.made}{dropped}",
+            f"re-key {self.what}: {about}{counted(self.entities, 'entity')}, which {made}{dropped}",
             *(f"  {each.name}: {each.reads} reads, {each.writes} writes" for each in self.steps),
             f"  about {self.requests} requests; transactions of {self.fill:.1f} entities on average",
         ]

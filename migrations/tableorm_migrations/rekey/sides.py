@@ -72,7 +72,7 @@ def written_side(
         report = await write(rows)
         failures = [f"{each.place}: {each.error}" for each in (*report.collisions, *report.failures)]
         counts = RunCounts.of(entities=0, written=report.moved, failed=len(failures), failures=failures)
-        others = {"transactions": report.transactions, "operations": report.operations}
+        others = {"transactions": report.transactions, "operations in these": report.operations}
         return attrs.evolve(counts, others=others)
 
     window = Window(write_rows)
