@@ -7,7 +7,7 @@ first: then there is nothing to compare. Where two sums differ, as they also do 
 of the share are compared one by one.
 """
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 import attrs
@@ -48,13 +48,13 @@ class _Comparison:
         rekey, sums = self.rekey, HashSums()
         entities = settled = 0
         failures: list[str] = []
+        left: list[Row] = []
         for row in rows:
             try:
                 mark = mark_of(row) if is_marker(row) else None
                 if mark is None:
                     if rekey.old_kinds.resolve(row) is not None:
-                        entities += 1
-                        failures.append(f"{_place(row)}: has its older key still; move once more")
+                        left.append(row)
                     continue
                 entities += 1
                 if mark.state is MoveState.FORWARD:
@@ -64,8 +64,25 @@ class _Comparison:
                     settled += 1
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
                 failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
-        counts = RunCounts.of(entities=entities, written=0, failed=len(failures), failures=failures)
+        failed, entities = len(failures) + len(left), entities + len(left)
+        failures += await map_together(self._tell_why_left, left[:_SAMPLES])
+        counts = RunCounts.of(entities=entities, written=0, failed=failed, failures=failures)
         return attrs.evolve(counts, sums=sums.take(), others={"written since": settled} if settled else {})
+
+    async def _tell_why_left(self, row: Row) -> str:
+        """Say of an entity that has its older key what to do."""
+        rekey, new = self.rekey, self.rekey.rekeying.new
+        with suppress(Exception):  # the functions are the user's; who moves the row says what is wrong
+            made: Any = rekey.rekeying.to_new(rekey.old_kinds.load(row))
+            target = Place(new.table_name(), *new.make_keys(made.__dict__))
+            there = await read_place(rekey.connection, target)
+            if there is not None and not is_marker(there):
+                return (
+                    f"{_place(row)}: has its older key, and another entity has the newer one, {target}; keep one of "
+                    f"the two: read the other with db.get(), by {rekey.rekeying.old.name} or {new.name}, delete it, "
+                    "and move once more"
+                )
+        return f"{_place(row)}: has its older key still; move once more"
 
     async def count_new(self, rows: list[Row]) -> RunCounts:
         """Add up the entities that are as the mover made them."""

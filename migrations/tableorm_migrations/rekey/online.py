@@ -70,7 +70,7 @@ async def run_move(
         no_blind_writers: Say that no program that knows the older model alone writes without an ETag: upserts,
             `if_match="*"`, bulk upserts. The store cannot tell. Needed to begin.
         on_collision: What happens if the newer key of an entity is that of another: "stop" raises an error, "skip"
-            reports it and goes on. Either way both stay as they are.
+            reports it and goes on. Either way both stay as they are, and are in the way until one of them is deleted.
         parallel: How many ranges this process works on at the same time.
         lease: After how many seconds others take over the ranges of this process if it has died.
         rate: How many rows this process may read in a second; None for any number.
@@ -234,7 +234,12 @@ async def seal_move(
     job = comparison(rekey, f"verify {_since(phase)} move of")
     first, _ = await read_run(db, default_name(job.what, job.purpose))
     if first is None or first.state != "done":
-        raise NotSupported(f"{rekey.verb} is refused: nothing was verified since the move began; run verify_move()")
+        problem = "nothing was verified since the move began; run verify_move()"
+        if first is not None:
+            problem = "verify_move() is under way; wait for it"
+        if first is not None and first.state == "failed":
+            problem = "the last verify_move() has failed; mend what it names, and run it again"
+        raise NotSupported(f"{rekey.verb} is refused: {problem}")
     await rekey.wait_until_known(phase)
     job = comparison(rekey, f"verify again {_since(phase)} move of")
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)

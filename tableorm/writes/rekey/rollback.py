@@ -91,7 +91,9 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
             continue
         if not await _may_replace(db, here, place):
             raise EntityExists(
-                f"{rekeying}, back: {place} cannot get its older key {source}, which another entity has",
+                f"{rekeying}, back: {place} cannot get its older key {source}, which another entity has; keep one "
+                f"of the two: read the other with db.get(), by {rekeying.old.name} or {rekeying.new.name}, delete it, "
+                "and go back once more",
                 Code.ENTITY_EXISTS,
                 entity,
             )

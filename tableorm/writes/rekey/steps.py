@@ -96,8 +96,16 @@ class RowSteps:
                 if set(begun.values()) == {target}:
                     return True
             except EntityExists as error:
-                if error.index or not await self._clear_target(db, rekeying, source, here, target):
+                if error.index:
                     raise
+                if not await self._clear_target(db, rekeying, source, here, target):
+                    raise EntityExists(
+                        f"{rekeying}: {source} cannot get its newer key {target}, which another entity has; keep one "
+                        f"of the two: read the other with db.get(), by {rekeying.old.name} or {rekeying.new.name}, "
+                        "delete it, and move once more",
+                        Code.ENTITY_EXISTS,
+                        made,
+                    ) from error
             except LOST as error:
                 if isinstance(error, OutcomeUnknown) and doubt is not None:
                     raise
