@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 
+from ..errors import ModelError
 from ..models.entity import schema_of
 from ..models.schema import concrete
 from ..protocol.redaction import escape_unprintable
@@ -59,12 +60,19 @@ class Sweep:
     async def _run(self, args: argparse.Namespace) -> SweepReport:
         progress = Progress(args.state, SweepReport.__str__)
         cursor = progress.read_cursor()
-        # A module has other models too; if there is nothing to sweep in any of them, the sweep says so.
+        # A module has other models too.
         swept = [each for each in args.models if any(map(is_swept, concrete(schema_of(each))))]
         async with open_existing(args) as db:
             try:
+                if not swept:
+                    names = ", ".join(each.__name__ for each in args.models)
+                    raise ModelError(
+                        f"there is nothing to sweep: no entities of {names} expire, and none has a change feed; "
+                        "declare expires: Mapped[datetime | None] = field(default=None, expiry=True), "
+                        "or changes = Feed(keep=...)"
+                    )
                 return await db.sweep(
-                    *(swept or args.models),
+                    *swept,
                     parallel=args.parallel,
                     cursor=cursor,
                     rate=args.rate,

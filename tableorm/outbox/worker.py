@@ -174,8 +174,9 @@ class Worker:
             self._report()
 
     def _report(self) -> None:
-        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items())) or "nothing yet"
-        _LOG.info("messages: %s; the oldest was put %g s ago", counts, self._db.stats.lag or 0)
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.counts.items()))
+        lag = f"; the oldest was put {self._db.stats.lag:g} s ago" if self._db.stats.lag else ""
+        _LOG.info("%s%s", f"messages: {counts}" if counts else "no messages", lag)
 
     async def _take(self, count: int) -> list[Message]:
         """Take messages, and note the age of the oldest; none while the store does not answer, or refuses."""

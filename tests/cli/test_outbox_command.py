@@ -232,7 +232,7 @@ def test_a_worker_is_refused(url: str) -> None:
     assert tableorm("worker", url, MODEL, "--concurrency", "0").returncode == 2
 
 
-def test_queues_that_are_elsewhere(tmp_path: Path) -> None:
+def test_queues_that_are_elsewhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A worker finds the queue of programs whose queues are not where the tables are."""
     url, queues = f"local:{tmp_path / 'hr.tables'}", f"local:{tmp_path / 'work.tables'}"
 
@@ -245,5 +245,7 @@ def test_queues_that_are_elsewhere(tmp_path: Path) -> None:
             await ring(connection_of(db), doorbell, delay_seconds=0)
 
     asyncio.run(write())
-    assert json.loads(tableorm("worker", url, MODEL, "--drain").stdout) == {}
+    idle = tableorm("worker", url, MODEL, "--drain")
+    assert json.loads(idle.stdout) == {}
+    assert "no messages" in caplog.messages
     assert json.loads(tableorm("worker", url, MODEL, "--drain", "--queues", queues).stdout) == {"done": 1}

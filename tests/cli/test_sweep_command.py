@@ -91,8 +91,10 @@ def test_what_cannot_be_deleted(url: str) -> None:
 
 
 def test_models_that_never_expire(url: str) -> None:
-    """They are refused by name."""
-    done = run_command("sweep", url, "tests.cli.models:Employee")
+    """They are refused by name, all of them."""
+    done = run_command("sweep", url, "tests.cli.models:Employee", "tests.cli.models:Manager")
 
     assert done.returncode == 1
-    assert "sweep(Employee) is refused: its entities never expire, and it has no change feed" in done.stderr
+    assert (
+        "there is nothing to sweep: no entities of Employee, Manager expire, and none has a change feed" in done.stderr
+    )

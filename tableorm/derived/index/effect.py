@@ -14,12 +14,13 @@ from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
 from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation, shown
 from ...keys.template import Template
+from ...models.expiry import is_expired
 from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.marker_rows import TENTATIVE, tentative_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code, Fault
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, Verb, utc_now
 from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
 from .audit import IndexCheck
@@ -171,14 +172,17 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             )
         fields = {name: self.values.get(name) for name in index.row.fields}
         found: dict[str, Any] = {}
+        remedy = "choose another value, or change that entity first"
         if stored is not None and stored.get(COPY_OF) and not index.keys_only:
             with suppress(DecodeError):
-                found = index.decode(dict(stored)).__dict__
+                held = index.decode(dict(stored))
+                found = held.__dict__
+                if is_expired(held, utc_now()):
+                    remedy = "it has expired, and keeps the value until db.sweep() deletes it: sweep, or choose another"
         # A format such as {email:lower} makes one key of several values: the stored one is shown.
         given = ", ".join(f"{name}={found.get(name, value)!r}" for name, value in fields.items())
         return UniqueViolation(
-            f"{change}: {holder} has {given} already, and index {index.name} is unique; choose "
-            "another value, or change that entity first",
+            f"{change}: {holder} has {given} already, and index {index.name} is unique; {remedy}",
             Code.ENTITY_EXISTS,
             change.subject,
             index=index.name,

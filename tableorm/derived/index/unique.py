@@ -90,13 +90,14 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
                 change.subject,
                 index=label,
             )
-        holder = "another entity of this transaction"
+        holder, remedy = "another entity of this transaction", "choose another value, or change that entity first"
         if held is not None and held.holder is not None:
+            if self.schema.expiry is not None:  # the reserving row does not say when
+                remedy += "; if it has expired, it keeps the value until db.sweep() deletes it"
             holder = f"the entity ({held.holder.partition_key!r}, {held.holder.row_key!r})"
         given = ", ".join(f"{name}={value!r}" for name, value in values.items())
         return UniqueViolation(
-            f"{change}: {holder} has {given} already, and index {label} is unique; choose another value, or change "
-            "that entity first",
+            f"{change}: {holder} has {given} already, and index {label} is unique; {remedy}",
             Code.ENTITY_EXISTS,
             change.subject,
             index=label,
