@@ -4,6 +4,7 @@ Processes that are measured: a server, and programs that begin at the same time 
 
 import asyncio
 import contextlib
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,6 @@ from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 
 __all__ = ["Crew", "Effort", "run_member", "serving", "work"]
 
-_PORT = 10704
 _PIPE = subprocess.PIPE
 
 
@@ -90,14 +90,16 @@ async def run_member(url: str, act: Callable[[Database], Awaitable[object]]) -> 
 @contextlib.asynccontextmanager
 async def serving(path: Path, workers: int = 1) -> AsyncGenerator[str]:
     """Serve a file by one or more processes of their own, and yield what opens it."""
-    command = [sys.executable, "-m", "tableorm.cli", "serve", "--data", str(path), "--port", str(_PORT)]
+    with socket.create_server(("127.0.0.1", 0)) as free:  # others may serve on this machine too
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "tableorm.cli", "serve", "--data", str(path), "--port", str(port)]
     command += ["--workers", str(workers)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: ASYNC220
-    url = f"http://127.0.0.1:{_PORT}/{DEVELOPMENT_ACCOUNT}"
+    url = f"http://127.0.0.1:{port}/{DEVELOPMENT_ACCOUNT}"
     try:
         for _ in range(300):
             with contextlib.suppress(OSError):
-                (await asyncio.open_connection("127.0.0.1", _PORT))[1].close()
+                (await asyncio.open_connection("127.0.0.1", port))[1].close()
                 break
             await asyncio.sleep(0.1)
         yield f"AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};TableEndpoint={url}"

@@ -215,8 +215,8 @@ class EntryCheck(Check):
                     return
                 owner = row[COPY_OF]
                 text = (
-                    f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or its "
-                    "manifest does not name it, and does not have to"
+                    f"the {self.noun} at {shown(row_key)} belongs to no entity: {shown(owner)} is gone, or has "
+                    "no need of it: neither its manifest nor its fields name it"
                 )
                 problem = Problem(Damage.ORPHAN, name, row_key, text)
                 # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.

@@ -119,7 +119,7 @@ class Periods(Reader):
         try:
             periods.name_of(before)
         except ValueError as error:
-            raise EncodeError(f"is refused: the field {error}", what, "before", before) from None
+            raise EncodeError(f"is refused: {model.__name__}.{periods.field} {error}", what, "before", before) from None
         place = None if blobs is None else _check_place(what, periods, blobs)
         ended = [name for name in await list_periods(db, periods) if _ends_by(periods, name, before)]
 

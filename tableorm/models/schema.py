@@ -334,8 +334,9 @@ class Schema(InTables):
                 )
         missing = [name for name in self.key_fields if name not in values]
         if missing:
+            several = "" if self.primary is None else f"; for a list of entities: db.select({self.name})"
             raise self._key_error(
-                f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}"
+                f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}{several}"
             )
         partition, row = self.make_keys(values)
         return Key(self.model, self.table_of(partition, row), partition, row)

@@ -50,9 +50,12 @@ class Select(Query[E_co]):
         Raises:
             ModelError: An argument is not a field of the models, or the query brings bags.
         """
-        for each in fields:
-            if not isinstance(each, Field):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only(Employee.age)")
+        given: tuple[Any, ...] = fields
+        for each in given:
+            if not isinstance(each, Field):
+                named = [s.primary or s for s in self._kinds.schemas if isinstance(each, str) and each in s.fields]
+                example = f"{named[0].name}.{each}" if named else "Employee.age"
+                raise ModelError(f"only({each!r}) is refused: give fields of the class, as in only({example})")
         if self._kinds.bags:
             raise ModelError("only() is refused where the query brings bags: a bag is all that a row has")
         Projection.of(self._kinds, fields)

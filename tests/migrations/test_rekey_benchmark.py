@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rekey import compare_with_hand
+from tests.torture import choose_rounds
 
 
-@pytest.mark.parametrize("server", [False, True])
+@pytest.mark.parametrize("server", [False, True][: choose_rounds(1, 2)])
 async def test_the_benchmark_compares_with_hand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, server: bool
 ) -> None:

@@ -159,7 +159,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
 
     with pytest.raises(NotSupported, match="say no_blind_writers=True"):
         await run_move(db, TailLeg)
-    with pytest.raises(NotSupported, match="in phase 'expand', and this is for 'move'"):
+    with pytest.raises(NotSupported, match="in phase 'expand', and this is for 'move'; run_move"):
         await seal_move(db, TailLeg, no_old_programs=True)
     await run_move(db, TailLeg, no_blind_writers=True)
     with pytest.raises(NotSupported, match="say no_old_programs=True"):

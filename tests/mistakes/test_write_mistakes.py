@@ -178,7 +178,7 @@ async def test_deleting_a_stale_entity_says_that_it_is_stale(db: Database) -> No
     await db.insert(team)
     await db.insert(ann)
     stale = await db.get(Team.key(country="SE", name="a"))
-    with pytest.raises(Conflict, match="its size is 1: other entities count in it"):
+    with pytest.raises(Conflict, match="its size is 1: other entities are counted in it"):
         await db.delete(stale)
     await db.delete(ann)
 
@@ -210,7 +210,7 @@ async def test_deleting_a_stale_entity_with_others(db: Database, delete: Callabl
     stale = await db.get(Team.key(country="SE", name="a"))
     with pytest.raises(TransactionFailed) as caught:
         await delete(db, stale)
-    assert "its size is 1: other entities count in it" in str(caught.value.__cause__)
+    assert "its size is 1: other entities are counted in it" in str(caught.value.__cause__)
     await db.delete(ann)
 
     with pytest.raises(TransactionFailed) as caught:

@@ -100,7 +100,8 @@ async def run_rekey(
     if writers_stopped is not True:
         raise NotSupported(
             f"run_rekey({old.__name__}, {new.__name__}) is refused: what is written meanwhile may be lost; stop every "
-            "program that writes these models, and say writers_stopped=True; or re-key online, by moved_from="
+            "program that writes these models, and say writers_stopped=True (the command: "
+            "--writers-stopped); or re-key online, by moved_from="
         )
     if on_collision not in ("stop", "skip"):
         raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")

@@ -98,7 +98,7 @@ async def run_move(
             raise NotSupported(
                 f"{rekey.verb} is refused: an upsert, or a write with if_match='*', by a program that knows "
                 f"{rekey.rekeying.old.name} alone would write over what says where an entity is; stop such programs or "
-                "withdraw their permission, and say no_blind_writers=True"
+                "withdraw their permission, and say no_blind_writers=True (the command: --no-blind-writers)"
             )
         await db.create_tables(model)
         await rekey.enter(phase, Phase.MOVE)
@@ -225,11 +225,12 @@ async def seal_move(
         AccessDenied: In a scope.
     """
     rekey = OnlineRekey.of("seal_move", db, model)
-    phase = await rekey.read_phase(Phase.MOVE)
+    phase = await rekey.read_phase(Phase.MOVE, remedy="run_move() and verify_move() come first")
     if no_old_programs is not True:
         raise NotSupported(
             f"{rekey.verb} is refused: a program that knows {rekey.rekeying.old.name} alone would go on writing where "
-            "nobody looks any more; stop every such program, and say no_old_programs=True"
+            "nobody looks any more; stop every such program, and say no_old_programs=True (the command: "
+            "--no-old-programs)"
         )
     job = comparison(rekey, f"verify {_since(phase)} move of")
     first, _ = await read_run(db, default_name(job.what, job.purpose))

@@ -287,7 +287,7 @@ class ListCheck(Check):
             snapshot = None if primary is None else self.context.snapshot(primary)
             if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
                 continue  # what is wrong then is verified with the entity
-            what = "is gone" if snapshot is None else "does not say that it is in the list, and does not have to"
+            what = "is gone" if snapshot is None else "belongs to it neither by its manifest nor by its fields"
             wrong[key] = f"the list {shown(list_key)} has the key {shown(key)}, whose entity {what}"
         return wrong
 

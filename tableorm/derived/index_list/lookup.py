@@ -13,7 +13,7 @@ from ...connection.rows import read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TemplateError
 from ...keys.ranges import KeyRegion
-from ...models.derivation import bound_to, refuse_building
+from ...models.derivation import RowsOf, bound_to, refuse_building
 from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
@@ -48,7 +48,10 @@ async def look_up(
         DecodeError: A row does not fit its model.
         NotSupported: Entities may be missing in the list.
     """
-    if not isinstance(index, ListOf):  # pyright: ignore[reportUnnecessaryIsInstance]
+    given: Any = index
+    if not isinstance(given, ListOf):
+        if isinstance(given, RowsOf):
+            raise ModelError(f"lookup({index!r}) is refused: it is an index; read it by db.select({index!r})")
         raise ModelError(f"lookup({index!r}) is refused: give an index list of a model, as Employee.by_last_name")
     if type(concurrency) is not int or concurrency < 1:
         raise ModelError(f"lookup(concurrency={concurrency!r}) is refused: give a number from 1")

@@ -241,7 +241,7 @@ def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before
             "after the re-key is sealed",
             new.name,
             "moved_from",
-            None,
+            made,
         )
     own: dict[str, Any] = older.__dict__
     own.update({name: converted.__dict__[name] for name in old.fields if name not in old.key_names})

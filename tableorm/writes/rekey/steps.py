@@ -207,7 +207,7 @@ class RowSteps:
                 "that model alone would lose it: change it after the re-key is sealed, or delete and insert it",
                 schema.name,
                 "moved_from",
-                None,
+                change.subject,
             )
 
     async def _take_older_key(self, db: Connection, rekeying: Rekeying[Schema], change: Change) -> None:

@@ -415,8 +415,8 @@ def _refuse_needed(write: PlannedWrite, effect: Effect | None) -> None:
         left = info.default() if value is None else stored_number(value, info.property, change, row)
         if left != info.default():
             raise Conflict(
-                f"{change}: its {info.name} is {left}: other entities count in it; delete those first, or in the same "
-                "transaction",
+                f"{change}: its {info.name} is {left}: other entities are counted in it; delete those first, or in "
+                "the same transaction",
                 None,
                 change.subject,
             )

@@ -50,7 +50,7 @@ async def test_who_is_needed_is_not_deleted_by_force(db: Database) -> None:
     await db.insert(Department(name="Sales"))
     await db.insert(Employee(department="Sales", id=1))
     requests = db.stats.requests
-    with pytest.raises(TransactionFailed, match="other entities count in it"):
+    with pytest.raises(TransactionFailed, match="other entities are counted in it"):
         async with db.transaction() as tx:
             tx.delete(Department.key(name="Sales"), if_match="*")
     async with db.bulk() as bulk:

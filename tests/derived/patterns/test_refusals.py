@@ -121,7 +121,7 @@ async def test_a_delete_of_what_others_need(db: Database, verb: str) -> None:
     error = await refusal(db, OF_WHAT_IS_NEEDED[verb])
 
     assert isinstance(error, Conflict)
-    assert "delete" in str(error) and ("holds copies" in str(error) or "other entities count in it" in str(error))
+    assert "delete" in str(error) and ("holds copies" in str(error) or "other entities are counted in it" in str(error))
     assert await db.exists(ADA) and await db.exists(SALES)
 
 

@@ -382,7 +382,7 @@ async def test_an_entity_that_holds_copies_can_be_moved(db: Database) -> None:
     await db.move(thing, id=3)
     assert (thing.id, thing.at_place) == (3, "x")
     assert (await db.audit(Thing)).found == 0
-    with pytest.raises(Conflict, match="its things is 1: other entities count in it"):
+    with pytest.raises(Conflict, match="its things is 1: other entities are counted in it"):
         await db.move(await db.get(Desk, house="a", name="x"), name="z")
 
 
