@@ -46,7 +46,7 @@ async def _rekey_online(db: Database) -> str:
     assert (await verify_move(db, TailFlight)).complete
     assert (await seal_move(db, TailFlight, no_old_programs=True)).complete
     assert (await finalize_move(db, TailFlight)).complete
-    operations, transactions = moved.others["operations"], moved.others["transactions"]
+    operations, transactions = moved.others["operations in these"], moved.others["transactions"]
     return f"{operations / transactions:.1f}"
 
 
