@@ -19,11 +19,11 @@ from ..errors import AccessDenied, NotSupported, TableNotFound
 from ..models.index_declaration import IndexDeclaration
 from ..models.reserved import UPKEEP_TABLE
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import datetime_from_text
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_OPERATIONS
 from ..stores import Bounds, Operation, RetryBudget, Row, RowQuery, Verb
 from .connection import Connection
+from .rows import time_of
 from .translate import translate
 
 __all__ = [
@@ -163,7 +163,7 @@ def _read_state(row: Row) -> IndexState:
         table=str(row.get("Table")),
         entry_table=str(row.get("EntryTable")),
         state="readable" if row.get("State") == "readable" else "write-only",
-        since=datetime_from_text(row["Timestamp"]),
+        since=time_of(row, _WHAT),
         digest=row["RowKey"],
     )
 

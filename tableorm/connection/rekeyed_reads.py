@@ -55,24 +55,23 @@ def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str,
     Args:
         rekeying: The models.
         target: The newer key.
-        fields: The fields of that key, if they are known; more fields do no harm.
+        fields: Fields that were given, or that an entity has; those count that the stored key does not tell.
 
     Raises:
-        NotSupported: The stored key does not tell its fields.
+        NotSupported: The stored key does not tell its fields, and they are not known.
     """
     new = rekeying.new
-    if fields is None:
-        try:
-            fields = new.parse_keys(target.partition_key, target.row_key)
-        except ValueError:
-            return ()
-        missing = [name for name in new.key_fields if name not in fields]
-        if missing:
-            raise NotSupported(
-                f"{rekeying}: the stored key ({target.partition_key!r}, {target.row_key!r}) does not tell "
-                f"{missing[0]!r}; give the fields of the key, or the entity, until `tableorm migrate seal` was run"
-            )
-    return [Place(key.table, key.partition_key, key.row_key) for key in rekeying.old_keys(fields)]
+    try:
+        found = {**(fields or {}), **new.parse_keys(target.partition_key, target.row_key)}
+    except ValueError:
+        return ()
+    missing = [name for name in new.key_fields if name not in found]
+    if missing:
+        raise NotSupported(
+            f"{rekeying}: the stored key ({target.partition_key!r}, {target.row_key!r}) does not tell {missing[0]!r}; "
+            "give the fields of the key, or the entity, until `tableorm migrate seal` was run"
+        )
+    return [Place(key.table, key.partition_key, key.row_key) for key in rekeying.old_keys(found)]
 
 
 async def read_home(

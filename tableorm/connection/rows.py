@@ -2,19 +2,22 @@
 Reading one row of a table, and writing rows as they were read.
 """
 
+import datetime as dt
 from collections.abc import Sequence
 
 from msgspec import structs
 
+from ..errors import DecodeError, shown
 from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
 from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Fault
+from ..protocol.edm import datetime_from_text
 from ..stores import Operation, Row, Verb
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
 
-__all__ = ["read_live", "read_place", "read_row", "settle_forward", "write_as_read"]
+__all__ = ["read_live", "read_place", "read_row", "settle_forward", "time_of", "write_as_read"]
 
 
 async def read_row(
@@ -58,6 +61,24 @@ async def read_row(
         raise translate(fault, what, table) from fault
     counts.rows += 1
     return row
+
+
+def time_of(row: Row, name: str) -> dt.datetime:
+    """
+    Return when the service wrote a row.
+
+    Args:
+        row: The row.
+        name: What it is, for the message.
+
+    Raises:
+        DecodeError: It does not say so, as a row of a damaged file.
+    """
+    try:
+        return datetime_from_text(row["Timestamp"])
+    except ValueError:
+        problem = f"has the Timestamp {shown(row['Timestamp'])}, which is no time; the store is damaged"
+        raise DecodeError(problem, name, (row["PartitionKey"], row["RowKey"])) from None
 
 
 async def read_place(db: Connection, place: Place) -> Row | None:

@@ -200,16 +200,17 @@ class Reader(Stores):
     async def _point(self, target: Any, fields: dict[str, Any], *, whole: bool = True) -> Any:
         """Read the entity of a key, of a model and its key fields, or of an index and its fields, or return None."""
         model: Any = target
-        if isinstance(target, Key):
-            key = key_from(self._connection.boundary, target, fields)
-            model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
-        elif isinstance(target, IndexOf):
-            return await self._by_index(_any_index(target), fields, whole=whole)
-        else:
+        if not isinstance(target, type):
+            if isinstance(target, IndexOf):
+                return await self._by_index(_any_index(target), fields, whole=whole)
             if isinstance(target, Entity):
                 raise ModelError(f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again")
+            key = key_from(self._connection.boundary, target, fields)
+            model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
+        else:
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
-            fields = self._connection.boundary.fill_key(schema, fields)
+            if self._connection.boundary.narrows:
+                fields = self._connection.boundary.fill_key(schema, fields)
             if schema.abstract:
                 raise ModelError(f"{schema.name} is abstract: get one of its concrete classes, or give a Key")
             if fields.keys() != schema.key_names:
@@ -345,7 +346,8 @@ class Reader(Stores):
                 return self._refuse_kind(model, table, row)
             if kinds.expires and is_expired(entity, utc_now()):
                 return None
-        self._connection.boundary.check(entity)
+        if self._connection.boundary.narrows:
+            self._connection.boundary.check(entity)
         return entity
 
     @staticmethod

@@ -128,7 +128,8 @@ class KindSet:
         """
         schema = self._current.get(row.get(ENTITY_TYPE, ""))
         if schema is not None:
-            return cast("Entity", schema.decode(row))
+            entity: Entity = schema.decode(row)
+            return entity
         found = self._resolve(row)
         if found is None:
             return bag_of_row(self.table, row) if self.bags else None

@@ -13,6 +13,7 @@ from typing import Any, cast
 import attrs
 
 from ..connection.connection import Connection
+from ..connection.rows import time_of
 from ..derived.feed.feed import feed_of
 from ..derived.feed.lookup import read_changes, read_counter
 from ..derived.feed.rows import Counter, change_key, parse_change
@@ -23,7 +24,6 @@ from ..models.marker_rows import CHANGE_KIND
 from ..models.placement import declared_models
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
-from ..protocol.edm import datetime_from_text
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row
@@ -184,7 +184,7 @@ class ChangeStream:
         table, partition_key = self._table, self._partition_key
         return CommittedChange(
             number=number,
-            time=datetime_from_text(row["Timestamp"]),
+            time=time_of(row, CHANGE_KIND),
             entities=tuple(
                 ChangedEntity(
                     key=Key(self._models.get(each.kind, PropertyBag), table, partition_key, each.row_key),

@@ -240,7 +240,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
         if attempt:
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         check_effects(db.boundary, derived)  # before a row of others is read
-        waiting = [effect for effect in derived.effects.values() if effect.reads]
+        waiting = [effect for effect in derived.effects.values() if effect.reads] if derived.effects else []
         found = await _read(db, derived, waiting, known, options) if waiting else {}
         more = _companion_writes(derived, found) if waiting and found is not None else None
         known = found if more and found else {}  # nothing was sent yet for what was read
@@ -313,14 +313,16 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
         ModelError: Its key does not tell.
         TransactionFailed: One of these errors, in a transaction.
     """
-    for address, effect in [*derived.effects.items()] if boundary.narrows else ():
+    if not boundary.narrows:
+        return
+    for address, effect in [*derived.effects.items()]:
         change = effect.origin.change
         try:
             if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
             refuse_before_sending(effect.origin, error, transaction=derived.transaction)
-    for each in derived.deferred if boundary.narrows else ():
+    for each in derived.deferred:
         try:
             check_places(boundary, each)
         except TableOrmError as error:

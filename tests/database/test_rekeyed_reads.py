@@ -91,6 +91,16 @@ class NewLeap(Base, partition_key="b_{id}", row_key="{owner}", moved_from=Leap):
     owner: Mapped[str]
 
 
+class Spot(Entity, table="RekeyedReadsLegs", partition_key="spot_{owner}", row_key="{id}"):
+    owner: Mapped[str]
+    id: Mapped[int]
+
+
+class NewSpot(Entity, table="RekeyedReadsSpots", partition_key="{owner:spread(4)}", row_key="{id}", moved_from=Spot):
+    owner: Mapped[str]
+    id: Mapped[int]
+
+
 @pytest.fixture
 def network() -> FaultyStore:
     return FaultyStore(MemoryStore())
@@ -99,7 +109,7 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Hop 1 of monday has its older key."""
-    async with database_on(network, Hop, NewHop, Leg, NewLeg, Leap, NewLeap) as db:
+    async with database_on(network, Hop, NewHop, Leg, NewLeg, Leap, NewLeap, NewSpot) as db:
         await db.insert(Hop(day="mon", id=1, text="t"))
         yield db
 
@@ -190,6 +200,22 @@ async def test_several_older_keys(db: Database) -> None:
     await db.insert(Leg(owner="ben", id=2))
     await db.insert(PropertyBag("RekeyedReadsLegs", "ann", "2", {"EntityType": "Other"}))
     assert (await db.get(NewLeg, id=2)).owner == "ben"
+
+
+async def test_a_key_that_does_not_tell_its_fields(db: Database) -> None:
+    """The fields must be given, or the entity, as long as the older key is made of them."""
+    spot = NewSpot(owner="ann", id=1)
+    await db.insert(spot)
+    assert await db.get(NewSpot, owner="ann", id=1) == spot
+    assert await db.get_or_insert(NewSpot(owner="ann", id=1)) == (spot, False)
+    with pytest.raises(NotSupported, match=r"the stored key \('.*', '1'\) does not tell 'owner'; give the fields"):
+        await db.get(spot.key)
+    with pytest.raises(NotSupported, match="its key is spread over partitions"):
+        await db.select(NewSpot).where(NewSpot.id == 1).allow_scan().all()
+    await db.delete(spot)
+    assert not await db.exists(NewSpot, owner="ann", id=1)
+    set_phase(db, NewSpot, Phase.SEALED)
+    assert not await db.exists(spot.key)
 
 
 async def test_rows_that_are_no_entities(db: Database) -> None:

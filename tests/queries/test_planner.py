@@ -24,8 +24,9 @@ from tableorm import (
     Timestamp,
     field,
 )
+from tableorm.expressions import PropertyComparison
 from tableorm.models.kinds import KindSet
-from tableorm.protocol.filters import Test, to_odata
+from tableorm.protocol.filters import Op, Test, constant, to_odata
 from tableorm.queries.planning.plan import Access, Point, QueryPlan, Range
 from tableorm.queries.planning.planner import MAX_FILTER_CHARACTERS, planner_of
 from tableorm.stores import Bounds, RowQuery
@@ -155,6 +156,10 @@ def test_the_literal_head_bounds_a_partition_scan() -> None:
         (~(Employee.age.between(1, 2) | (Employee.name == "x")), "(age lt 1 or age gt 2) and FullName ne 'x'"),
         (~~(Employee.age < 30), "age lt 30"),
         (~(Employee.score > 1.5), "not (score gt 1.5) and (score eq 1.5 or score ne 1.5)"),
+        (
+            ~PropertyComparison("score", Op.GT, constant(1.5)),  # as text of a raw query says it
+            "not (score gt 1.5) and (score eq 1.5 or score ne 1.5)",
+        ),
         (~(Employee.score == 1.5), "score ne 1.5"),
         (
             ~(Employee.age > 2**40),

@@ -2,14 +2,15 @@
 Texts in rows of shared runs, of states of indexes and of revisions, which who may write the table of upkeep chooses.
 """
 
+import asyncio
 import datetime as dt
 import logging
 
 import pytest
 
-from tableorm import connect
+from tableorm import Entity, LostRace, Mapped, connect
 from tableorm.stores import Operation, Verb
-from tableorm_migrations import RunReport, migration_status
+from tableorm_migrations import RunReport, migration_status, run_rewrite
 from tableorm_migrations.command.output import Output
 from tableorm_migrations.command.stored import print_run
 from tableorm_migrations.runs.rows import Run, RunCounts
@@ -64,3 +65,19 @@ def test_what_is_logged_of_a_run_is_a_line(caplog: pytest.LogCaptureFixture) -> 
     """The error of a server, which may quote anything, makes no lines of the log."""
     logging.getLogger("tableorm.migrations").warning("it is not stored: %s", LINE)
     assert caplog.messages == ["it is not stored: x\\u000a0002_more: applied"]
+
+
+class Boat(Entity, table="ForgedBoats", version=2, partition_key="{harbour}", row_key="boat"):
+    harbour: Mapped[str]
+
+
+async def test_a_row_in_the_place_of_a_run_does_not_hold_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that can be neither begun nor found is an error that says what to delete."""
+    monkeypatch.setattr("tableorm_migrations.runs.process._SHORTEST_PAUSE", 0.0)
+    async with connect("local::memory:") as db:
+        await db.create_tables(Boat, Run)
+        row = {"PartitionKey": "run again", "RowKey": "run", "EntityType": "Other"}
+        await db.store.write("TableormUpkeep", Operation(Verb.INSERT, row))
+        with pytest.raises(LostRace, match="delete what other programs have written into partition 'run again'"):
+            async with asyncio.timeout(5):
+                await run_rewrite(db, Boat, name="again")

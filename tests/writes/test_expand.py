@@ -166,6 +166,16 @@ async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: Phase) 
     assert await kinds_of(db, NewRide) == OLD
 
 
+@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
+async def test_a_delete_after_a_key_field_was_changed(db: Database, phase: Phase) -> None:
+    """What was read is deleted, as of any entity."""
+    set_phase(db, NewRide, phase)
+    ride = await db.get(NewRide, day="mon", id=1)
+    ride.day = "tue"
+    await db.delete(ride)
+    assert await kinds_of(db, NewRide) == (["mon Ride#_forward"] if phase is Phase.MOVE else [])
+
+
 @BOTH
 async def test_what_others_have_written_is_not_overwritten(db: Database, phase: Phase) -> None:
     """The ETag of the older row decides, also if programs of the older model have written it."""

@@ -379,7 +379,14 @@ async def test_a_transaction_over_a_row_that_others_replace(stopped_clock: None)
             await db.delete(Plain, id=1, if_match="*")
             await insert_expired(db, 1)
 
-        backend.act = replace
+        reads = 2
+
+        async def wait() -> None:
+            nonlocal reads
+            reads -= 1
+            backend.act = wait if reads else replace
+
+        backend.act = wait  # after the third read both rows are known
         async with db.transaction() as tx:
             tx.insert(Plain(id=1, note="new"))
             tx.insert(Plain(id=2, note="new"))

@@ -19,6 +19,7 @@ from tableorm import (
     Mapped,
     NotSupported,
     PropertyBag,
+    TableNotFound,
     TransactionFailed,
     connect,
     field,
@@ -241,3 +242,21 @@ async def test_no_answer_to_the_first_writes(fate: Fate) -> None:
         await db.insert(Marked(shop="b", at=NOON))
 
         assert [each.shop for each in await db.select(Marked).allow_scan().all()] == ["a", "b"]
+
+
+async def test_a_table_that_never_comes(db: Database, faults: Faults) -> None:
+    """A write is sent five times; then what the store says is its error."""
+    planned = faults.fail_next("insert", with_="TableNotFound", times=99)
+
+    with pytest.raises(TableNotFound):
+        await db.insert(Sale(shop="a", at=NOON))
+    assert planned.left == 99 - 5
+
+
+async def test_a_read_that_is_refused_is_no_absence(db: Database, faults: Faults) -> None:
+    """A row is absent with the table of its period; not if it may not be read, nor if a plain table is missing."""
+    assert await db.get_or_none(Sale, shop="a", at=NOON) is None
+    with faults.fail_next("get", with_=403), pytest.raises(AccessDenied):
+        await db.get_or_none(Sale, shop="a", at=NOON)
+    with pytest.raises(TableNotFound):
+        await db.get_or_none(PropertyBag.key("WrittenNowhere", "a", "b"))

@@ -10,14 +10,11 @@ import pytest
 
 from tableorm import (
     Database,
-    EncodeError,
     Entity,
     EntityExists,
     EntityNotFound,
     Index,
     Mapped,
-    ModelError,
-    MovedFrom,
     NotSupported,
     PreconditionFailed,
     TransactionFailed,
@@ -31,12 +28,14 @@ from tableorm.models.marker_rows import MoveState, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
+from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import finalize, kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
-from tests.unfinished_moves import HOUR, database_on
+from tests.unfinished_moves import FORWARD as MOVED_AWAY
+from tests.unfinished_moves import HOUR, MARK, TENTATIVE, database_on, move_half
 
 CONFIRMED, SETTLED, FORWARD = MoveState.CONFIRMED, MoveState.SETTLED, MoveState.FORWARD
 
@@ -57,26 +56,6 @@ class NewTrip(Entity, table="Rekeyed", partition_key="{id}", row_key="day_{day}"
     by_text = Index(row_key="newtext_{text}_{day}")
 
 
-class Note(Entity, table="RekeyedNotes", partition_key="{owner}", row_key="{id}"):
-    owner: Mapped[str]
-    id: Mapped[int]
-
-
-def keys_of_note(id: int) -> list[dict[str, Any]]:  # noqa: A002
-    return [{"owner": owner, "id": id} for owner in ("ann", "ben")]
-
-
-class NewNote(
-    Entity,
-    table="RekeyedNewNotes",
-    partition_key="notes",
-    row_key="{id}",
-    moved_from=MovedFrom(Note, old_keys=keys_of_note),
-):
-    owner: Mapped[str]
-    id: Mapped[int]
-
-
 @pytest.fixture
 def network() -> FaultyStore:
     return FaultyStore(MemoryStore())
@@ -85,10 +64,9 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Trip 1 of monday has its older key; the phase is *move*."""
-    async with database_on(network, Trip, NewTrip, Note, NewNote) as db:
+    async with database_on(network, Trip, NewTrip) as db:
         await db.insert(Trip(day="mon", id=1, text="t"))
-        for model in (NewTrip, NewNote):
-            set_phase(db, model, Phase.MOVE)
+        set_phase(db, NewTrip, Phase.MOVE)
         yield db
 
 
@@ -131,22 +109,6 @@ async def test_the_writes_of_a_mover(db: Database, network: FaultyStore) -> None
     assert {name: kept[name] for name in members} == {name: before[name] for name in members}
     assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
     assert (await move(db, NewTrip)).moved == 0
-
-
-async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Database, network: FaultyStore) -> None:
-    """Of 120 entities without derived rows each step is two transactions; a row that has changed is moved by itself."""
-    for number in range(120):
-        await db.insert(Note(owner="ann", id=number))
-    rows = await rows_of(connection_of(db), "RekeyedNotes")
-    late = await db.get(Note, owner="ann", id=7)
-    await db.replace(late)
-    network.plan()
-    report = await move_window(connection_of(db), rekeying_of(NewNote), rows)
-
-    assert report.moved == 120 and not report.failures
-    assert (report.transactions, report.operations) == (5, 100 + 20 + 20 + 100 + 19)
-    assert len(await db.select(NewNote).allow_scan().all()) == 120
-    assert not await db.select(Note).allow_scan().all()
 
 
 def change(trip: NewTrip) -> None:
@@ -272,20 +234,6 @@ async def test_an_insert_of_an_entity_that_has_its_older_key(db: Database, verb:
     assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
 
 
-async def test_a_bulk_goes_on_after_an_insert_that_fails(db: Database) -> None:
-    """What fails before a transaction is sent concerns one write of it alone."""
-    await db.insert(Note(owner="ann", id=1))
-    async with db.bulk() as bulk:
-        for number in range(4):
-            await bulk.insert(NewNote(owner="eve" if number == 2 else "ann", id=number))
-
-    assert {type(each.error): each.entity.__dict__["id"] for each in bulk.report.failed} == {
-        EntityExists: 1,
-        ModelError: 2,
-    }
-    assert len(await db.select(NewNote).allow_scan().all()) == 3
-
-
 async def test_a_scope_waits_for_the_end(db: Database) -> None:
     """It cannot tell whether an older key is within it."""
     scope = db.scope(day="mon")
@@ -293,79 +241,6 @@ async def test_a_scope_waits_for_the_end(db: Database) -> None:
         await scope.insert(NewTrip(day="mon", id=7))
     set_phase(db, NewTrip, Phase.SEALED)
     await scope.insert(NewTrip(day="mon", id=7))
-
-
-class Old(Entity, table="RekeyedByKeys", partition_key="{a}", row_key="old_{b}", discriminator="row_key", version=2):
-    a: Mapped[str]
-    b: Mapped[str]
-
-
-class New(
-    Entity, table="RekeyedByKeys", partition_key="{b}", row_key="new_{a}", discriminator="row_key", moved_from=Old
-):
-    a: Mapped[str]
-    b: Mapped[str]
-
-
-async def test_models_whose_kind_is_told_by_the_key(db: Database) -> None:
-    """Their rows have a kind while they are marker rows; after the way back they are as they were."""
-    await db.create_tables(Old, New)
-    await db.insert(Old(a="x", b="y"))
-    (before,) = await rows_of(connection_of(db), "RekeyedByKeys")
-    set_phase(db, New, Phase.MOVE)
-    assert (await move(db, New)).moved == 1
-    assert await db.get(New, a="x", b="y") == New(a="x", b="y")
-    assert not await db.select(Old).where(Old.a == "x").all()
-    set_phase(db, New, Phase.BACK)
-    assert (await roll_back(db, New)).moved == 1
-
-    (after,) = await rows_of(connection_of(db), "RekeyedByKeys")
-    for row in (before, after):
-        row.pop("odata.etag")
-        row.pop("Timestamp")
-    assert before == after
-
-
-async def test_two_older_entities_with_one_newer_key(db: Database) -> None:
-    """The second is a collision: it stays where it is, and neither a mover nor an insert takes the newer key."""
-    await db.insert(Note(owner="ann", id=1))
-    await db.insert(Note(owner="ben", id=1))
-    report = await move(db, NewNote)
-
-    assert report.moved == 1 and not report.failures
-    (collision,) = report.collisions
-    assert isinstance(collision.error, EntityExists) and collision.place.table == "RekeyedNotes"
-    kept = await db.select(Note).allow_scan().one()
-    assert {kept.owner, (await db.get(NewNote, id=1)).owner} == {"ann", "ben"}
-    with pytest.raises(EntityExists):
-        await db.insert(NewNote(owner=kept.owner, id=1))
-
-
-async def test_a_change_of_the_older_key_is_refused(db: Database) -> None:
-    """Until the re-key is sealed: programs of the older model, and the way back, would lose the entity."""
-    await db.insert(Note(owner="ann", id=1))
-    await move(db, NewNote)
-    note = await db.get(NewNote, id=1)
-    note.owner = "ben"
-    with pytest.raises(
-        EncodeError, match=r"would have another key by Note, Note \('ben', '1'\).* in place of Note \('ann'"
-    ):
-        await db.save(note)
-    set_phase(db, NewNote, Phase.SEALED)
-    await db.save(note)
-
-
-async def test_functions_that_disagree(db: Database) -> None:
-    """An entity whose newer key does not lead back to its older one would be lost: it is a failure, and stays."""
-    await db.insert(Note(owner="eve", id=1))
-    report = await move(db, NewNote)
-    ((failure,), moved) = report.failures, report.moved
-
-    assert moved == 0 and isinstance(failure.error, ModelError)
-    assert "old_keys does not return the key of Note(owner='eve', id=1)" in str(failure.error)
-    with pytest.raises(ModelError, match="old_keys does not return Note"):
-        await db.insert(NewNote(owner="eve", id=2))
-    assert (await db.get(Note, owner="eve", id=1)).owner == "eve"
 
 
 async def test_no_insert_at_the_newer_key_before_and_after(db: Database) -> None:
@@ -442,6 +317,22 @@ async def test_the_end(db: Database) -> None:
     assert "tue Trip#_forward" not in await kinds_of(db, NewTrip)
 
 
+async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database) -> None:
+    """It is deleted as it is then; one that somebody else has deleted counts too."""
+    await db.insert(NewTrip(day="mon", id=2))
+    await db.insert(NewTrip(day="mon", id=3))
+    await move(db, NewTrip)
+    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    await db.modify(NewTrip, change, day="mon", id=1)
+    gone = {"PartitionKey": "mon", "RowKey": "trip_2"}
+    await connection_of(db).store.write("Rekeyed", Operation(Verb.DELETE, gone, "*"))
+    set_phase(db, NewTrip, Phase.SEALED)
+    report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=True)
+
+    assert (report.moved, report.failures) == (3, [])
+    assert not await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+
+
 async def test_the_way_back(db: Database) -> None:
     """Entities have their older keys again, with what was written meanwhile; what was deleted is free."""
     await db.modify(NewTrip, change, day="mon", id=1)
@@ -455,22 +346,6 @@ async def test_the_way_back(db: Database) -> None:
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text", "tue Trip", "tue Trip#by_text"]
     assert (await db.get(Trip, day="mon", id=1)).text == "new"
     assert (await db.get(Trip.by_text, day="tue", text="x", id=2)).id == 2
-
-
-async def test_the_way_back_to_a_key_that_is_taken(db: Database) -> None:
-    """The entity keeps its newer key, and is reported: two newer entities can have had one older key."""
-    await db.insert(Note(owner="ann", id=1))
-    await move(db, NewNote)
-    row = {"PartitionKey": "ann", "RowKey": "1", "EntityType": "Note"}  # as a program of another kind may do
-    await connection_of(db).store.write("RekeyedNotes", Operation(Verb.REPLACE, row, "*"))
-    set_phase(db, NewNote, Phase.BACK)
-    report = await roll_back(db, NewNote)
-
-    (collision,) = report.collisions
-    assert "cannot get its older key ('ann', '1') in table RekeyedNotes, which another entity has" in str(
-        collision.error
-    )
-    assert await db.get_or_none(NewNote, id=1) is not None
 
 
 async def test_there_and_back_on_azurite(azurite: Azurite) -> None:
@@ -542,48 +417,6 @@ async def test_a_row_of_another_kind_at_the_older_key(db: Database) -> None:
     assert await db.get(Neighbour, day="tue", id=2) == Neighbour(day="tue", id=2)
 
 
-class Plane(Entity, table="RekeyedPlanes", partition_key="{day}", row_key="{flight}"):
-    day: Mapped[str]
-    flight: Mapped[str]
-    tail: Mapped[str]
-
-
-def keys_of_plane(day: str, flight: str, tail: str) -> list[dict[str, Any]]:
-    del tail
-    return [{"day": day, "flight": flight}]
-
-
-class NewPlane(
-    Entity,
-    table="RekeyedNewPlanes",
-    partition_key="{tail}",
-    row_key="{day}_{flight}",
-    moved_from=MovedFrom(Plane, old_keys=keys_of_plane),
-):
-    day: Mapped[str]
-    flight: Mapped[str]
-    tail: Mapped[str]
-
-
-async def test_two_newer_entities_with_one_older_key(db: Database) -> None:
-    """The second is refused as long as the first one is there, whoever has made that; after its delete it is not."""
-    await db.create_tables(Plane, NewPlane)
-    set_phase(db, NewPlane, Phase.MOVE)
-    await db.insert(Plane(day="mon", flight="AA1", tail="x"))
-    for tail, other in (("y", "x"), ("z", "y")):
-        with pytest.raises(EntityExists, match=r"another entity with its key by Plane, \('mon', 'AA1'\)"):
-            await db.insert(NewPlane(day="mon", flight="AA1", tail=tail))
-        await db.delete(NewPlane, day="mon", flight="AA1", tail=other, if_match="*")
-        await db.insert(NewPlane(day="mon", flight="AA1", tail=tail))
-        await move(db, NewPlane)
-    set_phase(db, NewPlane, Phase.BACK)
-    report = await roll_back(db, NewPlane)
-
-    assert (report.moved, report.failures, report.collisions) == (1, [], [])
-    assert (await db.get(Plane, day="mon", flight="AA1")).tail == "z"
-    assert await kinds_of(db, NewPlane) == ["mon Plane"]
-
-
 @pytest.mark.parametrize("writes", [1, 2])
 async def test_older_programs_beside_the_way_back(db: Database, network: FaultyStore, writes: int) -> None:
     """The older key stays taken, whatever somebody who died has left there; another one goes back all the way."""
@@ -596,3 +429,20 @@ async def test_older_programs_beside_the_way_back(db: Database, network: FaultyS
 
     assert (await db.get(Trip, day="mon", id=1)).text == "t"
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
+
+
+@pytest.mark.parametrize("verb", ["mover", "modify"])
+@pytest.mark.parametrize("writes", [MARK, TENTATIVE, MOVED_AWAY, MOVED_AWAY + 1])
+async def test_a_move_by_the_older_model_that_died(db: Database, network: FaultyStore, writes: int, verb: str) -> None:
+    """It is completed, or never happens; then the entity gets its newer key from where it is."""
+    await move_half(db, network, await db.get(Trip, day="mon", id=1), writes, day="tue")
+    day = "tue" if writes >= MOVED_AWAY else "mon"
+    if verb == "mover":
+        await move(db, NewTrip)
+    else:
+        await db.modify(NewTrip, change, day=day, id=1)
+        await move(db, NewTrip)
+
+    assert [trip.day for trip in await db.select(NewTrip).allow_scan().all()] == [day]
+    assert await db.select(Trip).allow_scan().all() == []
+    assert [each for each in await kinds_of(db, NewTrip) if "_tentative" in each] == []

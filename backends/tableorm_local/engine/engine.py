@@ -201,7 +201,8 @@ class Engine:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
             raise not_found_fault()
-        await self._yield_to_loop(_ROW_SECONDS)
+        if self._is_turn_over(_ROW_SECONDS):
+            await asyncio.sleep(0)
         return row
 
     async def query(
@@ -233,7 +234,8 @@ class Engine:
                 await turns.wait(caller)
             try:
                 done = await self._read(advance)
-                await self._yield_to_loop(scan.seconds - before)
+                if self._is_turn_over(scan.seconds - before):
+                    await asyncio.sleep(0)
             finally:
                 turns.end(caller)
         return scan.page()
@@ -334,18 +336,21 @@ class Engine:
             raise read_only_fault(self._name)
         return commits
 
-    async def _yield_to_loop(self, seconds: float) -> None:
+    def _is_turn_over(self, seconds: float) -> bool:
         """
-        Let the event loop run other tasks if reads together have kept it busy for long enough.
+        Count seconds of reading. Return whether reads together have kept the event loop busy for so long that it must
+        run other tasks now.
 
         Each read is short and never waits, so a task that reads row after row would otherwise keep the loop for ever.
         """
         state = self._open
-        if state is not None:
-            state.unbroken += seconds
-            if state.unbroken > _SLICE_SECONDS:
-                state.unbroken = 0.0
-                await asyncio.sleep(0)
+        if state is None:
+            return False
+        state.unbroken += seconds
+        if state.unbroken <= _SLICE_SECONDS:
+            return False
+        state.unbroken = 0.0
+        return True
 
     async def _find_table(self, name: str) -> Table:
         try:
@@ -399,12 +404,13 @@ def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select
     if body is None:
         return None
     row = writes.decode(body)
-    stored = row.get("PartitionKey"), row.get("RowKey")
+    get = row.get
+    stored = get("PartitionKey"), get("RowKey")
     if stored != keys:
         raise ValueError(f"its keys are {shown(stored)}, and it is stored under {shown(keys)}")
-    marks = row.get("odata.etag"), row.get("Timestamp")
-    if not (type(marks[0]) is type(marks[1]) is str):
-        raise ValueError(f"its ETag and Timestamp are {shown(marks)}")
+    etag, timestamp = get("odata.etag"), get("Timestamp")
+    if not (type(etag) is type(timestamp) is str):
+        raise ValueError(f"its ETag and Timestamp are {shown((etag, timestamp))}")
     return row if select is None else project(row, select)
 
 

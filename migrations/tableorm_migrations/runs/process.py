@@ -15,11 +15,12 @@ from typing import cast
 
 import attrs
 
-from tableorm import Database, ModelError, TableNotFound
+from tableorm import Database, LostRace, ModelError, TableNotFound
 from tableorm.audit.audit import check_arguments
 from tableorm.audit.ranges import AuditRange
 from tableorm.connection.tasks import finish, stop_tasks, work_together
 from tableorm.errors import shown
+from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.models.write_tokens import new_token
 from tableorm.stores import utc_now
 from tableorm.writes.bulk.pacing import Pace
@@ -33,6 +34,7 @@ __all__ = ["Job", "RunOptions", "RunSteps", "carry_out", "default_name"]
 _LONGEST_NAME = 200
 # Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_MOST_BEGINNINGS = 10  # of which others begin the run first in all but one, or something is in its place
 
 RunSteps = AsyncGenerator[tuple[AuditRange, RunCounts], None]
 """Work on a range: how far it is, and what was counted since, again and again."""
@@ -145,6 +147,7 @@ class _Process:
         await self._look()
         # A run that had ended before this process came is begun anew, unless its name says that once is enough.
         over = self._run.generation if self._run is not None and self._run.state != "open" else 0
+        begun = 0
         while True:
             run = self._run
             if run is not None and run.purpose != self._job.purpose:
@@ -153,6 +156,14 @@ class _Process:
                     f"models or other declarations of them, and this is {self._job.what!r}; give another name"
                 )
             if run is None or (run.state != "open" and self._is_begun_anew(run, over)):
+                if begun == _MOST_BEGINNINGS:
+                    raise LostRace(
+                        f"{self._job.verb}(name={self._name!r}): the run is begun again and again, and is not there; "
+                        f"delete what other programs have written into partition 'run {self._name}' of {UPKEEP_TABLE}"
+                    )
+                if begun:
+                    await asyncio.sleep(_SHORTEST_PAUSE)
+                begun += 1
                 await self._begin(run)
                 await self._look()
             elif run.state == "open":

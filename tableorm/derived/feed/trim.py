@@ -12,11 +12,10 @@ from collections.abc import AsyncGenerator, Sequence
 import attrs
 
 from ...connection.connection import Connection
-from ...connection.rows import write_as_read
+from ...connection.rows import time_of, write_as_read
 from ...errors import LostRace
-from ...models.marker_rows import FEED_KIND
+from ...models.marker_rows import CHANGE_KIND, FEED_KIND
 from ...models.write_tokens import new_token
-from ...protocol.edm import datetime_from_text
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, Verb, utc_now
 from ...writes.bulk.pacing import Pace
@@ -98,8 +97,10 @@ async def _count_old(
 ) -> int:
     """Return how many of the oldest changes were noted before a time, but no more than `most`."""
     last = min(counter.last, counter.trimmed + most)
-    times = await read_changes(db, table, partition_key, counter.trimmed + 1, last, lambda row: str(row["Timestamp"]))
+    times = await read_changes(
+        db, table, partition_key, counter.trimmed + 1, last, lambda row: time_of(row, CHANGE_KIND)
+    )
     for number in range(counter.trimmed + 1, last + 1):
-        if number not in times or datetime_from_text(times[number]) >= before:
+        if number not in times or times[number] >= before:
             return number - counter.trimmed - 1
     return last - counter.trimmed

@@ -187,7 +187,8 @@ class Bulk:
         """Put an operation into the queue of its partition, when there is room."""
         if change.schema not in self._db.used_models.known:
             self._db.used_models.add(change.schema)
-        check_change(self._db.boundary, change)
+        if self._db.boundary.narrows:
+            check_change(self._db.boundary, change)
         self._require_open()
         late = needs_row(change)
         write = defer(change) if late else encode(change, 0)
@@ -301,10 +302,12 @@ class Bulk:
             self._waiting -= len(chunk)
             self._bytes -= size
             for write in chunk:
-                queues = self._given[id(write.change.subject)]
-                queues.remove(queue)
-                if not queues:
-                    del self._given[id(write.change.subject)]
+                subject = id(write.change.subject)
+                queues = self._given[subject]
+                if len(queues) > 1:
+                    queues.remove(queue)
+                else:
+                    del self._given[subject]
             queue.busy = False
             if not queue.writes:
                 self._queues.pop(queue.address, None)

@@ -74,7 +74,7 @@ class RowSteps:
             here = row or await read_place(db, source)
             mark = mark_of(here)
             if here is None or (mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)):
-                if mark is not None and mark.state is MoveState.FORWARD:
+                if mark is not None and mark.state is MoveState.FORWARD and mark.stays:
                     await self._relocation.finish(db, mark.move, source, mark.other, rekeying.new)
                 for left in begun.values():
                     await self._relocation.resolve(db, left, rekeying.new)
@@ -82,6 +82,7 @@ class RowSteps:
             if is_marker(here) or mark is not None:  # of a move by the older model
                 here = await self._finish_older(db, rekeying, source)
                 if here is None:
+                    await self._relocation.resolve(db, source, rekeying.old)
                     return False
             entity = entity_of_row(rekeying.old, here)
             made, target = target_of(rekeying, entity, source)
@@ -139,8 +140,10 @@ class RowSteps:
         fields = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
         for source in older_places(rekeying, target, fields):
             here = await read_place(db, source)
+            mark = mark_of(here)
+            if mark is not None and mark.state is MoveState.TENTATIVE and not mark.stays:
+                here = await self._finish_older(db, rekeying, source)
             if here is None or is_marker(here):
-                mark = mark_of(here)
                 if mark is not None and mark.names(target):
                     return True  # it came home between the two reads
                 continue

@@ -133,11 +133,7 @@ def _write_change(
         unseen = condition != etag
     dropped = None if pending is None else pending.change.dropped
     copied = None if blind or if_match is not None else state.copied
-    if isinstance(subject, PropertyBag):
-        if is_projection(subject) and mode in _IN_FULL:
-            raise loaded_in_part(verb, subject, "properties that were not selected")
-        change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
-    else:
+    if isinstance(subject, Entity):  # asked first: to ask for a bag takes longer
         schema, own = subject.__schema__, subject.__dict__
         if state.partial and mode in _IN_FULL:
             refuse_partial(verb, subject, schema)
@@ -173,6 +169,10 @@ def _write_change(
         )
         if drop_extra:
             dropped = extra
+    else:
+        if is_projection(subject) and mode in _IN_FULL:
+            raise loaded_in_part(verb, subject, "properties that were not selected")
+        change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
     if only is None and dropped is None and copied is None and not drop_extra:
         return change
     return structs.replace(change, only=only, drop_extra=drop_extra, dropped=dropped, copied=copied)
@@ -182,7 +182,7 @@ def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
     """Return what a subject knows of its row, and the row as it remembers it. Raises ModelError if it has none."""
     if isinstance(subject, Entity) and type(subject) is not Entity:
         state: EntityState = getattr(subject, STATE, UNSTORED)
-        row = state.row
+        row = None if state is UNSTORED else state.row
         return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
     if not isinstance(subject, PropertyBag):
         schema_of_subject(subject)

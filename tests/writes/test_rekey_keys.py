@@ -1,0 +1,248 @@
+"""
+Keys of re-keyed models: several older ones for a newer one and the other way round, kinds told by keys, many rows.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tableorm import (
+    Database,
+    EncodeError,
+    Entity,
+    EntityExists,
+    Mapped,
+    ModelError,
+    MovedFrom,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase
+from tableorm.stores import Operation, Verb
+from tableorm.testing import MemoryStore
+from tableorm.writes.rekey.rollback import roll_back_window
+from tableorm.writes.rekey.window import move_window
+from tests.faults import FaultyStore
+from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
+from tests.unfinished_moves import database_on
+
+
+class Note(Entity, table="RekeyedNotes", partition_key="{owner}", row_key="{id}"):
+    owner: Mapped[str]
+    id: Mapped[int]
+
+
+def keys_of_note(id: int) -> list[dict[str, Any]]:  # noqa: A002
+    return [{"owner": owner, "id": id} for owner in ("ann", "ben")]
+
+
+class NewNote(
+    Entity,
+    table="RekeyedNewNotes",
+    partition_key="notes",
+    row_key="{id}",
+    moved_from=MovedFrom(Note, old_keys=keys_of_note),
+):
+    owner: Mapped[str]
+    id: Mapped[int]
+
+
+class Plane(Entity, table="RekeyedPlanes", partition_key="{day}", row_key="{flight}"):
+    day: Mapped[str]
+    flight: Mapped[str]
+    tail: Mapped[str]
+
+
+def keys_of_plane(day: str, flight: str, tail: str) -> list[dict[str, Any]]:
+    del tail
+    return [{"day": day, "flight": flight}]
+
+
+class NewPlane(
+    Entity,
+    table="RekeyedNewPlanes",
+    partition_key="{tail}",
+    row_key="{day}_{flight}",
+    moved_from=MovedFrom(Plane, old_keys=keys_of_plane),
+):
+    day: Mapped[str]
+    flight: Mapped[str]
+    tail: Mapped[str]
+
+
+class Old(Entity, table="RekeyedByKeys", partition_key="{a}", row_key="old_{b}", discriminator="row_key", version=2):
+    a: Mapped[str]
+    b: Mapped[str]
+
+
+class New(
+    Entity, table="RekeyedByKeys", partition_key="{b}", row_key="new_{a}", discriminator="row_key", moved_from=Old
+):
+    a: Mapped[str]
+    b: Mapped[str]
+
+
+@pytest.fixture
+def network() -> FaultyStore:
+    return FaultyStore(MemoryStore())
+
+
+@pytest.fixture
+async def db(network: FaultyStore) -> AsyncIterator[Database]:
+    """Nothing is there; the phase is *move*."""
+    async with database_on(network, Note, NewNote, Plane, NewPlane, Old, New) as db:
+        for model in (NewNote, NewPlane, New):
+            set_phase(db, model, Phase.MOVE)
+        yield db
+
+
+async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Database, network: FaultyStore) -> None:
+    """Of 120 entities without derived rows each step is two transactions; a row that has changed is moved by itself."""
+    for number in range(120):
+        await db.insert(Note(owner="ann", id=number))
+    rows = await rows_of(connection_of(db), "RekeyedNotes")
+    late = await db.get(Note, owner="ann", id=7)
+    await db.replace(late)
+    network.plan()
+    report = await move_window(connection_of(db), rekeying_of(NewNote), rows)
+
+    assert report.moved == 120 and not report.failures
+    assert (report.transactions, report.operations) == (5, 100 + 20 + 20 + 100 + 19)
+    assert len(await db.select(NewNote).allow_scan().all()) == 120
+    assert not await db.select(Note).allow_scan().all()
+
+
+async def test_two_older_entities_with_one_newer_key(db: Database) -> None:
+    """The second is a collision: it stays where it is, and neither a mover nor an insert takes the newer key."""
+    await db.insert(Note(owner="ann", id=1))
+    await db.insert(Note(owner="ben", id=1))
+    report = await move(db, NewNote)
+
+    assert report.moved == 1 and not report.failures
+    (collision,) = report.collisions
+    assert isinstance(collision.error, EntityExists) and collision.place.table == "RekeyedNotes"
+    kept = await db.select(Note).allow_scan().one()
+    assert {kept.owner, (await db.get(NewNote, id=1)).owner} == {"ann", "ben"}
+    with pytest.raises(EntityExists):
+        await db.insert(NewNote(owner=kept.owner, id=1))
+
+
+async def test_a_bulk_goes_on_after_an_insert_that_fails(db: Database) -> None:
+    """What fails before a transaction is sent concerns one write of it alone."""
+    await db.insert(Note(owner="ann", id=1))
+    async with db.bulk() as bulk:
+        for number in range(4):
+            await bulk.insert(NewNote(owner="eve" if number == 2 else "ann", id=number))
+
+    assert {type(each.error): each.entity.__dict__["id"] for each in bulk.report.failed} == {
+        EntityExists: 1,
+        ModelError: 2,
+    }
+    assert len(await db.select(NewNote).allow_scan().all()) == 3
+
+
+async def test_a_change_of_the_older_key_is_refused(db: Database) -> None:
+    """Until the re-key is sealed: programs of the older model, and the way back, would lose the entity."""
+    await db.insert(Note(owner="ann", id=1))
+    await move(db, NewNote)
+    note = await db.get(NewNote, id=1)
+    note.owner = "ben"
+    with pytest.raises(
+        EncodeError, match=r"would have another key by Note, Note \('ben', '1'\).* in place of Note \('ann'"
+    ):
+        await db.save(note)
+    set_phase(db, NewNote, Phase.SEALED)
+    await db.save(note)
+
+
+async def test_functions_that_disagree(db: Database) -> None:
+    """An entity whose newer key does not lead back to its older one would be lost: it is a failure, and stays."""
+    await db.insert(Note(owner="eve", id=1))
+    report = await move(db, NewNote)
+    ((failure,), moved) = report.failures, report.moved
+
+    assert moved == 0 and isinstance(failure.error, ModelError)
+    assert "old_keys does not return the key of Note(owner='eve', id=1)" in str(failure.error)
+    with pytest.raises(ModelError, match="old_keys does not return Note"):
+        await db.insert(NewNote(owner="eve", id=2))
+    assert (await db.get(Note, owner="eve", id=1)).owner == "eve"
+
+
+async def test_the_way_back_to_a_key_that_is_taken(db: Database) -> None:
+    """The entity keeps its newer key, and is reported: two newer entities can have had one older key."""
+    await db.insert(Note(owner="ann", id=1))
+    await move(db, NewNote)
+    row = {"PartitionKey": "ann", "RowKey": "1", "EntityType": "Note"}  # as a program of another kind may do
+    await connection_of(db).store.write("RekeyedNotes", Operation(Verb.REPLACE, row, "*"))
+    set_phase(db, NewNote, Phase.BACK)
+    report = await roll_back(db, NewNote)
+
+    (collision,) = report.collisions
+    assert "cannot get its older key ('ann', '1') in table RekeyedNotes, which another entity has" in str(
+        collision.error
+    )
+    assert await db.get_or_none(NewNote, id=1) is not None
+
+
+async def test_two_newer_entities_with_one_older_key(db: Database) -> None:
+    """The second is refused as long as the first one is there, whoever has made that; after its delete it is not."""
+    await db.insert(Plane(day="mon", flight="AA1", tail="x"))
+    for tail, other in (("y", "x"), ("z", "y")):
+        with pytest.raises(EntityExists, match=r"another entity with its key by Plane, \('mon', 'AA1'\)"):
+            await db.insert(NewPlane(day="mon", flight="AA1", tail=tail))
+        await db.delete(NewPlane, day="mon", flight="AA1", tail=other, if_match="*")
+        await db.insert(NewPlane(day="mon", flight="AA1", tail=tail))
+        await move(db, NewPlane)
+    set_phase(db, NewPlane, Phase.BACK)
+    report = await roll_back(db, NewPlane)
+
+    assert (report.moved, report.failures, report.collisions) == (1, [], [])
+    assert (await db.get(Plane, day="mon", flight="AA1")).tail == "z"
+    assert await kinds_of(db, NewPlane) == ["mon Plane"]
+
+
+async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database) -> None:
+    """Whoever has made two newer entities of one older key: the forward of one is not replaced for the other."""
+    await db.insert(Plane(day="mon", flight="AA1", tail="x"))
+    await move(db, NewPlane)
+    row = {"PartitionKey": "y", "RowKey": "mon_AA1", "EntityType": "NewPlane"}
+    await connection_of(db).store.write("RekeyedNewPlanes", Operation(Verb.INSERT, row))
+    rows = await rows_of(connection_of(db), "RekeyedNewPlanes")
+    set_phase(db, NewPlane, Phase.BACK)
+    report = await roll_back_window(
+        connection_of(db), rekeying_of(NewPlane), [each for each in rows if each["PartitionKey"] == "y"]
+    )
+
+    assert (report.moved, [type(each.error) for each in report.collisions]) == (0, [EntityExists])
+    assert (await roll_back(db, NewPlane)).moved == 1
+    assert (await db.get(Plane, day="mon", flight="AA1")).tail == "x"
+
+
+async def test_models_whose_kind_is_told_by_the_key(db: Database) -> None:
+    """Their rows have a kind while they are marker rows; after the way back they are as they were."""
+    await db.insert(Old(a="x", b="y"))
+    (before,) = await rows_of(connection_of(db), "RekeyedByKeys")
+    assert (await move(db, New)).moved == 1
+    assert await db.get(New, a="x", b="y") == New(a="x", b="y")
+    assert not await db.select(Old).where(Old.a == "x").all()
+    set_phase(db, New, Phase.BACK)
+    assert (await roll_back(db, New)).moved == 1
+
+    (after,) = await rows_of(connection_of(db), "RekeyedByKeys")
+    for row in (before, after):
+        row.pop("odata.etag")
+        row.pop("Timestamp")
+    assert before == after
+
+
+async def test_unknown_properties_go_along(db: Database) -> None:
+    """Those that neither model knows, there and back."""
+    note = Note(owner="ann", id=1)
+    note.extra["Gate"] = "B1"
+    await db.insert(note)
+    await move(db, NewNote)
+    assert dict((await db.get(NewNote, id=1)).extra) == {"Gate": "B1"}
+    set_phase(db, NewNote, Phase.BACK)
+    await roll_back(db, NewNote)
+
+    assert dict((await db.get(Note, owner="ann", id=1)).extra) == {"Gate": "B1"}
