@@ -164,11 +164,12 @@ class RekeyedSelect(Select[E_co]):
         found: dict[_Keys, Any] = {}
         tests = [make_test(planner_of(self._kinds).target, term) for term in self._where]
         try:
-            async for entity in self._older:
-                made = await self._renew(entity)
-                row = None if made is None else state_of(made).row
-                if row is not None and all(test(row) is True for test in tests):
-                    found[row["PartitionKey"], row["RowKey"]] = made
+            async with aclosing(self._older._iterate(None, None)) as entities:
+                async for entity in entities:
+                    made = await self._renew(entity)
+                    row = None if made is None else state_of(made).row
+                    if row is not None and all(test(row) is True for test in tests):
+                        found[row["PartitionKey"], row["RowKey"]] = made
         except ScanRefused as error:
             raise ScanRefused(
                 f"{self}: in phase {phase.value!r} of the {self._rekeying} it also reads the older model, and {error}"

@@ -37,7 +37,7 @@ from tableorm.writes.stages.encode import encode
 from tableorm.writes.transaction import Transaction
 
 
-class Note(Entity, table="Notes", partition_key="{tenant}", row_key="note_{n:04d}"):
+class Note(Entity, table="BoundaryNotes", partition_key="{tenant}", row_key="note_{n:04d}"):
     tenant: Mapped[str]
     n: Mapped[int]
     text: Mapped[str | None] = field(default=None)
@@ -81,7 +81,7 @@ async def body(tx: Transaction) -> None:
 
 def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
     """Every way to name the row of another tenant to a method: each is tried that the method takes."""
-    bag = bag_of_row("Notes", row)
+    bag = bag_of_row("BoundaryNotes", row)
     keys: dict[str, Any] = {"tenant": "theirs", "n": 1}
     given: dict[str, list[tuple[tuple[Any, ...], dict[str, Any]]]] = {
         "grant": [((Note, "r"), {"start": {"tenant": "theirs"}, "end": {"tenant": "theirs"}, "policy": "p"})],
@@ -91,10 +91,10 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "explain_write": [((verb, each), {}) for verb in ("save", "delete", "upsert") for each in (theirs, bag)],
         "new": [((Note,), keys)],
         "scope": [((), {"tenant": "theirs"})],
-        "drop_table": [(("Notes",), {}), ((Note,), {})],
+        "drop_table": [(("BoundaryNotes",), {}), ((Note,), {})],
         "drop_periods": [((Note,), {"before": 1})],
         "build_index": [((Note.by_text,), {})],
-        "policies": [((Note,), {}), (("Notes",), {})],
+        "policies": [((Note,), {}), (("BoundaryNotes",), {})],
         "audit": [((Note,), {})],
         "sweep": [((Note,), {})],
         "changes": [((Note,), {"tenant": "theirs"})],
@@ -119,7 +119,7 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
 
 
 def bag_key() -> Any:
-    return PropertyBag.key("Notes", "theirs", "note_0001")
+    return PropertyBag.key("BoundaryNotes", "theirs", "note_0001")
 
 
 def keys_of_index() -> dict[str, Any]:
@@ -200,13 +200,13 @@ async def test_queries_are_narrowed(db: Database) -> None:
     """Whatever makes them, they find the rows of the tenant alone, and delete those alone."""
     mine = db.scope(Note, tenant="mine")
     everything = db.select(Note).allow_scan()
-    queries: list[Any] = [mine.select(Note), mine.select(Note.by_text), mine.select_raw("Notes").allow_scan()]
+    queries: list[Any] = [mine.select(Note), mine.select(Note.by_text), mine.select_raw("BoundaryNotes").allow_scan()]
     queries += [mine.select(Note, PropertyBag), mine.union(everything), everything.bind(mine)]
     for query in queries:
         rows = await query.all()
         assert rows
         assert "secret" not in repr(rows)
-    await mine.select_raw("Notes").delete()
+    await mine.select_raw("BoundaryNotes").delete()
     assert [each.tenant for each in await everything.all()] == ["theirs"]
 
 

@@ -170,10 +170,7 @@ async def test_queries_find_what_they_find_in_the_end(seed: int) -> None:
 
 @seeds(8, 1000)
 async def test_queries_beside_movers(seed: int) -> None:
-    """
-    However requests follow each other, no entity comes twice. One may be missed between the two writes of its move that
-    commit and confirm it, and no other.
-    """
+    """However requests follow each other, no entity comes twice; and none is missed before and after its move."""
     random = Random(seed)
     turns = Turns(random)
     names = ["mover", "reader"]
@@ -187,13 +184,20 @@ async def test_queries_beside_movers(seed: int) -> None:
             await move(mover, NewLap)
         set_phase(reader, NewLap, Phase.BACK if back else random.choice([Phase.EXPAND, Phase.MOVE]))
 
+        done = "before"
+
         async def read() -> None:
             for _ in range(3):
+                begun = done
                 found = [lap.id for lap in await reader.select(NewLap).allow_scan().all()]
                 assert found == sorted(set(found))
+                assert found == [0, 1, 2] or not (begun == "after" or done == "before")
 
         async def go() -> None:
+            nonlocal done
+            done = ""
             await (roll_back if back else move)(mover, NewLap)
+            done = "after"
 
         await turns.run({"mover": go(), "reader": read()})
         assert [lap.id for lap in await reader.select(NewLap).allow_scan().all()] == [0, 1, 2]
