@@ -197,7 +197,7 @@ DIFFERENCES = (
 )
 
 ABSENT_IS_FALSE = Difference(
-    "a comparison with an absent property is false, so that `not` makes it true",
+    "a comparison with an absent property is false, so `not` makes it true",
     "7.3, an entity without the property never satisfies a comparison on it",
     lambda row, compare: _kind(row, compare.property) is None,
     ({}, _v(Op.EQ, 1)),

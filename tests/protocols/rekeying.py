@@ -278,7 +278,10 @@ def read(broken: str = "") -> Program:
             return ("read", there.get("text"))
         if is_live(here) or has_committed(here, there):
             return ("read", here.get("text"))
-        if broken == "twice" or (yield Get(NEW)) == there:
+        if broken == "twice":
+            return ("read", None)
+        # With a mark at the old key it may have come and gone back: then both are read again.
+        if (yield Get(NEW)) == there and (here is None or (yield Get(OLD)) == here):
             return ("read", None)
 
 

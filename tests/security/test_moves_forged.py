@@ -106,6 +106,8 @@ KINDS = {
     MoveState.TENTATIVE: "Marked#_tentative",
     MoveState.CONFIRMED: "Marked",
     MoveState.FORWARD: "Marked#_forward",
+    MoveState.SETTLED: "Marked#_forward",
+    MoveState.OLD: "Marked",
 }
 WAYS = ["get", "insert", "upsert", "save", "delete", "audit"]
 

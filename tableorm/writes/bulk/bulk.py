@@ -98,7 +98,7 @@ class Bulk:
         self._bell = SharedBell(db)
         self._queues: dict[Address, PartitionQueue] = {}
         # By the id of an object that is not written yet: the queues that it waits in, one for each time it was given.
-        self._given: dict[int, list[PartitionQueue]] = {}
+        self._given: dict[int, tuple[PartitionQueue] | list[PartitionQueue]] = {}
         self._ready: deque[PartitionQueue] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting = self._bytes = self._taken = 0
@@ -219,7 +219,12 @@ class Bulk:
         queue.derives = queue.derives or late or derives(write) or may_replace_expired(write)
         self._waiting += 1
         self._bytes += size
-        self._given.setdefault(id(change.subject), []).append(queue)
+        subject = id(change.subject)
+        given = self._given.get(subject)
+        if isinstance(given, list):
+            given.append(queue)
+        else:
+            self._given[subject] = queue.alone if given is None else [*given, queue]
         count, chunk = len(queue.writes), self._pace.chunk
         if count >= chunk:
             if not (queue.busy or queue.ready):
@@ -304,7 +309,7 @@ class Bulk:
             for write in chunk:
                 subject = id(write.change.subject)
                 queues = self._given[subject]
-                if len(queues) > 1:
+                if isinstance(queues, list) and len(queues) > 1:
                     queues.remove(queue)
                 else:
                     del self._given[subject]

@@ -25,12 +25,13 @@ class PartitionQueue:
         busy: Whether a transaction of the partition is under way.
         ready: Whether the queue is among those that are sent next.
         derives: Whether some operations need their stored rows, or change other rows.
+        alone: The queue by itself. All operations share it: the garbage collector would look at a list for each.
     """
 
-    __slots__ = ("_sizes", "address", "busy", "derives", "ready", "writes")
+    __slots__ = ("_sizes", "address", "alone", "busy", "derives", "ready", "writes")
 
     def __init__(self, address: Address) -> None:
-        self.address = address
+        self.address, self.alone = address, (self,)  # a cycle, one for each queue
         self.writes: deque[PlannedWrite] = deque()
         self._sizes: deque[int] = deque()
         self.busy = self.ready = self.derives = False
