@@ -147,7 +147,7 @@ def test_dates_that_are_written_in_place(day: dt.date) -> None:
     """They are what the template writes, and are read back."""
     key = Shift.key(team="a", day=day)
 
-    assert key.partition_key == Shift.__schema__.partition.format({"team": "a", "day": day})
+    assert key.partition_key == Shift.__schema__.templates()[0].format({"team": "a", "day": day})
     assert key.partition_key == f"a_{day.year:04d}-{day.month:02d}-{day.day:02d}"
     assert Shift.__schema__.parse_keys(key.partition_key, key.row_key) == {"team": "a", "day": day}
     with pytest.raises(TemplateError, match="a date"):
