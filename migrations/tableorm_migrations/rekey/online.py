@@ -54,7 +54,7 @@ async def run_move(
     *,
     no_blind_writers: bool = False,
     on_collision: Literal["stop", "skip"] = "stop",
-    parallel: int = 16,
+    parallel: int = 32,
     lease: float = 30.0,
     rate: float | None = None,
     on_progress: OnProgress = None,

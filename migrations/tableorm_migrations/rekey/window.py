@@ -22,8 +22,11 @@ __all__ = ["MOST_RANGES", "WINDOW", "Window"]
 WINDOW = 64_000
 """How many rows wait in all."""
 
-MOST_RANGES = 32
-"""How many ranges a table is divided into: few, so that a worker has many rows of each."""
+MOST_RANGES = 48
+"""
+How many ranges a table is divided into: more than a process has workers, so that one which comes later finds some, and
+few enough that all rows of a small table are written together.
+"""
 
 _CHUNK = 8_000  # how many rows are written at a time
 
