@@ -75,18 +75,27 @@ class TailFlight(
     delay: Mapped[Int32] = field(default=0)
 
 
-def make_flights(count: int, seed: int = 2013) -> Iterator[DayFlight]:
-    """Return the first flights of the year, in the order of their departures."""
+def make_flights(count: int, seed: int = 2013, *, some_aircraft: bool = False) -> Iterator[DayFlight]:
+    """
+    Return some flights of the year, in the order of their departures.
+
+    Args:
+        count: How many.
+        seed: Of chance.
+        some_aircraft: Return the flights of some aircraft, each of which has as many as in the whole year; otherwise
+            the first flights of the year.
+    """
     chance = random.Random(seed)
     without = _WITHOUT_TAIL / ALL
+    of, tails = (count, max(1, _TAILS * count // ALL)) if some_aircraft else (ALL, _TAILS)
     for number in range(count):
-        day, share = divmod(number * 365, ALL)
-        tail = int(_TAILS * chance.random() ** 1.6)  # some aircraft fly more often than others
+        day, share = divmod(number * 365, of)
+        tail = int(tails * chance.random() ** 1.6)  # some aircraft fly more often than others
         carrier = _CARRIERS[int(len(_CARRIERS) * chance.random() ** 2.5)]
         yield DayFlight(
             origin=_ORIGINS[int(chance.random() * 3)],
             day=_FIRST_DAY + dt.timedelta(days=day),
-            minute=5 * 60 + share * 18 * 60 // ALL,
+            minute=5 * 60 + share * 18 * 60 // of,
             carrier=carrier,
             flight=number % 9_000 + 1,
             tail=None if chance.random() < without else f"N{10_000 + tail}",
@@ -94,10 +103,10 @@ def make_flights(count: int, seed: int = 2013) -> Iterator[DayFlight]:
         )
 
 
-async def fill_flights(db: Database, count: int) -> None:
-    """Insert flights by origin and day."""
+async def fill_flights(db: Database, count: int, *, some_aircraft: bool = False) -> None:
+    """Insert flights by origin and day, as `make_flights` makes them."""
     await db.create_tables(DayFlight, TailFlight)
     async with db.bulk() as bulk:
-        for each in make_flights(count):
+        for each in make_flights(count, some_aircraft=some_aircraft):
             await bulk.insert(each)
     assert not bulk.report.failures, bulk.report

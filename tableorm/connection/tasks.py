@@ -65,17 +65,15 @@ async def map_together(function: Callable[[A], Awaitable[B]], items: Sequence[A]
     """Return what a function gives for each item, some at a time; the first error ends the others, and is raised."""
     if len(items) == 1:
         return [await function(items[0])]
-    turn = asyncio.Semaphore(_AT_ONCE)
+    found = dict[int, B]()
+    left = iter(enumerate(items))  # of all workers: a task for each of many items would take longer than the item
 
-    async def call(item: A) -> B:
-        async with turn:
-            return await function(item)
+    async def work() -> None:
+        for number, item in left:
+            found[number] = await function(item)
 
-    tasks = [asyncio.create_task(call(item)) for item in items]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        await stop_tasks(tasks)
+    await work_together(work, min(len(items), _AT_ONCE))
+    return [found[number] for number in range(len(items))]
 
 
 @attrs.define(eq=False)

@@ -10,7 +10,7 @@ import attrs
 
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
-from .intervals import EVERYTHING, meet, overlaps, starting_with, successor
+from .intervals import EVERYTHING, meet, overlaps, successor
 from .template import Template
 
 __all__ = ["EVERYTHING", "KeyInterval", "KeyPosition", "KeyRegion", "divide", "key_order"]
@@ -125,19 +125,26 @@ def divide(bounds: Bounds, templates: Iterable[Template | None], parts: int) -> 
 
 def _find_edges(bounds: Bounds, template: Template | None, wanted: int) -> list[str]:
     """Return prefixes of keys strictly inside of the bounds, evenly spread, about as many as wanted."""
+    inside = _Inside(bounds)
     if template is not None and len(template.buckets) > 1:
-        inside = [text for text in template.buckets if _strictly_inside(bounds, text)]
-        if inside:
-            return inside
+        found = [text for text in template.buckets if inside.divides(utf16_key(text))]
+        if found:
+            return found
     prefix = _common_prefix(bounds)
-    texts = [prefix]
+    texts = [(prefix, utf16_key(prefix))]
     for characters in _characters_at(template, prefix):
+        more = [(each, utf16_key(each)) for each in characters]
         # What is outside goes at once, so that a range of a few dates is not drowned in all of the years.
-        texts = [text + c for text in texts for c in characters if _may_hold(bounds, text + c)]
-        inside = [text for text in texts if _strictly_inside(bounds, text)]
-        if len(inside) >= wanted or len(texts) * 64 > _MOST_CANDIDATES:
-            return inside
-    return [text for text in texts if _strictly_inside(bounds, text)]
+        texts = [
+            (text + character, key + unit)
+            for text, key in texts
+            for character, unit in more
+            if inside.may_hold(key + unit)
+        ]
+        found = [text for text, key in texts if inside.divides(key)]
+        if len(found) >= wanted or len(texts) * 64 > _MOST_CANDIDATES:
+            return found
+    return [text for text, key in texts if inside.divides(key)]
 
 
 def _characters_at(template: Template | None, prefix: str) -> Iterable[Sequence[str]]:
@@ -165,19 +172,28 @@ def _common_prefix(bounds: Bounds) -> str:
     return lower[:length]
 
 
-def _may_hold(bounds: Bounds, prefix: str) -> bool:
-    """Return whether some key that starts with the prefix is inside."""
-    return bounds is EVERYTHING or overlaps(bounds, starting_with(prefix))
+class _Inside:
+    """
+    What is inside of some bounds. Texts are given as their sort keys, since there are many of them.
 
+    Args:
+        bounds: The bounds.
+    """
 
-def _strictly_inside(bounds: Bounds, text: str) -> bool:
-    """Return whether the text divides the bounds: something is before it, and something from it on."""
-    if bounds is EVERYTHING:
-        return text != ""
-    key = utf16_key(text)
-    above = text != "" if bounds.lower is None else key > utf16_key(bounds.lower)
-    return above and (
-        bounds.upper is None
-        or key < utf16_key(bounds.upper)
-        or (key == utf16_key(bounds.upper) and not bounds.upper_open)
-    )
+    __slots__ = ("_closed", "_high", "_low")
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._low = utf16_key(bounds.lower or "")
+        self._high = None if bounds.upper is None else utf16_key(bounds.upper)
+        self._closed = not bounds.upper_open
+
+    def may_hold(self, prefix: bytes) -> bool:
+        """Return whether some key that starts with the prefix is inside."""
+        return (prefix > self._low or self._low.startswith(prefix)) and self._begins_before_end(prefix)
+
+    def divides(self, text: bytes) -> bool:
+        """Return whether the text divides the bounds: something is before it, and something from it on."""
+        return text > self._low and self._begins_before_end(text)
+
+    def _begins_before_end(self, text: bytes) -> bool:
+        return self._high is None or text < self._high or (self._closed and text == self._high)

@@ -275,6 +275,8 @@ class Template:
             if found is None:
                 continue
             rest = prefix[found.end() :]
+            if count and not rest and self._varies_at(count - 1):
+                return None  # what follows that part, or more of it
             sets: list[frozenset[str]] = []
             for part in self.parts[count:]:
                 atoms = [frozenset(c) for c in part.literal] if part.format is None else part.format.atoms
@@ -284,6 +286,11 @@ class Template:
             if len(rest) < len(sets) and all(c in allowed for c, allowed in zip(rest, sets, strict=False)):
                 return sets[len(rest) :]
         return None
+
+    def _varies_at(self, number: int) -> bool:
+        """Return whether a part has no fixed length."""
+        form = self.parts[number].format
+        return form is not None and form.atoms is None
 
     def _error(self, problem: str, fields: Sequence[str] = ()) -> TemplateError:
         return TemplateError(problem, self.model, self.key, self.text, fields=fields)

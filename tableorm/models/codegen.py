@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from ..keys.bounds import Part
-from ..keys.formats import DIGITS, ESCAPE, unescape
+from ..keys.formats import DIGITS, ESCAPE, Format, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
@@ -333,8 +333,8 @@ def make_key_function(label: str, partition: Template, row: Template) -> Callabl
     """
     `keys(values) -> (PartitionKey, RowKey)`.
 
-    Plain text and padded numbers are written in place; whatever needs an escape, or does not fit, is left to the
-    templates. A key is made for each read and each write.
+    Plain text, padded numbers and dates as ISO 8601 has them are written in place; whatever needs an escape, or does
+    not fit, is left to the templates. A key is made for each read and each write.
     """
 
     def format_keys(values: Mapping[str, Any]) -> tuple[str, str]:
@@ -344,7 +344,7 @@ def make_key_function(label: str, partition: Template, row: Template) -> Callabl
     if any(test is None for _, test in tests):
         return format_keys
     source = Source()
-    source.names["format_keys"] = format_keys
+    source.names |= {"format_keys": format_keys, "date": dt.date}
     names = {field: f"value{number}" for number, field in enumerate(dict.fromkeys(field for field, _ in tests))}
     source.add(0, "def keys(values):")
     source.add(1, "get = values.get", *(f"{name} = get({field!r})" for field, name in names.items()))
@@ -370,14 +370,22 @@ def _key_test(part: Part) -> str | None:
     if form.free:
         plain = form.from_text is str and form.to_text("aA1") == "aA1" and not part.separator.isalnum()
         return "type({0}) is str and {0}.isascii() and {0}.isalnum()" if plain else None
+    if _is_iso_date(form):
+        return "type({0}) is date"
     if form.full and form.from_text is int and form.low == 0 and form.atoms is not None and set(form.atoms) == {DIGITS}:
         padded = all(form.to_text(each) == str(each).zfill(len(form.atoms)) for each in (0, 1, form.high))
         return f"type({{0}}) is int and 0 <= {{0}} <= {form.high}" if padded else None
     return None
 
 
+def _is_iso_date(form: Format) -> bool:
+    return form.full and form.text == "%Y-%m-%d"
+
+
 def _key_text(part: Part, names: Mapping[str, str]) -> str:
     if part.field is None or part.format is None:
         return repr(part.literal)
     name = names[part.field]
+    if _is_iso_date(part.format):
+        return f"{name}.isoformat()"
     return name if part.format.free else f"str({name}).zfill({len(part.format.atoms or ())})"

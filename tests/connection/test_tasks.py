@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tableorm.connection.tasks import Batcher, work_together
+from tableorm.connection.tasks import Batcher, map_together, work_together
 
 Batch = tuple[str, list[int]]
 
@@ -107,3 +107,22 @@ async def test_a_worker_ends_what_it_does_at_its_end() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == [0, 1, 2, 3]
+
+
+async def test_many_items_need_few_tasks() -> None:
+    """Each gets its result in order, whichever ends first; an error ends the others."""
+    seen = set[asyncio.Task[None] | None]()
+
+    async def double(item: int) -> int:
+        seen.add(asyncio.current_task())
+        for _ in range(item % 7):
+            await asyncio.sleep(0)
+        if item == 777:
+            raise ValueError("no way")
+        return 2 * item
+
+    assert await map_together(double, range(500)) == [2 * item for item in range(500)]
+    assert len(seen) <= 16
+    assert await map_together(double, []) == []
+    with pytest.raises(ValueError, match="no way"):
+        await map_together(double, range(1000))

@@ -29,6 +29,11 @@ class Detached(Entity, partition_key="{a}", row_key="r", abstract=True):
     a: Mapped[str]
 
 
+class Shift(Entity, table="Shifts", partition_key="{team}_{day:%Y-%m-%d}", row_key="shift"):
+    team: Mapped[str]
+    day: Mapped[dt.date]
+
+
 class Counter(Entity, table="Counters", partition_key="", row_key="{n}"):
     n: Mapped[Int32]
 
@@ -135,3 +140,15 @@ def test_keys_of_abstract_bases() -> None:
     assert isinstance(Base.key_of("p", "r"), Key)
     with pytest.raises(ModelError, match="Detached has no table"):
         Detached.key(a="x")
+
+
+@pytest.mark.parametrize("day", [dt.date.min, dt.date(987, 6, 5), dt.date(2024, 2, 29), dt.date.max])
+def test_dates_that_are_written_in_place(day: dt.date) -> None:
+    """They are what the template writes, and are read back."""
+    key = Shift.key(team="a", day=day)
+
+    assert key.partition_key == Shift.__schema__.templates()[0].format({"team": "a", "day": day})
+    assert key.partition_key == f"a_{day.year:04d}-{day.month:02d}-{day.day:02d}"
+    assert Shift.__schema__.parse_keys(key.partition_key, key.row_key) == {"team": "a", "day": day}
+    with pytest.raises(TemplateError, match="a date"):
+        Shift.key(team="a", day=dt.datetime(2024, 2, 29, tzinfo=dt.UTC))

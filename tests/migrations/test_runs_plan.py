@@ -2,6 +2,7 @@
 The ranges of shared runs: each holds rows, wherever keys are, and together they are all keys.
 """
 
+import datetime as dt
 from collections.abc import Sequence
 
 import pytest
@@ -19,6 +20,11 @@ from tests.database.between import Between
 
 class Place(Entity, table="RunPlaces", partition_key="{name}", row_key="place"):
     name: Mapped[str]
+
+
+class Journey(Entity, table="RunJourneys", partition_key="{origin}_{day:%Y-%m-%d}", row_key="journey"):
+    origin: Mapped[str]
+    day: Mapped[dt.date]
 
 
 class Numbered(Entity, table="RunNumbers", partition_key="n{number:010d}", row_key="number"):
@@ -68,6 +74,23 @@ async def test_partitions_are_shared_out(names: list[str], filled: int) -> None:
 
     assert found >= filled
     assert len(bounds) <= MOST_RANGES
+
+
+async def test_keys_of_several_parts_are_shared_out() -> None:
+    """Those of the first part, of any length, and of the second one within each."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Journey)
+        keys: list[str] = []
+        for origin in ("EWR", "JFK", "LGA"):
+            for number in range(40):
+                day = dt.date(2026, 1, 1) + dt.timedelta(days=number)
+                await db.insert(Journey(origin=origin, day=day))
+                keys.append(Journey.key(origin=origin, day=day).partition_key)
+        ranges = await plan_ranges(db, "test", [("RunJourneys", [schema_of(Journey)])], most=32)
+
+    held = [sum(overlaps(each.partitions, Bounds.only(key)) for key in keys) for each in ranges]
+    assert len(ranges) <= 32
+    assert max(held) <= 20
 
 
 async def test_a_build_has_each_range_twice() -> None:

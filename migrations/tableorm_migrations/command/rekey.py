@@ -106,7 +106,7 @@ class MoveAction:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        _add_all(parser, offline=True, parallel=16)
+        _add_all(parser, offline=True, parallel=32)
         parser.add_argument(
             "--no-blind-writers",
             action="store_true",

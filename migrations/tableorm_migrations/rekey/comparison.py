@@ -93,8 +93,8 @@ class _Comparison:
                 mark = mark_of(row)
                 made = self._made(row, mark)
                 if mark is not None and made is not None:
-                    share = share_of(row["PartitionKey"], row["RowKey"])
-                    sums.add(f"found {share}", hash_entity(rekey.rekeying.new, made))
+                    keys = row["PartitionKey"], row["RowKey"]
+                    sums.add(f"found {share_of(*keys)}", hash_entity(rekey.rekeying.new, made, keys))
             except Exception as error:  # noqa: BLE001 - as above
                 failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
         counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)

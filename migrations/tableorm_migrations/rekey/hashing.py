@@ -30,15 +30,20 @@ def hash_text(*texts: str) -> int:
     return int.from_bytes(blake2b(msgspec.json.encode(texts), digest_size=16).digest(), "big")
 
 
-def hash_entity(schema: Schema, entity: Any) -> int:
+def hash_entity(schema: Schema, entity: Any, keys: tuple[str, str] | None = None) -> int:
     """
     Return a hash of 128 bits of what an entity stores, but for what each write makes anew.
+
+    Args:
+        schema: Its model.
+        entity: The entity.
+        keys: Its PartitionKey and RowKey, if they are known.
 
     Raises:
         TableOrmError: The entity cannot be written.
     """
     own: dict[str, Any] = entity.__dict__
-    row, _ = schema.encode(own, *schema.make_keys(own))
+    row, _ = schema.encode(own, *(keys or schema.make_keys(own)))
     members: Row = {**row, **state_of(entity).unknown(schema.known)}
     for info in schema.filled:
         members.pop(info.property, None)

@@ -56,7 +56,7 @@ async def run_rekey(
     merge: Merge | None = None,
     on_collision: Literal["stop", "skip"] = "stop",
     target: Database | None = None,
-    parallel: int = 16,
+    parallel: int = 32,
     lease: float = 30.0,
     rate: float | None = None,
     on_progress: Callable[[RunReport], object] | None = None,

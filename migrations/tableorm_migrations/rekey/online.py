@@ -28,6 +28,7 @@ from .sides import make_job, written_side
 __all__ = ["finalize_move", "rekey_phase", "roll_back_move", "run_move", "seal_move", "verify_move"]
 
 _MOST_PASSES = 20
+_FEW_RANGES = 8  # of a table that is looked through for the few tentative rows of those who died
 
 OnProgress = Callable[[RunReport], object] | None
 
@@ -53,7 +54,7 @@ async def run_move(
     *,
     no_blind_writers: bool = False,
     on_collision: Literal["stop", "skip"] = "stop",
-    parallel: int = 16,
+    parallel: int = 32,
     lease: float = 30.0,
     rate: float | None = None,
     on_progress: OnProgress = None,
@@ -126,7 +127,7 @@ async def run_move(
             rekey,
             "move",
             written_side(old, rekey.old_kinds.filter, move, parallel, partition_of),
-            written_side(new, rekey.filter_new(entities=False), resolve, parallel),
+            written_side(new, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
         )
         report = await carry_out(db, job, options)
         total = report if total is None else _add(total, report)
@@ -296,7 +297,7 @@ async def finalize_move(
     job = make_job(
         rekey,
         "finalize move of",
-        written_side(rekeying.new, rekey.filter_new(entities=False), confirm, parallel),
+        written_side(rekeying.new, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
             rekeying.old,
             rekey.filter_old(entities=False),

@@ -47,7 +47,7 @@ class Side:
     act: Callable[[list[Row]], Awaitable[RunCounts]]
     most: int = 1
     join: Callable[[], AbstractContextManager[None]] = nullcontext
-    ranges: int = 48
+    ranges: int = MOST_RANGES
 
 
 def written_side(
@@ -56,6 +56,8 @@ def written_side(
     write: Write,
     parallel: int,
     partition_of: Callable[[Row], str] = lambda row: row["PartitionKey"],
+    *,
+    ranges: int = MOST_RANGES,
 ) -> Side:
     """
     Return a side whose rows are written, together with those of the other workers.
@@ -66,6 +68,7 @@ def written_side(
         write: Writes them.
         parallel: How many workers there are.
         partition_of: Returns the partition whose rows are best written at a time.
+        ranges: How many ranges the table is divided into at most.
     """
 
     async def write_rows(rows: list[Row]) -> RunCounts:
@@ -81,9 +84,7 @@ def written_side(
         counts = await window.write([(partition_of(row), row) for row in rows])
         return attrs.evolve(counts, entities=len(rows))
 
-    return Side(
-        schema=schema, where=where, act=act, most=max(1, WINDOW // parallel), join=window.join, ranges=MOST_RANGES
-    )
+    return Side(schema=schema, where=where, act=act, most=max(1, WINDOW // parallel), join=window.join, ranges=ranges)
 
 
 def make_job(

@@ -163,8 +163,8 @@ class _Verification:
             try:
                 entity: Any = layouts.new_kinds.load(row)
                 if entity is not None:
-                    share = share_of(row["PartitionKey"], row["RowKey"])
-                    sums.add(f"found {share}", hash_entity(layouts.new, entity))
+                    keys = row["PartitionKey"], row["RowKey"]
+                    sums.add(f"found {share_of(*keys)}", hash_entity(layouts.new, entity, keys))
             except Exception as error:  # noqa: BLE001 - as above
                 failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
         counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)

@@ -22,10 +22,15 @@ __all__ = ["MOST_RANGES", "WINDOW", "Window"]
 WINDOW = 64_000
 """How many rows wait in all."""
 
-MOST_RANGES = 32
-"""How many ranges a table is divided into: few, so that a worker has many rows of each."""
+MOST_RANGES = 48
+"""
+How many ranges a table is divided into: more than a process has workers, so that one which comes later finds some, and
+few enough that all rows of a small table are written together.
+"""
 
 _CHUNK = 8_000  # how many rows are written at a time
+
+_PAUSE = 0.05  # seconds without a worker that comes, before what all of them have read is written
 
 _Waiting = tuple[str, bytes]
 
@@ -43,16 +48,18 @@ class Window:
         self._members = 0
         self._waiting: list[tuple[Sequence[_Waiting], asyncio.Future[RunCounts]]] = []
         self._tasks = set[asyncio.Task[None]]()  # one at most
+        self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
     def join(self) -> Generator[None]:
         """Be one of the workers, for whom the others wait."""
         self._members += 1
+        self._begin_soon()
         try:
             yield
         finally:
             self._members -= 1
-            self._begin()
+            self._begin_soon()
 
     async def write(self, rows: Sequence[tuple[str, Row]]) -> RunCounts:
         """
@@ -69,8 +76,17 @@ class Window:
         """
         future: asyncio.Future[RunCounts] = asyncio.get_running_loop().create_future()
         self._waiting.append(([(partition, msgspec.json.encode(row)) for partition, row in rows], future))
-        self._begin()
+        self._begin_soon()
         return await future
+
+    def _begin_soon(self) -> None:
+        """
+        Begin when no worker has come for a moment: they take their ranges one after the other, and the first one may
+        have read all of its range before the last one comes.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(_PAUSE, self._begin)
 
     def _begin(self) -> None:
         """Write what waits, if nothing is being written, and every worker waits."""
@@ -87,7 +103,7 @@ class Window:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # each worker was told
-        self._begin()
+        self._begin_soon()
 
     async def _write(self, items: list[_Waiting], futures: "list[asyncio.Future[RunCounts]]") -> None:
         counts = RunCounts()
