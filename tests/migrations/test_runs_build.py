@@ -170,7 +170,7 @@ async def test_the_audit_begins_when_all_is_built() -> None:
     store = Recorded()
     async with Database(store) as db:
         await fill(db, 6)
-        await asyncio.gather(*(run_build_index(db, Book.by_isbn, parallel=4, lease=0.1) for _ in range(2)))
+        await asyncio.gather(*(run_build_index(db, Book.by_isbn, parallel=4, lease=5) for _ in range(2)))
 
     first = [event for event in store.events if event[1] < 6]
     assert store.events[: len(first)] == first and len(first) == 12
