@@ -14,7 +14,7 @@ the same move, which names the first one. What a mark names is read wherever it 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -84,6 +84,20 @@ class Commit(Protocol):
         ...
 
 
+class BringHome(Protocol):
+    """What gives an entity its newer key before it is written: `tableorm.writes.rekey.steps.RowSteps.bring_home`."""
+
+    def __call__(
+        self,
+        db: Connection,
+        rekeying: Rekeying[Schema],
+        at: Change | Key[Any],
+        fields: Mapping[str, Any] | None = None,
+    ) -> Awaitable[bool]:
+        """Return whether rows have changed."""
+        ...
+
+
 class Relocation:
     """
     The steps of moves, and what writers do that meet the rows of one.
@@ -98,7 +112,7 @@ class Relocation:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self.bring_home: Callable[[Connection, Rekeying[Schema], Change | Key[Any]], Awaitable[bool]] | None = None
+        self.bring_home: BringHome | None = None
 
     # The steps
 
@@ -292,13 +306,17 @@ class Relocation:
 
     # What others do that meet its rows
 
-    async def read_current(self, db: Connection, at: Change | Key[Any]) -> Row | None:
+    async def read_current(
+        self, db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None
+    ) -> Row | None:
         """
         Read a row that is going to be written. If a move to it was committed, it is confirmed first.
 
         Args:
             db: Where the row is.
             at: The change, or the key of the row. A bag gets the row as it is.
+            fields: Fields of the entity of a key, which count as far as the stored key does not tell them; None if they
+                are not known.
 
         Returns:
             The row, which may be a forward, or of `entity_of_old`; None if there is none, or no entity has it yet.
@@ -314,10 +332,10 @@ class Relocation:
             row = None
         if (row is None or is_marker(row)) and schema is not None and schema.moved_from is not None:
             assert self.bring_home is not None
-            if await self.bring_home(db, schema.moved_from, at):
+            own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else fields
+            if await self.bring_home(db, schema.moved_from, at, own):
                 row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
             elif await has_older_keys(db, schema.moved_from):
-                own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
                 home = await read_home(db, schema.moved_from, place, own)
                 row = None if home is None else home.row
         if row is None or schema is None or not is_marker(row):
