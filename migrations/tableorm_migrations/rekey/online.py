@@ -129,8 +129,8 @@ async def run_move(
         return make_job(
             rekey,
             "move",
-            written_side(old, rekey.old_kinds.filter, move, parallel, partition_of),
-            written_side(new, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
+            written_side(rekey.old_kinds, rekey.old_kinds.filter, move, parallel, partition_of),
+            written_side(rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
@@ -352,9 +352,9 @@ async def finalize_move(
     job = make_job(
         rekey,
         "finalize move of",
-        written_side(rekeying.new, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
+        written_side(rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
-            rekeying.old,
+            rekey.old_kinds,
             rekey.filter_old(entities=False),
             partial(finalize_window, connection, rekeying, confirmed=True),
             parallel,
@@ -414,8 +414,8 @@ async def roll_back_move(
         return make_job(
             rekey,
             "roll back move of",
-            written_side(rekey.rekeying.new, rekey.filter_new(entities=True), back, parallel),
-            written_side(rekey.rekeying.old, rekey.filter_old(entities=False), back, parallel),
+            written_side(rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
+            written_side(rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"
