@@ -78,7 +78,7 @@ async def test_a_cursor_of_a_table_without_models() -> None:
             "audit": lambda cursor: db.audit(Ship, cursor=cursor),
             "sweep CursorShips": lambda cursor: db.sweep(Ship, cursor=cursor),
             "rewrite": lambda cursor: rewrite(db, Ship, cursor=cursor),
-            "build Ship.by_flag": lambda cursor: db.build_index(Ship.by_flag, cursor=cursor),
+            "build by_flag": lambda cursor: db.build_index(Ship.by_flag, cursor=cursor),
         }
         for what, call in calls.items():
             found: object = (RangeCounts(), RangeCounts()) if "build" in what else RangeCounts()

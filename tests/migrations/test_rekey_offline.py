@@ -3,7 +3,8 @@ Re-key while nobody writes: copying, verifying, deleting; collisions, splits, jo
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -325,6 +326,69 @@ async def test_a_function_that_fails_is_reported(db: Database) -> None:
 
     assert (report.state, report.written, report.failed) == ("failed", 19, 1)
     assert report.failures == ("('LGA', '2024-01-01_000005'): ValueError: a trip without sense",)
+
+
+NEVER = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+MOMENTS = (NEVER + dt.timedelta(days=day) for day in count(1))
+
+
+def next_moment() -> dt.datetime:
+    """Return a later time at each call."""
+    return next(MOMENTS)
+
+
+class Dated(Entity, table="RekeyDated", partition_key="{site}", row_key="{number:06d}"):
+    site: Mapped[str]
+    number: Mapped[int]
+    created: Mapped[dt.datetime] = field(default=NEVER, on_insert=next_moment)
+    changed: Mapped[dt.datetime] = field(default=NEVER, on_write=next_moment)
+
+
+class Redated(Entity, table="RekeyRedated", partition_key="all", row_key="{number:06d}"):
+    number: Mapped[int]
+    created: Mapped[dt.datetime] = field(default=NEVER, on_insert=next_moment)
+    changed: Mapped[dt.datetime] = field(default=NEVER, on_write=next_moment)
+
+
+def to_redated(dated: Dated) -> Redated:
+    return Redated(number=dated.number, created=dated.created, changed=dated.changed)
+
+
+def keep_later(stored: Redated, other: Redated) -> Redated:
+    return max(stored, other, key=lambda each: each.changed)
+
+
+@pytest.mark.parametrize("merge", [None, keep_later])
+async def test_nothing_is_filled_anew(db: Database, merge: Callable[[Redated, Redated], Redated] | None) -> None:
+    """Times of creation and of the last change stay what they were."""
+    sites = ("a",) if merge is None else ("a", "b")
+    written = [Dated(site=site, number=number) for number in range(5) for site in sites]
+    await db.create_tables(Dated)
+    for each in written:
+        await db.insert(each)
+
+    copied = await run_rekey(db, Dated, Redated, to_new=to_redated, merge=merge, writers_stopped=True)
+    verified = await verify_rekey(db, Dated, Redated, to_new=to_redated, merge=merge)
+    found = {each.number: each async for each in db.select(Redated).allow_scan()}
+
+    assert (copied.complete, verified.complete) == (True, True)
+    assert {(each.number, each.created, each.changed) for each in found.values()} == {
+        (each.number, each.created, each.changed) for each in written if each.site == sites[-1]
+    }
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_writes_fill_in_is_compared(db: Database) -> None:
+    """The verification tells when somebody has written a newer entity, though only its time of the change differs."""
+    await db.create_tables(Dated)
+    await db.insert(Dated(site="a", number=1))
+    await run_rekey(db, Dated, Redated, to_new=to_redated, writers_stopped=True)
+    await db.replace(await db.get(Redated, number=1))
+
+    verified = await verify_rekey(db, Dated, Redated, to_new=to_redated)
+
+    assert not verified.complete
+    assert "has other content" in verified.failures[0]
 
 
 class Other(Entity, table="RekeyTrips", kind="Trip", partition_key="x_{origin}", row_key="{day:%Y-%m-%d}_{number:06d}"):

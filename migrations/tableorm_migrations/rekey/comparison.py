@@ -7,6 +7,7 @@ first: then there is nothing to compare. Where two sums differ, as they also do 
 of the share are compared one by one.
 """
 
+from collections.abc import Collection
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -23,8 +24,8 @@ from tableorm.models.write_tokens import newest_token
 from tableorm.stores import Row
 
 from ..runs.process import Job
-from ..runs.rows import RowSum, RunCounts
-from .hashing import SHARES, HashSums, hash_entity, share_of
+from ..runs.rows import RunCounts, name_row
+from .hashing import HashSums, differing_shares, hash_entity, share_of
 from .phases import OnlineRekey
 from .sides import Side, make_job
 
@@ -68,7 +69,7 @@ class _Comparison:
                 else:
                     settled += 1
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
         failed, entities = len(failures) + len(left), entities + len(left)
         failures += await map_together(self._tell_why_left, left[:_SAMPLES])
         counts = RunCounts.of(entities=entities, written=0, failed=failed, failures=failures)
@@ -83,11 +84,11 @@ class _Comparison:
             there = await read_place(rekey.connection, target)
             if there is not None and not is_marker(there):
                 return (
-                    f"{_place(row)}: has its older key, and another entity has the newer one, {target}; keep one of "
+                    f"{name_row(row)}: has its older key, and another entity has the newer one, {target}; keep one of "
                     f"the two: read the other with db.get(), by {rekey.rekeying.old.name} or {new.name}, delete it, "
                     "and move once more"
                 )
-        return f"{_place(row)}: has its older key still; move once more"
+        return f"{name_row(row)}: has its older key still; move once more"
 
     async def count_new(self, rows: list[Row]) -> RunCounts:
         """Add up the entities that are as the mover made them."""
@@ -101,24 +102,19 @@ class _Comparison:
                     keys = row["PartitionKey"], row["RowKey"]
                     sums.add(f"found {share_of(*keys)}", hash_entity(rekey.rekeying.new, made, keys))
             except Exception as error:  # noqa: BLE001 - as above
-                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
         counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)
         return attrs.evolve(counts, sums=sums.take())
 
     async def judge(self, counts: RunCounts) -> RunCounts:
         """Return the counts with what differs between the two sides, if their sums differ."""
-        nothing = RowSum()
-        shares = {
-            share
-            for share in range(SHARES)
-            if counts.sums.get(f"expected {share}", nothing) != counts.sums.get(f"found {share}", nothing)
-        }
+        shares = differing_shares(counts.sums)
         failures = await self._find_differences(shares) if shares else []
         if not failures:
             return counts
         return counts.plus(RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures))
 
-    async def _find_differences(self, shares: set[int]) -> list[str]:
+    async def _find_differences(self, shares: Collection[int]) -> list[str]:
         """Compare the rows of some shares one by one; return the first differences."""
         rekey, failures = self.rekey, list[str]()
         table = rekey.rekeying.old.table_name()
@@ -152,7 +148,7 @@ class _Comparison:
         again = await read_place(rekey.connection, place)
         if again is None or again["odata.etag"] != row["odata.etag"]:
             return None
-        return f"{_place(row)}: {mark.other} {problem}"
+        return f"{name_row(row)}: {mark.other} {problem}"
 
     def _convert(self, row: Row) -> Any:
         """Return what the entity that a forward keeps has become."""
@@ -180,7 +176,3 @@ def _mark_of_forward(row: Row) -> MoveMark | None:
 
 def _share(mark: MoveMark) -> int:
     return share_of(mark.other.partition_key, mark.other.row_key)
-
-
-def _place(row: Row) -> str:
-    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

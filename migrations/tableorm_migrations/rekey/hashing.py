@@ -6,6 +6,7 @@ are added up in several *shares*, chosen by the key, so that a difference can be
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 from zlib import crc32
@@ -14,12 +15,11 @@ import msgspec
 
 from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
-from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Row
 
 from ..runs.rows import RowSum
 
-__all__ = ["SHARES", "HashSums", "hash_entity", "hash_text", "share_of"]
+__all__ = ["SHARES", "HashSums", "differing_shares", "hash_entity", "hash_text", "share_of"]
 
 SHARES = 16
 """How many shares there are. The sums of all of them have to fit into one row beside failures."""
@@ -32,7 +32,7 @@ def hash_text(*texts: str) -> int:
 
 def hash_entity(schema: Schema, entity: Any, keys: tuple[str, str] | None = None) -> int:
     """
-    Return a hash of 128 bits of what an entity stores, but for what each write makes anew.
+    Return a hash of 128 bits of what an entity stores.
 
     Args:
         schema: Its model.
@@ -45,15 +45,21 @@ def hash_entity(schema: Schema, entity: Any, keys: tuple[str, str] | None = None
     own: dict[str, Any] = entity.__dict__
     row, _ = schema.encode(own, *(keys or schema.make_keys(own)))
     members: Row = {**row, **state_of(entity).unknown(schema.known)}
-    for info in schema.filled:
-        members.pop(info.property, None)
-        members.pop(info.property + ANNOTATION, None)
     return int.from_bytes(blake2b(msgspec.json.encode(sorted(members.items())), digest_size=16).digest(), "big")
 
 
 def share_of(partition_key: str, row_key: str) -> int:
     """Return the share that a row of the newer model is in."""
     return crc32(f"{partition_key}\0{row_key}".encode()) % SHARES
+
+
+def differing_shares(sums: Mapping[str, RowSum]) -> dict[int, tuple[RowSum, RowSum]]:
+    """Return the shares whose sums differ: what was expected of each, and what was found."""
+    nothing = RowSum()
+    pairs = {
+        share: (sums.get(f"expected {share}", nothing), sums.get(f"found {share}", nothing)) for share in range(SHARES)
+    }
+    return {share: (expected, found) for share, (expected, found) in pairs.items() if expected != found}
 
 
 class HashSums:

@@ -28,15 +28,18 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.errors import shown
 from tableorm.stores import Row
+from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.bulk.pacing import Pace
+from tableorm.writes.commit import write_change
+from tableorm.writes.stages.change import fill_nothing, plain_insert, save_change
 
 from ..runs.plan import plan_ranges
 from ..runs.process import Job, RunOptions, RunSteps, carry_out, default_name
 from ..runs.report import RunReport, drop_run
-from ..runs.rows import RunCounts
+from ..runs.rows import RunCounts, name_row
 from .hashing import hash_entity
 from .layouts import Layouts
-from .window import MOST_RANGES, WINDOW, Window
+from .window import MOST_RANGES, WINDOW, Window, work_in_batches
 
 __all__ = ["Merge", "check_merge", "merge_into", "run_names", "run_rekey"]
 
@@ -171,23 +174,11 @@ class _Copy:
     async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
         """Copy the entities of a range."""
         db, ordered = self.layouts.db, self.layouts.db.store.capabilities.ordered
-        batch, held = list[Row](), RunCounts()
+        found = pages(connection_of(db), part.table, self.layouts.old_kinds.filter, part.left, None, "run_rekey", pace)
         with self._window.join():
-            async with aclosing(
-                pages(connection_of(db), part.table, self.layouts.old_kinds.filter, part.left, None, "run_rekey", pace)
-            ) as found:
-                async for rows in found:
-                    batch += rows
-                    if len(batch) >= self.most:
-                        held = held.plus(await self._copy(batch))
-                        last, batch = batch[-1], []
-                        if ordered:  # otherwise what is not read to its end is read again from its beginning
-                            part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
-                            yield part, held
-                            held = RunCounts()
-            if batch:
-                held = held.plus(await self._copy(batch))
-        yield attrs.evolve(part, done=True), held
+            async with aclosing(work_in_batches(part, found, self._copy, self.most, ordered=ordered)) as steps:
+                async for step in steps:
+                    yield step
 
     async def _copy(self, rows: Sequence[Row]) -> RunCounts:
         """Copy the entities of some rows, with those of other workers; return what was counted."""
@@ -205,7 +196,7 @@ class _Copy:
                 made = self.layouts.convert(entity)
                 keys = [self.layouts.new.make_keys(each.__dict__) for each in made]
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
                 continue
             dropped += not made
             if keys:
@@ -223,7 +214,7 @@ class _Copy:
                 for made in layouts.convert(layouts.load(row)):
                     sources.append((made, row))
                     try:
-                        await bulk.insert(made)
+                        await insert_plainly(bulk, made)
                     except Exception as error:  # noqa: BLE001 - what one entity cannot be written for concerns no other
                         refused[id(made)] = error
         refused |= {id(each.entity): each.error for each in bulk.report.failed}
@@ -233,7 +224,7 @@ class _Copy:
         for made, row in left:
             problem = await self._settle(made, refused.get(id(made)))
             if problem is not None:
-                failures.append(f"{_place(row)}: {problem}")
+                failures.append(f"{name_row(row)}: {problem}")
         counts = RunCounts.of(entities=0, written=len(sources) - len(left), failed=len(failures), failures=failures)
         return attrs.evolve(counts, others={"transactions": bulk.report.requests})
 
@@ -262,7 +253,7 @@ class _Copy:
             stored: Any = await target.get_or_none(entity.key)
             with suppress(EntityExists, OutcomeUnknown):
                 if stored is None:
-                    await target.insert(entity)
+                    await write_change(connection_of(target), plain_insert(entity, "insert"))
                     return None
                 before = hash_entity(new, stored)
                 if before == hash_entity(new, entity):
@@ -273,7 +264,7 @@ class _Copy:
                 if hash_entity(new, stored) == before:
                     return None
                 with suppress(Conflict, EntityNotFound):
-                    await target.save(stored)
+                    await write_change(connection_of(target), fill_nothing(save_change(stored)))
                     return None
         return f"{entity.key} is written by somebody else again and again; stop all writers"
 
@@ -293,7 +284,3 @@ def merge_into(merge: Merge, stored: Any, entity: Any) -> None:
         for name in schema.fields:
             if name not in schema.key_names:
                 setattr(stored, name, getattr(found, name))
-
-
-def _place(row: Row) -> str:
-    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

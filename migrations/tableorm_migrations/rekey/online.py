@@ -2,6 +2,7 @@
 An online re-key, phase by phase: entities get their newer keys while programs read and write them.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,7 +14,7 @@ from msgspec import structs
 from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
 from tableorm.connection.rekey_phases import Phase, RekeyPhase
 from tableorm.connection.rows import read_live
-from tableorm.errors import shown
+from tableorm.errors import counted, shown
 from tableorm.stores import Row
 from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.meetings import resolve_window
@@ -21,7 +22,7 @@ from tableorm.writes.rekey.report import WindowReport
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 
-from ..runs.process import RunOptions, carry_out, default_name
+from ..runs.process import Job, RunOptions, carry_out, default_name, is_open
 from ..runs.report import RunReport
 from ..runs.rows import read_run
 from .comparison import comparison
@@ -31,6 +32,7 @@ from .sides import make_job, written_side
 __all__ = ["finalize_move", "rekey_phase", "roll_back_move", "run_move", "seal_move", "verify_move"]
 
 _MOST_PASSES = 20
+_PAUSE = 0.1  # seconds between two looks whether another process has sealed
 _FEW_RANGES = 8  # of a table that is looked through for the few tentative rows of those who died
 
 OnProgress = Callable[[RunReport], object] | None
@@ -82,7 +84,8 @@ async def run_move(
 
     Returns:
         What was done in all passes. `others` says how many transactions of several operations there were, and how many
-        operations they had.
+        operations they had. It is not `complete` if even the last of 20 passes has found entities with their older
+        keys.
 
     Raises:
         ModelError: The model has no `moved_from=`, or an argument is refused.
@@ -124,20 +127,47 @@ async def run_move(
             return ""
 
     resolve = partial(resolve_window, rekey.connection, rekey.rekeying)
-    total: RunReport | None = None
-    for _ in range(_MOST_PASSES):
-        job = make_job(
+
+    def make_pass() -> Job:
+        return make_job(
             rekey,
             "move",
             written_side(old, rekey.filter_left(), move, parallel, partition_of),
             written_side(new, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
         )
-        report = await carry_out(db, job, options)
-        total = report if total is None else _add(total, report)
-        if not report.complete or not report.written:
-            break
-    assert total is not None
-    return total
+
+    why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
+    return await _repeat(db, make_pass, options, lambda report: report.written, why)
+
+
+async def _repeat(
+    db: Database, make_pass: Callable[[], Job], options: RunOptions, found: Callable[[RunReport], int], why: str
+) -> RunReport:
+    """
+    Go through everything again and again, until a pass finds nothing to move, or something has failed.
+
+    Args:
+        db: The database.
+        make_pass: Returns the job of a pass.
+        options: How this process takes part in it.
+        found: Returns how many rows a pass has found to move.
+        why: Why even the last pass may find some, and what to do.
+
+    Returns:
+        What was done in all passes; it is complete only if the last one has found nothing to move.
+    """
+    job = make_pass()
+    begun = await is_open(db, job)  # what earlier calls have gone through of a pass may have changed since
+    report = total = await carry_out(db, job, options)
+    for _ in range(_MOST_PASSES - 1):
+        if not begun and not (report.complete and found(report)):
+            return total
+        begun, report = False, await carry_out(db, make_pass(), options)
+        total = _add(total, report)
+    if not report.complete or not found(report):
+        return total
+    problem = f"even the last of {_MOST_PASSES} passes has found {counted(found(report), 'row')} to move: {why}"
+    return attrs.evolve(total, state="failed", failed=1, failures=(problem,))
 
 
 def _add(total: RunReport, report: RunReport) -> RunReport:
@@ -209,7 +239,9 @@ async def seal_move(
     """
     Verify everything a second time, and then let nobody look at the older keys any more. There is no way back.
 
-    It waits until two minutes after phase *move* began: by then every program knows it.
+    It waits until two minutes after phase *move* began: by then every program knows it. A verification that an earlier
+    call has begun is taken part in; unless that call seals the re-key then, everything is verified once more, as some
+    of it may have been verified before `no_old_programs` was true.
 
     Args:
         db: The open database.
@@ -248,10 +280,33 @@ async def seal_move(
     await rekey.wait_until_known(phase)
     job = comparison(rekey, f"verify again {_since(phase)} move of")
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    begun = await is_open(db, job)
     report = await carry_out(db, job, options)
+    if begun:  # then some ranges may have been verified before this call
+        if report.complete and await _wait_for_seal(rekey, lease):
+            return report
+        report = await carry_out(db, job, options)
     if report.complete:
         await rekey.enter(phase, Phase.SEALED)
+        await rekey.read_phase(Phase.SEALED, Phase.DONE, remedy="another process has gone on meanwhile")
     return report
+
+
+async def _wait_for_seal(rekey: OnlineRekey, seconds: float) -> bool:
+    """
+    Return whether the process that has begun a verification seals the re-key within some seconds.
+
+    Raises:
+        NotSupported: Another process lets entities go back.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while True:
+        sealed = (Phase.SEALED, Phase.DONE)
+        found = await rekey.read_phase(Phase.MOVE, *sealed, remedy="another process has gone on meanwhile")
+        if found.phase in sealed or loop.time() >= end:
+            return found.phase in sealed
+        await asyncio.sleep(min(_PAUSE, seconds))
 
 
 async def finalize_move(
@@ -360,20 +415,16 @@ async def roll_back_move(
         await rekey.require(Phase.BACK)
         return await roll_back_window(rekey.connection, rekey.rekeying, rows)
 
-    total: RunReport | None = None
-    for _ in range(_MOST_PASSES):
-        job = make_job(
+    def make_pass() -> Job:
+        return make_job(
             rekey,
             "roll back move of",
             written_side(rekey.rekeying.new, rekey.filter_new(entities=True), back, parallel),
             written_side(rekey.rekeying.old, rekey.filter_old(entities=False), back, parallel),
         )
-        report = await carry_out(db, job, options)
-        total = report if total is None else _add(total, report)
-        if report.complete and not report.entities:
-            await rekey.enter(await rekey.read_phase(Phase.BACK, Phase.EXPAND), Phase.EXPAND)
-            break
-        if not report.complete:
-            break
-    assert total is not None
-    return total
+
+    why = "some program goes on to move entities; end it, and call roll_back_move() again"
+    report = await _repeat(db, make_pass, options, lambda report: report.entities, why)
+    if report.complete:
+        await rekey.enter(await rekey.read_phase(Phase.BACK, Phase.EXPAND), Phase.EXPAND)
+    return report

@@ -20,7 +20,7 @@ from ..runs.plan import plan_ranges
 from ..runs.process import Job, RunSteps
 from ..runs.rows import RunCounts
 from .phases import OnlineRekey
-from .window import MOST_RANGES, WINDOW, Window
+from .window import MOST_RANGES, WINDOW, Window, work_in_batches
 
 __all__ = ["Side", "Write", "make_job", "written_side"]
 
@@ -123,18 +123,8 @@ async def _work(rekey: OnlineRekey, sides: Sequence[Side], part: AuditRange, pac
     """Deal with the rows of a range."""
     side = sides[0] if part.building else sides[-1]
     db, ordered = rekey.connection, rekey.db.store.capabilities.ordered
-    batch, held = list[Row](), RunCounts()
+    found = pages(db, part.table, side.where, part.left, None, rekey.verb, pace)
     with side.join():
-        async with aclosing(pages(db, part.table, side.where, part.left, None, rekey.verb, pace)) as found:
-            async for rows in found:
-                batch += rows
-                if len(batch) >= side.most:
-                    held = held.plus(await side.act(batch))
-                    last, batch = batch[-1], []
-                    if ordered:  # otherwise what is not read to its end is read again from its beginning
-                        part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
-                        yield part, held
-                        held = RunCounts()
-        if batch:
-            held = held.plus(await side.act(batch))
-    yield attrs.evolve(part, done=True), held
+        async with aclosing(work_in_batches(part, found, side.act, side.most, ordered=ordered)) as steps:
+            async for step in steps:
+                yield step

@@ -24,8 +24,8 @@ from tableorm.writes.bulk.pacing import Pace
 from ..runs.plan import MOST_RANGES, plan_ranges
 from ..runs.process import Job, RunOptions, RunSteps, carry_out
 from ..runs.report import RunReport
-from ..runs.rows import RowSum, RunCounts
-from .hashing import SHARES, HashSums, hash_entity, hash_text, share_of
+from ..runs.rows import RunCounts, name_row
+from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
 from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
 
@@ -151,7 +151,7 @@ class _Verification:
                         share = share_of(*layouts.new.make_keys(each.__dict__))
                         sums.add(f"expected {share}", hash_entity(layouts.new, each))
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
         failures += [each for each in await map_together(self._compare, made) if each is not None]
         counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
         return attrs.evolve(counts, sums=sums.take(), latest=latest)
@@ -167,7 +167,7 @@ class _Verification:
                     keys = row["PartitionKey"], row["RowKey"]
                     sums.add(f"found {share_of(*keys)}", hash_entity(layouts.new, entity, keys))
             except Exception as error:  # noqa: BLE001 - as above
-                failures.append(f"{_place(row)}: {type(error).__name__}: {error}")
+                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
         counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)
         return attrs.evolve(counts, sums=sums.take())
 
@@ -177,26 +177,20 @@ class _Verification:
         try:
             stored: Any = await self.layouts.target.get_or_none(made.key)
             if stored is None:
-                return f"{_place(row)}: {made.key} is missing"
+                return f"{name_row(row)}: {made.key} is missing"
             before = hash_entity(self.layouts.new, stored)
             if self.merge is not None:
                 merge_into(self.merge, stored, made)
             expected = hash_entity(self.layouts.new, made if self.merge is None else stored)
         except Exception as error:  # noqa: BLE001 - as above
-            return f"{_place(row)}: {type(error).__name__}: {error}"
-        return None if before == expected else f"{_place(row)}: {made.key} has other content"
+            return f"{name_row(row)}: {type(error).__name__}: {error}"
+        return None if before == expected else f"{name_row(row)}: {made.key} has other content"
 
     # Where sums differ
 
     async def judge(self, counts: RunCounts) -> RunCounts:
         """Return the counts with what differs between the two sides, if their sums differ."""
-        nothing = RowSum()
-        differing = {
-            share: (expected, found)
-            for share in range(SHARES)
-            if (expected := counts.sums.get(f"expected {share}", nothing))
-            != (found := counts.sums.get(f"found {share}", nothing))
-        }
+        differing = differing_shares(counts.sums)
         if not differing:
             return counts
         failures: list[str] = []
@@ -223,8 +217,8 @@ class _Verification:
                 ]
                 for row, each, keys in inside:
                     if keys in places:
-                        found.append(f"{_place(row)}: {each.key} is the key of {places[keys]} too; give merge=")
-                    places[keys] = _place(row)
+                        found.append(f"{name_row(row)}: {each.key} is the key of {places[keys]} too; give merge=")
+                    places[keys] = name_row(row)
                 compared = await map_together(self._compare, [(row, each) for row, each, _ in inside])
                 found += [each for each in compared if each is not None]
                 if len(found) >= _SAMPLES:
@@ -235,7 +229,7 @@ class _Verification:
                     keys = row["PartitionKey"], row["RowKey"]
                     known = share_of(*keys) != share or keys in places
                     if not known and layouts.new_kinds.schema_of_row(row) is not None:
-                        found.append(f"{_place(row)} of table {layouts.new.table_name()}: no entity gives this one")
+                        found.append(f"{name_row(row)} of table {layouts.new.table_name()}: no entity gives this one")
                 if len(found) >= _SAMPLES:
                     break
         return found[:_SAMPLES]
@@ -257,7 +251,3 @@ async def _read(
     async with aclosing(pages(connection_of(db), table, kinds.filter, regions, None, "verify_rekey", pace)) as found:
         async for rows in found:
             yield rows
-
-
-def _place(row: Row) -> str:
-    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

@@ -8,16 +8,19 @@ partitions. While they wait they are kept as bytes, which take a tenth of the me
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 
+import attrs
 import msgspec
 
+from tableorm.audit.ranges import AuditRange
 from tableorm.stores import Row
 
+from ..runs.process import RunSteps
 from ..runs.rows import RunCounts
 
-__all__ = ["MOST_RANGES", "WINDOW", "Window"]
+__all__ = ["MOST_RANGES", "WINDOW", "Window", "work_in_batches"]
 
 WINDOW = 64_000
 """How many rows wait in all."""
@@ -33,6 +36,41 @@ _CHUNK = 8_000  # how many rows are written at a time
 _PAUSE = 0.05  # seconds without a worker that comes, before what all of them have read is written
 
 _Waiting = tuple[str, bytes]
+
+
+async def work_in_batches(
+    part: AuditRange,
+    found: AsyncGenerator[Sequence[Row], None],
+    act: Callable[[list[Row]], Awaitable[RunCounts]],
+    most: int,
+    *,
+    ordered: bool,
+) -> RunSteps:
+    """
+    Deal with the rows of a range, many at a time.
+
+    Args:
+        part: The range.
+        found: The rows that are left of it, by pages; it is closed at the end.
+        act: Does it with some rows, and returns what was counted.
+        most: How many rows it gets at least, unless no more are left.
+        ordered: Whether the store returns rows in the order of keys. Otherwise a range that was not read to its end is
+            read again from its beginning.
+    """
+    batch, held = list[Row](), RunCounts()
+    async with aclosing(found):
+        async for rows in found:
+            batch += rows
+            if len(batch) >= most:
+                held = held.plus(await act(batch))
+                last, batch = batch[-1], []
+                if ordered:
+                    part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
+                    yield part, held
+                    held = RunCounts()
+    if batch:
+        held = held.plus(await act(batch))
+    yield attrs.evolve(part, done=True), held
 
 
 class Window:

@@ -29,7 +29,7 @@ from .lease import BEATS, Lease, may_lose_race
 from .report import RunReport, report_run
 from .rows import Run, RunCounts, RunRange, read_run
 
-__all__ = ["Job", "RunOptions", "RunSteps", "carry_out", "default_name"]
+__all__ = ["Job", "RunOptions", "RunSteps", "carry_out", "default_name", "is_open"]
 
 _LONGEST_NAME = 200
 # Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
@@ -113,6 +113,14 @@ def _is_positive(value: object) -> bool:
 def default_name(what: str, purpose: str) -> str:
     """Return the name of a run that was given none."""
     return f"{what[: _LONGEST_NAME - 20]} {purpose[:12]}"
+
+
+async def is_open(db: Database, job: Job) -> bool:
+    """Return whether the run of a job that has no name of its own is under way, or was left by processes that died."""
+    found: Run | None = None
+    with suppress(TableNotFound):
+        found, _ = await read_run(db, default_name(job.what, job.purpose))
+    return found is not None and found.state == "open"
 
 
 async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:

@@ -11,8 +11,9 @@ import attrs
 from tableorm import Database, Entity, Mapped, field
 from tableorm.audit.ranges import AuditRange
 from tableorm.models.reserved import UPKEEP_TABLE
+from tableorm.stores import Row
 
-__all__ = ["RowSum", "Run", "RunCounts", "RunRange", "RunRow", "read_run"]
+__all__ = ["RowSum", "Run", "RunCounts", "RunRange", "RunRow", "name_row", "read_run"]
 
 # The failures that a row holds, each of at most so many characters, are no more text than a property may hold.
 _RANGE_FAILURES = 20
@@ -182,3 +183,8 @@ def _shorten(text: str) -> str:
     """Return a text on one line, which JSON needs no more than twice the room for."""
     text = " ".join("".join(each if each.isprintable() else " " for each in text).split())
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 3]}..."
+
+
+def name_row(row: Row) -> str:
+    """Return the keys of a row, as failures name it."""
+    return f"({row['PartitionKey']!r}, {row['RowKey']!r})"

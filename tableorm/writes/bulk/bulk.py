@@ -31,7 +31,15 @@ from ...protocol.codes import Fault
 from ...stores import Row
 from ..over_expired import may_replace_expired
 from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
-from ..stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
+from ..stages.change import (
+    delete_change,
+    insert_change,
+    merge_change,
+    plain_insert,
+    replace_change,
+    save_change,
+    upsert_change,
+)
 from ..stages.derive import derives
 from ..stages.encode import encode, needs_row
 from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes
@@ -42,7 +50,7 @@ from .pacing import AdaptiveConcurrency, Pace
 from .partition_queue import Address, PartitionQueue
 from .report import FAILURES_KEPT, BulkFailure, BulkReport
 
-__all__ = ["Bulk", "delete_found", "report_kept"]
+__all__ = ["Bulk", "delete_found", "insert_plainly", "report_kept"]
 
 _MAX_WAITING_OPERATIONS = 10_000
 
@@ -433,6 +441,11 @@ async def delete_found(bulk: Bulk, key: Key[Any], row: Row) -> None:
     etag: str = row["odata.etag"]
     change = structs.replace(delete_change(key, etag), stored=Stored(row))
     await bulk._add(change)  # pyright: ignore[reportPrivateUsage]
+
+
+async def insert_plainly(bulk: Bulk, entity: Entity) -> None:
+    """Insert an entity with the values that it has: nothing is filled in. Raises as `Bulk.insert`."""
+    await bulk._add(plain_insert(entity, "insert"))  # pyright: ignore[reportPrivateUsage]
 
 
 def report_kept(bulk: Bulk, key: Key[Any], error: Exception) -> None:

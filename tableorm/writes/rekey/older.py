@@ -36,11 +36,11 @@ from ...stores import Row
 from ..plan import Change, Mode
 from ..races import ATTEMPTS, pause_of
 from ..relocation import Relocation, entity_of_row
-from ..stages.change import delete_change, save_change
+from ..stages.change import delete_change, fill_nothing, plain_insert, save_change
 from ..stages.complete import complete
 from ..stages.encode import encode
 from ..subject import forget
-from .steps import plain_insert, source_of
+from .steps import source_of
 
 __all__ = ["OlderWrites", "WriteChange"]
 
@@ -192,8 +192,7 @@ class OlderWrites:
         else:
             made = _entity_of(rekeying.new, write.after)
             _take_values(rekeying, older, made, home.row, source)
-            written = save_change(older, verb=change.verb)
-            written = structs.replace(written, values=older.__dict__, made=None)  # this model fills in nothing
+            written = fill_nothing(save_change(older, verb=change.verb))
         try:
             await self._write_change(db, written)
         except (PreconditionFailed, EntityNotFound):

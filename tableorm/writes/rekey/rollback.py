@@ -30,12 +30,12 @@ from ..move import leaving_write, tentative_write
 from ..plan import Mode
 from ..races import ATTEMPTS, pause_of
 from ..relocation import LOST, entity_of_row
-from ..stages.change import guard_change
+from ..stages.change import guard_change, plain_insert
 from ..stages.encode import encode
 from .chunks import each_row
 from .meetings import resolve_row
 from .report import WindowReport
-from .steps import plain_insert, settled_row, source_of
+from .steps import settled_row, source_of
 
 __all__ = ["roll_back_window"]
 

@@ -26,10 +26,10 @@ from ..move import tentative_write
 from ..plan import Change, Mode, PlannedWrite
 from ..races import ATTEMPTS, pause_of
 from ..relocation import LOST, Commit, Relocation, entity_of_row
-from ..stages.change import delete_change, insert_change
+from ..stages.change import delete_change, plain_insert
 from ..stages.encode import encode
 
-__all__ = ["RowSteps", "keeping_write", "place_of", "plain_insert", "settled_row", "source_of", "target_of"]
+__all__ = ["RowSteps", "keeping_write", "place_of", "settled_row", "source_of", "target_of"]
 
 
 class RowSteps:
@@ -312,12 +312,6 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
 def _old_key(rekeying: Rekeying[Schema], row: Row) -> Key[Any]:
     """Return the key that the entity of a row of the newer model has by the older one."""
     return rekeying.old_key(rekeying.new.decode({"odata.etag": "", "Timestamp": "", **row}))
-
-
-def plain_insert(entity: Entity) -> Change:
-    """Return the change that inserts an entity as it is: nothing is filled in, as a re-key is no change of it."""
-    change = insert_change(entity, verb="move")
-    return structs.replace(change, values=entity.__dict__, made=None) if change.made else change
 
 
 def keeping_write(entity: Entity, row: Row, target: Place, move: str) -> PlannedWrite:

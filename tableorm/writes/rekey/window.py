@@ -35,9 +35,10 @@ from ..commit import RELOCATION, ROW_STEPS, commit
 from ..move import tentative_write
 from ..plan import PlannedWrite, SendOptions
 from ..relocation import confirming_write
+from ..stages.change import plain_insert
 from .chunks import each_row, in_chunks, send_operations
 from .report import RowFailure, WindowReport
-from .steps import keeping_write, plain_insert, target_of
+from .steps import keeping_write, target_of
 
 __all__ = ["move_window"]
 

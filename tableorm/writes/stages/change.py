@@ -35,9 +35,11 @@ from .prepare import (
 __all__ = [
     "as_given",
     "delete_change",
+    "fill_nothing",
     "guard_change",
     "insert_change",
     "merge_change",
+    "plain_insert",
     "rebuild_change",
     "replace_change",
     "save_change",
@@ -70,6 +72,16 @@ def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: s
         NotLoaded: It was loaded in part.
     """
     return _write_change(verb, Mode.INSERT, subject, pending)
+
+
+def plain_insert(entity: Entity, verb: str = "move") -> Change:
+    """Insert an entity as it is: nothing is filled in, as a re-key is no change of it. Raises as `insert_change`."""
+    return fill_nothing(insert_change(entity, verb=verb))
+
+
+def fill_nothing(change: Change) -> Change:
+    """Return the change of an entity with the values that it has: what a write would fill in is left as it is."""
+    return structs.replace(change, values=change.subject.__dict__, made=None) if change.made else change
 
 
 def upsert_change(

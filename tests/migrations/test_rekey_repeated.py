@@ -1,0 +1,135 @@
+"""
+Calls of a re-key that find what an earlier one has begun, or that another process goes on meanwhile.
+"""
+
+import asyncio
+import re
+
+import pytest
+
+from tableorm import Database, NotSupported
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.stores import Operation, RowPage, RowQuery, Verb
+from tableorm_migrations import RunReport, rekey_phase, run_move, seal_move, verify_move
+from tableorm_migrations.rekey import phases
+from tableorm_migrations.runs.rows import Run
+from tests.faults import FaultyStore
+from tests.migrations.test_rekey_online import DAY, Leg, TailLeg, fill, known_at_once, legs
+
+__all__ = ["known_at_once"]
+
+pytestmark = pytest.mark.parametrize("db", ["memory"], indirect=True)
+
+
+class Stopped(Exception):
+    """A process is stopped in the middle."""
+
+
+def stop_before_last_range(report: RunReport) -> None:
+    """Stop the process when one range is left."""
+    if report.ranges_done == report.ranges - 1:
+        raise Stopped
+
+
+async def insert_early(db: Database) -> None:
+    """Insert an entity at its older key, as a program does that knows the older model alone."""
+    await db.insert(Leg(origin="EWR", day=DAY, number=999, tail="N1"))
+
+
+async def test_each_seal_verifies_everything(db: Database) -> None:
+    """What an earlier call has verified, which was stopped in the middle, is verified again by the next one."""
+    await fill(db, legs(30))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    await verify_move(db, TailLeg)
+    with pytest.raises(Stopped):
+        await seal_move(db, TailLeg, no_old_programs=True, parallel=1, on_progress=stop_before_last_range)
+    await insert_early(db)
+
+    report = await seal_move(db, TailLeg, no_old_programs=True, lease=0.2)
+
+    assert (report.complete, await rekey_phase(db, TailLeg)) == (False, "move")
+    assert "has its older key still" in report.failures[0]
+    await run_move(db, TailLeg)
+    await verify_move(db, TailLeg)
+    assert (await seal_move(db, TailLeg, no_old_programs=True)).complete
+
+
+async def test_two_processes_seal_together(db: Database) -> None:
+    """A process that takes part in the verification of another one, which then seals, does not verify once more."""
+    await fill(db, legs(30))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    await verify_move(db, TailLeg)
+    second: list[asyncio.Task[RunReport]] = []
+
+    def join(_: RunReport) -> None:
+        if not second:
+            second.append(asyncio.create_task(seal_move(db, TailLeg, no_old_programs=True)))
+
+    first = await seal_move(db, TailLeg, no_old_programs=True, parallel=1, on_progress=join)
+    joined = await second[0]
+
+    assert (first.complete, joined.complete, await rekey_phase(db, TailLeg)) == (True, True, "sealed")
+    (run,) = [each for each in await db.select(Run).allow_scan().all() if each.what.startswith("verify again")]
+    assert run.generation == 1
+
+
+async def test_a_seal_that_meets_a_way_back(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A re-key is not said to be sealed if another process has begun to let entities go back meanwhile."""
+    await fill(db, legs(10))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    await verify_move(db, TailLeg)
+    entering = phases.OnlineRekey.enter
+
+    async def enter_late(rekey: phases.OnlineRekey, read: RekeyPhase, phase: Phase) -> RekeyPhase:
+        await entering(rekey, await rekey.read_phase(), Phase.BACK)
+        return await entering(rekey, read, phase)
+
+    monkeypatch.setattr(phases.OnlineRekey, "enter", enter_late)
+
+    with pytest.raises(NotSupported, match=r"in phase 'back', .*another process has gone on meanwhile"):
+        await seal_move(db, TailLeg, no_old_programs=True)
+
+
+async def test_a_pass_that_was_stopped(db: Database) -> None:
+    """What a stopped pass had gone through is gone through again: an entity that came meanwhile is moved."""
+    await fill(db, legs(30))
+    await run_move(db, TailLeg, no_blind_writers=True)
+    with pytest.raises(Stopped):
+        await run_move(db, TailLeg, parallel=1, on_progress=stop_before_last_range)
+    await insert_early(db)
+
+    report = await run_move(db, TailLeg)
+
+    assert (report.complete, report.written) == (True, 1)
+    assert (await verify_move(db, TailLeg)).complete
+
+
+class InsertingStore(FaultyStore):
+    """A store in which somebody inserts an entity at its older key after each time that the older table is read."""
+
+    inserted = 0
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        if table == "OnlineLegs":
+            self.inserted += 1
+            keys = {"PartitionKey": "LGA", "RowKey": f"2024-02-01_{self.inserted:06d}"}
+            await self.store.write(table, Operation(Verb.INSERT, {**keys, "EntityType": "Leg", "tail": "N1"}))
+        return page
+
+
+async def test_a_move_that_finds_more_each_time(db: Database) -> None:
+    """While others insert at older keys as fast as entities are moved, the move ends, and says that it is not done."""
+    await fill(db, legs(10))
+    connection_of(db).wrap_store(InsertingStore)
+
+    report = await run_move(db, TailLeg, no_blind_writers=True)
+
+    assert (report.complete, report.failed) == (False, 1)
+    assert report.written > 10
+    assert re.fullmatch(
+        r"even the last of 20 passes has found \d+ rows? to move: programs that know Leg alone insert as fast; call "
+        r"run_move\(\) again when they insert less",
+        report.failures[0],
+    )
