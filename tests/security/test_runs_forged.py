@@ -98,8 +98,9 @@ async def begin_run(db: Database, **values: Any) -> Run:
 
 
 def range_of(run: Run, **values: Any) -> RunRange:
-    given: dict[str, Any] = {"part": AuditRange(table="ForgedBoats", partitions=Bounds()), **values}
-    return RunRange(**{"name": run.name, "number": 0, "generation": run.generation, **given})
+    part = AuditRange(table="ForgedBoats", partitions=Bounds())
+    given: dict[str, Any] = {"name": run.name, "number": 0, "generation": run.generation, "part": part, **values}
+    return RunRange(**given)
 
 
 @pytest.mark.parametrize(("said", "there"), [(2, 1), (1, 0), (10**9, 1), (0, 1), (-1, 0)])
