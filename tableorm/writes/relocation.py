@@ -23,7 +23,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rekeyed_reads import has_older_keys, read_home
-from ..connection.rows import read_live, read_place, read_row, settle_forward
+from ..connection.rows import read_live, read_other, read_place, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -232,12 +232,12 @@ class Relocation:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            there = await read_place(db, target)
-            here = await read_place(db, source)
-            committed = is_forward(here, move, target)
-            mark = mark_of(there)
             entity: Entity | None = None
             try:
+                there = await read_place(db, target)
+                here = await read_other(db, source)
+                committed = is_forward(here, move, target)
+                mark = mark_of(there)
                 if there is not None and mark is not None and mark.move == move and mark.names(source):
                     if mark.state is MoveState.TENTATIVE and not committed:
                         await self.resolve(db, target, schema)
@@ -249,11 +249,11 @@ class Relocation:
                         await self._commit(db, (confirming_write(entity, confirmed),))
                     if mark.stays and schema.moved_from is not None:
                         return entity
-                if here is not None and committed:
+                if here is not None and committed and not _stays(here):
                     await self.delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (clearing_write(entity),))
-            except (ReferenceNotFound, EntityExists) as error:
+            except (ReferenceNotFound, EntityExists, TableNotFound) as error:
                 raise Conflict(f"move {move} to {schema.name} {target} cannot be completed yet: {error}") from error
             except LOST as error:
                 if isinstance(error, OutcomeUnknown) and doubtful:
@@ -369,7 +369,7 @@ class Relocation:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            here = await read_place(db, mark.other)
+            here = await read_other(db, mark.other)
             forward = mark_of(here)
             if here is None or forward is None or not is_forward(here, mark.move, place):
                 return
@@ -410,7 +410,7 @@ class Relocation:
             return True
         if mark is None or mark.state is not MoveState.TENTATIVE or (mark.stays and schema.moved_from is None):
             return False  # a tentative row of the older model, by which a re-key goes back, is for that to resolve
-        here = await read_place(db, mark.other)  # once: between two looks the move could be committed
+        here = await read_other(db, mark.other)  # once: between two looks the move could be committed
         if is_forward(here, mark.move, place):
             return False
         try:
@@ -431,6 +431,12 @@ class Relocation:
         except LOST:
             pass  # somebody was first
         return True
+
+
+def _stays(forward: Row) -> bool:
+    """Return whether a forward is one of a re-key, which keeps what the row had."""
+    mark = mark_of(forward)
+    return mark is not None and mark.stays
 
 
 def _without_mark(write: PlannedWrite) -> PlannedWrite:

@@ -115,6 +115,7 @@ async def run_rekey(
         verb="run_rekey",
         what=f"re-key {layouts}",
         purpose=layouts.purpose,
+        tables=(layouts.old.table_name(),),
         plan=copy.plan,
         work=copy.work,
     )

@@ -122,6 +122,7 @@ def make_job(
         verb=rekey.verb,
         what=f"{what} {rekey}",
         purpose=rekey.rekeying.digest,
+        tables={side.schema.table_name() for side in sides},
         plan=partial(_plan, rekey, sides),
         work=partial(_work, rekey, sides),
         judge=judge,
