@@ -405,9 +405,11 @@ async def roll_back_move(
     rekey = OnlineRekey.of("roll_back_move", db, model)
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
-    phase = await rekey.read_phase(
-        Phase.MOVE, Phase.BACK, remedy="once a re-key is sealed, the way back is another re-key"
+    remedy = (
+        "once a re-key is sealed, the way back is another re-key; of one that is made while nobody writes, it is "
+        "roll_back_rekey() (the command: rollback --offline)"
     )
+    phase = await rekey.read_phase(Phase.MOVE, Phase.BACK, remedy=remedy)
     phase = await rekey.enter(phase, Phase.BACK)
     await rekey.wait_until_known(phase)
 
