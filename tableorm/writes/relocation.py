@@ -70,6 +70,7 @@ __all__ = [
     "confirming_write",
     "entity_of_row",
     "is_leaving",
+    "without_mark",
 ]
 
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
@@ -344,7 +345,7 @@ class Relocation:
             if mark is not None and mark.state is MoveState.CONFIRMED:
                 change = write.change
                 await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
-            result.append(_without_mark(write) if mark is not None and mark.stays else write)
+            result.append(without_mark(write) if mark is not None and mark.stays else write)
         return result
 
     async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
@@ -415,7 +416,7 @@ class Relocation:
         return True
 
 
-def _without_mark(write: PlannedWrite) -> PlannedWrite:
+def without_mark(write: PlannedWrite) -> PlannedWrite:
     """Return the write that leaves no mark in the row, where it would merge into that."""
     operation, after = write.operation, write.after
     if operation.verb is not Verb.MERGE or write.change.mode is Mode.GUARD or after is None or write.partial:
