@@ -3,7 +3,7 @@ Ranges of keys that are worked on one by one, what is counted meanwhile, and the
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from typing import Any, Self, TypeVar
 from zlib import compress, crc32, decompressobj, error
@@ -19,6 +19,8 @@ from ..stores import Bounds
 __all__ = [
     "KEPT",
     "AuditRange",
+    "FailedRow",
+    "FailureCounts",
     "RangeCounts",
     "RangeReport",
     "audit_ranges_of",
@@ -31,6 +33,7 @@ S = TypeVar("S")
 
 KEPT = 1_000
 """The most findings that a report holds; it counts all."""
+_MOST_PROBLEM = 500  # characters, since the error of a row may quote keys of any length
 _VERSION = 1
 _HASH_BYTES = 12
 # More than any cursor holds: a thousand findings, and some positions for each worker.
@@ -101,6 +104,50 @@ class RangeCounts:
         return taken
 
 
+@attrs.frozen(kw_only=True)
+class FailedRow:
+    """
+    A row that a sweep could not delete, or trim, or that a rewrite could not rewrite. It is as it was.
+
+    Args:
+        table: Name of its table.
+        partition_key: Its PartitionKey.
+        row_key: Its RowKey.
+        problem: Why it could not be done.
+    """
+
+    table: str
+    partition_key: str
+    row_key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"({self.partition_key!r}, {self.row_key!r}) of table {self.table}: {self.problem}"
+
+
+@attrs.define
+class FailureCounts(RangeCounts):
+    """What is counted while something is done to rows, one of which may fail."""
+
+    failed: int = 0
+    failures: list[FailedRow] = attrs.field(factory=list[FailedRow])
+
+    def record(self, table: str, partition_key: str, row_key: str, error: Exception) -> None:
+        """
+        Count a failure, and keep it if there are not too many.
+
+        Args:
+            table: Name of the table of the row.
+            partition_key: Its PartitionKey.
+            row_key: Its RowKey.
+            error: Why it failed.
+        """
+        self.failed += 1
+        if len(self.failures) < KEPT:
+            problem = f"{type(error).__name__}: {error}"[:_MOST_PROBLEM]
+            self.failures.append(FailedRow(table=table, partition_key=partition_key, row_key=row_key, problem=problem))
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class RangeReport:
     """
@@ -162,7 +209,9 @@ def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: object) ->
     return urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
 
 
-def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[list[AuditRange], S]:
+def read_cursor(
+    purpose: bytes, cursor: str, what: str, kind: type[S], tables: Collection[str]
+) -> tuple[list[AuditRange], S]:
     """
     Return the ranges and the counts that a cursor holds.
 
@@ -171,6 +220,7 @@ def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[
         cursor: What `write_cursor` gave.
         what: Name of that call, for the message.
         kind: The type of the counts.
+        tables: The tables of which the ranges may be.
 
     Raises:
         CursorError: It is damaged, or belongs to another call.
@@ -191,7 +241,14 @@ def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[
         )
     try:
         body = decompressobj().decompress(raw[1 + _HASH_BYTES :], _MAX_BYTES)  # what is cut off there is no JSON
-        ranges, counts = msgspec.json.decode(body, type=tuple[list[AuditRange], Any])
-        return ranges, msgspec.convert(counts, kind)
+        ranges, stored = msgspec.json.decode(body, type=tuple[list[AuditRange], Any])
+        counts = msgspec.convert(stored, kind)
     except (error, msgspec.DecodeError, RecursionError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; begin anew without a cursor") from None
+    other = next((each.table for each in ranges if each.table not in tables), None)
+    if other is not None:
+        raise CursorError(
+            f"{what}: {shown(cursor, 40)} is of table {shown(other)}, which is none of {', '.join(sorted(tables))}; "
+            "begin anew without a cursor"
+        )
+    return ranges, counts

@@ -14,7 +14,7 @@ the same move, which names the first one. What a mark names is read wherever it 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -23,7 +23,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rekeyed_reads import has_older_keys, read_home
-from ..connection.rows import read_live, read_place, read_row, settle_forward
+from ..connection.rows import read_live, read_other, read_place, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -84,6 +84,20 @@ class Commit(Protocol):
         ...
 
 
+class BringHome(Protocol):
+    """What gives an entity its newer key before it is written: `tableorm.writes.rekey.steps.RowSteps.bring_home`."""
+
+    def __call__(
+        self,
+        db: Connection,
+        rekeying: Rekeying[Schema],
+        at: Change | Key[Any],
+        fields: Mapping[str, Any] | None = None,
+    ) -> Awaitable[bool]:
+        """Return whether rows have changed."""
+        ...
+
+
 class Relocation:
     """
     The steps of moves, and what writers do that meet the rows of one.
@@ -98,7 +112,7 @@ class Relocation:
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self.bring_home: Callable[[Connection, Rekeying[Schema], Change | Key[Any]], Awaitable[bool]] | None = None
+        self.bring_home: BringHome | None = None
 
     # The steps
 
@@ -218,12 +232,12 @@ class Relocation:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            there = await read_place(db, target)
-            here = await read_place(db, source)
-            committed = is_forward(here, move, target)
-            mark = mark_of(there)
             entity: Entity | None = None
             try:
+                there = await read_place(db, target)
+                here = await read_other(db, source)
+                committed = is_forward(here, move, target)
+                mark = mark_of(there)
                 if there is not None and mark is not None and mark.move == move and mark.names(source):
                     if mark.state is MoveState.TENTATIVE and not committed:
                         await self.resolve(db, target, schema)
@@ -235,11 +249,11 @@ class Relocation:
                         await self._commit(db, (confirming_write(entity, confirmed),))
                     if mark.stays and schema.moved_from is not None:
                         return entity
-                if here is not None and committed:
+                if here is not None and committed and not _stays(here):
                     await self.delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (clearing_write(entity),))
-            except (ReferenceNotFound, EntityExists) as error:
+            except (ReferenceNotFound, EntityExists, TableNotFound) as error:
                 raise Conflict(f"move {move} to {schema.name} {target} cannot be completed yet: {error}") from error
             except LOST as error:
                 if isinstance(error, OutcomeUnknown) and doubtful:
@@ -292,13 +306,17 @@ class Relocation:
 
     # What others do that meet its rows
 
-    async def read_current(self, db: Connection, at: Change | Key[Any]) -> Row | None:
+    async def read_current(
+        self, db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None
+    ) -> Row | None:
         """
         Read a row that is going to be written. If a move to it was committed, it is confirmed first.
 
         Args:
             db: Where the row is.
             at: The change, or the key of the row. A bag gets the row as it is.
+            fields: Fields of the entity of a key, which count as far as the stored key does not tell them; None if they
+                are not known.
 
         Returns:
             The row, which may be a forward, or of `entity_of_old`; None if there is none, or no entity has it yet.
@@ -314,10 +332,10 @@ class Relocation:
             row = None
         if (row is None or is_marker(row)) and schema is not None and schema.moved_from is not None:
             assert self.bring_home is not None
-            if await self.bring_home(db, schema.moved_from, at):
+            own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else fields
+            if await self.bring_home(db, schema.moved_from, at, own):
                 row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
             elif await has_older_keys(db, schema.moved_from):
-                own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
                 home = await read_home(db, schema.moved_from, place, own)
                 row = None if home is None else home.row
         if row is None or schema is None or not is_marker(row):
@@ -351,7 +369,7 @@ class Relocation:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            here = await read_place(db, mark.other)
+            here = await read_other(db, mark.other)
             forward = mark_of(here)
             if here is None or forward is None or not is_forward(here, mark.move, place):
                 return
@@ -392,7 +410,7 @@ class Relocation:
             return True
         if mark is None or mark.state is not MoveState.TENTATIVE or (mark.stays and schema.moved_from is None):
             return False  # a tentative row of the older model, by which a re-key goes back, is for that to resolve
-        here = await read_place(db, mark.other)  # once: between two looks the move could be committed
+        here = await read_other(db, mark.other)  # once: between two looks the move could be committed
         if is_forward(here, mark.move, place):
             return False
         try:
@@ -413,6 +431,12 @@ class Relocation:
         except LOST:
             pass  # somebody was first
         return True
+
+
+def _stays(forward: Row) -> bool:
+    """Return whether a forward is one of a re-key, which keeps what the row had."""
+    mark = mark_of(forward)
+    return mark is not None and mark.stays
 
 
 def _without_mark(write: PlannedWrite) -> PlannedWrite:

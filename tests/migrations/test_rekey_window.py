@@ -38,7 +38,7 @@ async def test_a_worker_that_is_expected_shares_the_window() -> None:
 
     async def work(number: int, pause: float) -> RunCounts:
         await asyncio.sleep(pause)
-        with window.join() as batch:
+        async with window.join() as batch:
             await batch.add([row(str(number), "n")])
             return await batch.act()
 
@@ -54,7 +54,7 @@ async def test_nobody_waits_for_a_worker_that_does_not_come() -> None:
     written, crew, coming = Written(), Crew(), [2]
     crew.expects_more = lambda working: working < coming[0]
     window = Window(written.sort, written.write, 10, crew)
-    with window.join() as batch:
+    async with window.join() as batch:
         await batch.add([row("1", "n")])
         writing = asyncio.create_task(batch.act())
         await asyncio.sleep(0.05)
@@ -68,10 +68,39 @@ async def test_rows_are_written_in_the_order_of_newer_partitions() -> None:
     """A partition is divided between two chunks only if it is larger than a chunk."""
     written = Written()
     window = Window(written.sort, written.write, 10, Crew(), chunk=4)
-    with window.join() as batch:
+    async with window.join() as batch:
         await batch.add([row(str(number), "abbaacccccc"[number]) for number in range(11)])
         assert batch.full
         counts = await batch.act()
 
     assert written.chunks == [["0", "3", "4"], ["1", "2"], ["5", "6", "7", "8"], ["9", "10"]]
     assert (counts.entities, counts.written) == (11, 11)
+
+
+async def test_nothing_is_written_after_the_workers_have_left() -> None:
+    """If the workers of a process are cancelled, what they have begun to write ends before they do."""
+    begun, ends = asyncio.Event(), list[str]()
+
+    async def write(rows: Iterable[Row]) -> RunCounts:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            ends.extend(row["RowKey"] for row in rows)
+        raise AssertionError
+
+    window = Window(Written().sort, write, 10, Crew())
+
+    async def work() -> None:
+        async with window.join() as batch:
+            await batch.add([row("1", "n")])
+            await batch.act()
+
+    worker = asyncio.create_task(work())
+    await begun.wait()
+    worker.cancel()
+    await asyncio.wait([worker])
+
+    assert worker.cancelled()
+    assert ends == ["1"]

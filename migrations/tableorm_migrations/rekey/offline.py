@@ -34,14 +34,14 @@ from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import fill_nothing, plain_insert, save_change
 
 from ..runs.plan import plan_ranges
-from ..runs.process import Crew, Job, RunOptions, RunSteps, carry_out, default_name
+from ..runs.process import Crew, Job, RunOptions, RunSteps, carry_out
 from ..runs.report import RunReport, drop_run
 from ..runs.rows import RunCounts, name_row
 from .hashing import hash_entity
 from .layouts import Layouts
 from .window import MOST_RANGES, ROWS, WINDOW, Window, work_in_batches
 
-__all__ = ["Merge", "check_merge", "merge_into", "run_names", "run_rekey"]
+__all__ = ["Merge", "check_merge", "merge_into", "run_rekey"]
 
 Merge = Callable[[Any, Any], Any]
 """Takes the entity that is stored and another one of the same key, and returns what they are together."""
@@ -115,6 +115,7 @@ async def run_rekey(
         verb="run_rekey",
         what=f"re-key {layouts}",
         purpose=layouts.purpose,
+        tables=(layouts.old.table_name(),),
         plan=copy.plan,
         work=copy.work,
         crew=copy.crew,
@@ -128,14 +129,6 @@ def check_merge(verb: str, merge: object) -> None:
     """Refuse what is no function. Raises ModelError."""
     if merge is not None and not callable(merge):
         raise ModelError(f"{verb}(merge={shown(merge)}) is refused: give a function of two entities")
-
-
-def run_names(layouts: Layouts) -> tuple[str, str, str]:
-    """Return the names of the runs that follow on a copy: the two verifications, and the deletion."""
-    first, second, last = (
-        default_name(f"{what} {layouts}", layouts.purpose) for what in ("verify", "verify again", "finalize")
-    )
-    return first, second, last
 
 
 @attrs.define(eq=False)
@@ -167,9 +160,9 @@ class _Copy:
             layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES, rows=ROWS
         )
         await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
-        for name in run_names(layouts):
+        for what in ("verify", "verify again", "finalize"):
             with suppress(ModelError):  # there is none
-                await drop_run(layouts.db, name)
+                await drop_run(layouts.db, layouts.run_name(what))
         return ranges
 
     async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
@@ -177,10 +170,12 @@ class _Copy:
         db, ordered = self.layouts.db, self.layouts.db.store.capabilities.ordered
         where = self.layouts.old_kinds.filter
         found = pages(connection_of(db), part.table, where, part.left, None, "run_rekey", pace, ahead=False)
-        with self._window.join() as batch:
-            async with aclosing(work_in_batches(part, found, batch, ordered=ordered)) as steps:
-                async for step in steps:
-                    yield step
+        async with (
+            self._window.join() as batch,
+            aclosing(work_in_batches(part, found, batch, ordered=ordered)) as steps,
+        ):
+            async for step in steps:
+                yield step
 
     async def _sort(self, rows: Sequence[Row]) -> tuple[list[tuple[str, Row]], RunCounts]:
         """Return the rows whose entities are copied, each with a newer PartitionKey, and what was counted."""

@@ -4,13 +4,16 @@ An online re-key, phase by phase: entities get their newer keys while programs r
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Literal
 
 import attrs
+from msgspec import structs
 
-from tableorm import Database, Entity, EntityExists, ModelError, NotSupported
+from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
 from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.connection.rows import read_live
 from tableorm.errors import counted, shown
 from tableorm.stores import Row
 from tableorm.writes.rekey.finalize import finalize_window
@@ -133,8 +136,10 @@ async def run_move(
         return make_job(
             rekey,
             "move",
-            written_side(rekey, old, rekey.old_kinds.filter, move, parallel, partition_of, chunk=chunk),
-            written_side(rekey, new, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
+            written_side(rekey, rekey.old_kinds, rekey.filter_left(), move, parallel, partition_of, chunk=chunk),
+            written_side(
+                rekey, rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES
+            ),
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
@@ -349,17 +354,19 @@ async def finalize_move(
 
     async def confirm(rows: Iterable[Row]) -> WindowReport:
         found = await resolve_window(connection, rekeying, rows)
-        if found.failures:  # without its forward such a row would be no entity: no forward is deleted before
-            raise found.failures[0].error
+        for failure in found.failures:
+            with suppress(DecodeError):  # nobody can take such a row for an entity
+                if await read_live(connection, *structs.astuple(failure.place)) is not None:
+                    raise failure.error  # without its forward it would be no entity: no forward is deleted before
         return found
 
     job = make_job(
         rekey,
         "finalize move of",
-        written_side(rekey, rekeying.new, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
+        written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
             rekey,
-            rekeying.old,
+            rekey.old_kinds,
             rekey.filter_old(entities=False),
             partial(finalize_window, connection, rekeying, confirmed=True),
             parallel,
@@ -405,9 +412,11 @@ async def roll_back_move(
     rekey = OnlineRekey.of("roll_back_move", db, model)
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
-    phase = await rekey.read_phase(
-        Phase.MOVE, Phase.BACK, remedy="once a re-key is sealed, the way back is another re-key"
+    remedy = (
+        "once a re-key is sealed, the way back is another re-key; of one that is made while nobody writes, it is "
+        "roll_back_rekey() (the command: rollback --offline)"
     )
+    phase = await rekey.read_phase(Phase.MOVE, Phase.BACK, remedy=remedy)
     phase = await rekey.enter(phase, Phase.BACK)
     await rekey.wait_until_known(phase)
 
@@ -419,8 +428,8 @@ async def roll_back_move(
         return make_job(
             rekey,
             "roll back move of",
-            written_side(rekey, rekey.rekeying.new, rekey.filter_new(entities=True), back, parallel),
-            written_side(rekey, rekey.rekeying.old, rekey.filter_old(entities=False), back, parallel),
+            written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
+            written_side(rekey, rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"

@@ -3,13 +3,17 @@ The jobs of an online re-key: all rows of one table, and then of the other, are 
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 
 import attrs
 
+from tableorm import DecodeError
 from tableorm.audit.ranges import AuditRange
 from tableorm.audit.scan import pages
+from tableorm.models.kinds import KindSet
+from tableorm.models.marker_rows import FORWARD, TENTATIVE, is_marker
+from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.schema import Schema
 from tableorm.protocol.filters import Filter
 from tableorm.stores import Row
@@ -43,7 +47,7 @@ class Side:
 
     schema: Schema
     where: Filter | None
-    join: Callable[[], AbstractContextManager[Batch]]
+    join: Callable[[], AbstractAsyncContextManager[Batch]]
     ranges: int = MOST_RANGES
     ahead: bool = True
 
@@ -62,11 +66,11 @@ def read_side(schema: Schema, where: Filter | None, deal: Callable[[list[Row]], 
 
 def written_side(
     rekey: OnlineRekey,
-    schema: Schema,
+    kinds: KindSet,
     where: Filter | None,
     write: Write,
     parallel: int,
-    partition_of: Callable[[Row], str] = lambda row: row["PartitionKey"],
+    partition_of: Callable[[Row], str] | None = None,
     *,
     ranges: int = MOST_RANGES,
     chunk: int = CHUNK,
@@ -76,11 +80,13 @@ def written_side(
 
     Args:
         rekey: The re-key.
-        schema: The model whose rows are read.
+        kinds: The model whose rows are read. Where keys tell its kind, a store returns rows of others too, which are
+            passed over.
         where: The condition of these rows.
         write: Writes them.
         parallel: How many workers there are.
-        partition_of: Returns the partition whose rows are best written at a time.
+        partition_of: Returns the partition whose rows are best written at a time; None for that of the row, whose rows
+            come together, so that few of them wait.
         ranges: How many ranges the table is divided into at most.
         chunk: How many rows are written at a time.
     """
@@ -97,11 +103,25 @@ def written_side(
         for number, row in enumerate(rows):
             if number % 100 == 99:
                 await rekey.connection.yield_to_loop(1)
-            found.append((partition_of(row), row))
-        return found, RunCounts.of(entities=len(rows), written=0, failed=0, failures=())
+            if _is_of(kinds, row):
+                found.append((row["PartitionKey"] if partition_of is None else partition_of(row), row))
+        return found, RunCounts.of(entities=len(found), written=0, failed=0, failures=())
 
-    window = Window(sort, write_rows, max(1, WINDOW // parallel), rekey.crew, chunk)
+    (schema,) = kinds.schemas
+    most = max(1, (CHUNK if partition_of is None else WINDOW) // parallel)
+    window = Window(sort, write_rows, most, rekey.crew, chunk)
     return Side(schema=schema, where=where, join=window.join, ranges=ranges, ahead=False)
+
+
+def _is_of(kinds: KindSet, row: Row) -> bool:
+    """Return whether a row is an entity of a model, or a marker row of one."""
+    (schema,) = kinds.schemas
+    if is_marker(row):
+        return str(row[ENTITY_TYPE]).partition(":")[0] in (f"{schema.kind}{TENTATIVE}", f"{schema.kind}{FORWARD}")
+    try:
+        return kinds.resolve(row) is not None
+    except DecodeError:  # who reads it as an entity tells what is wrong
+        return True
 
 
 def make_job(
@@ -120,6 +140,7 @@ def make_job(
         verb=rekey.verb,
         what=f"{what} {rekey}",
         purpose=rekey.rekeying.digest,
+        tables={side.schema.table_name() for side in sides},
         plan=partial(_plan, rekey, sides),
         work=partial(_work, rekey, sides),
         judge=judge,
@@ -141,7 +162,6 @@ async def _work(rekey: OnlineRekey, sides: Sequence[Side], part: AuditRange, pac
     side = sides[0] if part.building else sides[-1]
     db, ordered = rekey.connection, rekey.db.store.capabilities.ordered
     found = pages(db, part.table, side.where, part.left, None, rekey.verb, pace, ahead=side.ahead)
-    with side.join() as batch:
-        async with aclosing(work_in_batches(part, found, batch, ordered=ordered)) as steps:
-            async for step in steps:
-                yield step
+    async with side.join() as batch, aclosing(work_in_batches(part, found, batch, ordered=ordered)) as steps:
+        async for step in steps:
+            yield step

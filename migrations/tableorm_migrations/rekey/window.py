@@ -8,14 +8,15 @@ partitions. While they wait they are kept as bytes, which take a tenth of the me
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
 import attrs
 import msgspec
 
 from tableorm.audit.ranges import AuditRange
+from tableorm.connection.tasks import stop_tasks
 from tableorm.stores import Row
 
 from ..runs.process import Crew, RunSteps
@@ -146,15 +147,20 @@ class Window:
         self._tasks = set[asyncio.Task[None]]()  # one at most
         self._timer: asyncio.TimerHandle | None = None
 
-    @contextmanager
-    def join(self) -> Generator[Batch]:
-        """Be one of the workers, for whom the others wait; what it reads goes into the batch."""
+    @asynccontextmanager
+    async def join(self) -> AsyncGenerator[Batch]:
+        """
+        Be one of the workers, for whom the others wait; what it reads goes into the batch. When the last one leaves,
+        because it is done or has failed, nothing is written behind its back.
+        """
         self._members += 1
         try:
             yield _WindowBatch(self, self._sort, self._most)
         finally:
             self._members -= 1
             self._begin_soon()
+            if not self._members:
+                await stop_tasks(self._tasks)
 
     async def write(self, items: Sequence[_Waiting]) -> RunCounts:
         """
