@@ -14,6 +14,7 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 
 from .access.grant import Grant, GrantExplanation
 from .access.policies import StoredPolicy, TablePolicies
+from .audit.ranges import FailedRow
 from .audit.report import AuditReport, BuildReport, Damage, Finding
 from .connection.index_states import IndexState
 from .connection.observe import Observation
@@ -78,7 +79,7 @@ from .queries.planning.plan import Access
 from .queries.query import Query
 from .queries.raw import RawSelect
 from .queries.select import Select
-from .queries.sweep_report import SweepFailure, SweepReport
+from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -122,6 +123,7 @@ __all__ = [
     "ExplainedRequest",
     "Explanation",
     "Expression",
+    "FailedRow",
     "Feed",
     "Field",
     "Finding",
@@ -166,7 +168,6 @@ __all__ = [
     "Stats",
     "StoredPolicy",
     "Sum",
-    "SweepFailure",
     "SweepReport",
     "SystemField",
     "TableNotFound",

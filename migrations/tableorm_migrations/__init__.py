@@ -10,7 +10,7 @@ from .rekey.offline import run_rekey
 from .rekey.online import finalize_move, rekey_phase, roll_back_move, run_move, seal_move, verify_move
 from .rekey.plan import RekeyPlan, RekeyStep, plan_rekey
 from .rekey.verify import verify_rekey
-from .report import RewriteFailure, RewriteReport
+from .report import RewriteReport
 from .revisions import (
     BuildIndex,
     MigrationStatus,
@@ -46,7 +46,6 @@ __all__ = [
     "RevisionDraft",
     "RevisionStatus",
     "Rewrite",
-    "RewriteFailure",
     "RewriteReport",
     "Rule",
     "RunReport",

@@ -4,46 +4,17 @@ The report of a rewrite: what it has done so far, and the cursor from which anot
 
 import attrs
 
-from tableorm.audit.ranges import KEPT, RangeCounts, RangeReport
+from tableorm.audit.ranges import FailedRow, FailureCounts, RangeReport
 from tableorm.errors import counted
 
-__all__ = ["RewriteCounts", "RewriteFailure", "RewriteReport"]
-
-
-@attrs.frozen(kw_only=True)
-class RewriteFailure:
-    """
-    A row that could not be rewritten, and is as it was.
-
-    Args:
-        table: Name of its table.
-        partition_key: Its PartitionKey.
-        row_key: Its RowKey.
-        problem: Why it could not be rewritten.
-    """
-
-    table: str
-    partition_key: str
-    row_key: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"({self.partition_key!r}, {self.row_key!r}) of table {self.table}: {self.problem}"
+__all__ = ["RewriteCounts", "RewriteReport"]
 
 
 @attrs.define
-class RewriteCounts(RangeCounts):
+class RewriteCounts(FailureCounts):
     """What is counted while rows are rewritten. The names are those of `RewriteReport`."""
 
     rewritten: int = 0
-    failed: int = 0
-    failures: list[RewriteFailure] = attrs.field(factory=list[RewriteFailure])
-
-    def record(self, failure: RewriteFailure) -> None:
-        """Count a failure, and keep it if there are not too many."""
-        self.failed += 1
-        if len(self.failures) < KEPT:
-            self.failures.append(failure)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -62,7 +33,7 @@ class RewriteReport(RangeReport):
 
     rewritten: int = 0
     failed: int = 0
-    failures: tuple[RewriteFailure, ...] = ()
+    failures: tuple[FailedRow, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -23,7 +23,7 @@ from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.modify import modify_target
 from tableorm.writes.races import ATTEMPTS
 
-from .report import RewriteCounts, RewriteFailure, RewriteReport
+from .report import RewriteCounts, RewriteReport
 
 __all__ = ["find_rewritten", "rewrite", "rewrite_range"]
 
@@ -159,7 +159,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
                 continue
             entity: Any = kinds.load(row)
         except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a failure, and no more
-            counts.record(_failure(kinds.table, row["PartitionKey"], row["RowKey"], error))
+            counts.record(kinds.table, row["PartitionKey"], row["RowKey"], error)
             continue
         old.append(entity)
         keys[id(entity)] = Key(resolved[0].model, kinds.table, row["PartitionKey"], row["RowKey"])
@@ -172,7 +172,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
                 await bulk.save(entity)
             except Exception as error:  # noqa: BLE001 - what a row cannot be written for concerns no other row
                 key = keys.pop(id(entity))
-                counts.record(_failure(key.table, key.partition_key, key.row_key, error))
+                counts.record(key.table, key.partition_key, key.row_key, error)
     refused = {id(failure.entity): failure.error for failure in bulk.report.failed}
     for number, key in keys.items():
         reason = refused.get(number)
@@ -181,7 +181,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
         elif isinstance(reason, _CHANGED_MEANWHILE):
             await _rewrite_one(db, kinds, key, counts)
         elif not isinstance(reason, EntityNotFound):
-            counts.record(_failure(key.table, key.partition_key, key.row_key, reason))
+            counts.record(key.table, key.partition_key, key.row_key, reason)
 
 
 async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: RewriteCounts) -> None:
@@ -197,7 +197,7 @@ async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: Rewr
     except EntityNotFound:
         return
     except Exception as error:  # noqa: BLE001 - as above
-        counts.record(_failure(key.table, key.partition_key, key.row_key, error))
+        counts.record(key.table, key.partition_key, key.row_key, error)
     else:
         counts.rewritten += 1
 
@@ -205,9 +205,3 @@ async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: Rewr
 def _keep(entity: Any) -> None:
     """Change nothing: saving an upgraded entity writes it."""
     del entity
-
-
-def _failure(table: str, partition_key: str, row_key: str, error: Exception) -> RewriteFailure:
-    return RewriteFailure(
-        table=table, partition_key=partition_key, row_key=row_key, problem=f"{type(error).__name__}: {error}"
-    )

@@ -19,6 +19,8 @@ from ..stores import Bounds
 __all__ = [
     "KEPT",
     "AuditRange",
+    "FailedRow",
+    "FailureCounts",
     "RangeCounts",
     "RangeReport",
     "audit_ranges_of",
@@ -31,6 +33,7 @@ S = TypeVar("S")
 
 KEPT = 1_000
 """The most findings that a report holds; it counts all."""
+_MOST_PROBLEM = 500  # characters, since the error of a row may quote keys of any length
 _VERSION = 1
 _HASH_BYTES = 12
 # More than any cursor holds: a thousand findings, and some positions for each worker.
@@ -99,6 +102,50 @@ class RangeCounts:
         for field in attrs.fields(type(self)):
             setattr(self, field.name, getattr(fresh, field.name))
         return taken
+
+
+@attrs.frozen(kw_only=True)
+class FailedRow:
+    """
+    A row that a sweep could not delete, or trim, or that a rewrite could not rewrite. It is as it was.
+
+    Args:
+        table: Name of its table.
+        partition_key: Its PartitionKey.
+        row_key: Its RowKey.
+        problem: Why it could not be done.
+    """
+
+    table: str
+    partition_key: str
+    row_key: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"({self.partition_key!r}, {self.row_key!r}) of table {self.table}: {self.problem}"
+
+
+@attrs.define
+class FailureCounts(RangeCounts):
+    """What is counted while something is done to rows, one of which may fail."""
+
+    failed: int = 0
+    failures: list[FailedRow] = attrs.field(factory=list[FailedRow])
+
+    def record(self, table: str, partition_key: str, row_key: str, error: Exception) -> None:
+        """
+        Count a failure, and keep it if there are not too many.
+
+        Args:
+            table: Name of the table of the row.
+            partition_key: Its PartitionKey.
+            row_key: Its RowKey.
+            error: Why it failed.
+        """
+        self.failed += 1
+        if len(self.failures) < KEPT:
+            problem = f"{type(error).__name__}: {error}"[:_MOST_PROBLEM]
+            self.failures.append(FailedRow(table=table, partition_key=partition_key, row_key=row_key, problem=problem))
 
 
 @attrs.frozen(eq=False, kw_only=True)

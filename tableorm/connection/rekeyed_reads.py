@@ -2,7 +2,8 @@
 Reading an entity by its newer key, wherever it is: there, or still at a key that it has by the older model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -36,6 +37,10 @@ class Home:
     row: Row
     source: Place | None = None
     older: Row | None = None
+
+
+_Look = Callable[[], Awaitable[tuple[Home | None, Sequence[str | None]]]]
+"""Looks for an entity at one place; returns it, and the ETags of what is there otherwise."""
 
 
 def is_over(phase: Phase) -> bool:
@@ -81,8 +86,11 @@ async def read_home(
     db: Connection, rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None
 ) -> Home | None:
     """
-    Read the entity of a newer key where it is. An entity may go from one key to the other between two reads: so nobody
-    has it only if the place that was read first has not changed when the others were read.
+    Read the entity of a newer key where it is.
+
+    An entity may go from one key to the other between two reads. So there is none only if the first place, when it is
+    read again, has not changed. If there is a row at the second place, the entity may even have come and gone back in
+    between: then the second place must not have changed either.
 
     Args:
         db: Where the rows are.
@@ -102,23 +110,23 @@ async def read_home(
         home, _ = await _look_at_newer(db, rekeying, target)
         return home
     sources = older_places(rekeying, target, fields)
-    older_first, before = phase is Phase.EXPAND, None
+    looks: list[_Look] = [
+        partial(_look_at_newer, db, rekeying, target),
+        partial(_look_at_older, db, rekeying, target, sources),
+    ]
+    if phase is Phase.EXPAND:
+        looks.reverse()
     while True:
-        home, versions = (
-            await _look_at_older(db, rekeying, target, sources)
-            if older_first
-            else await _look_at_newer(db, rekeying, target)
-        )
-        if home is not None or versions == before:
-            return home
-        before = versions
-        home, _ = (
-            await _look_at_newer(db, rekeying, target)
-            if older_first
-            else await _look_at_older(db, rekeying, target, sources)
-        )
-        if home is not None:
-            return home
+        versions: list[Sequence[str | None]] = []
+        for look in (*looks, *looks):
+            home, found = await look()
+            if home is not None:
+                return home
+            versions.append(found)
+            if versions[2:] == [versions[0]] and not any(versions[1]):
+                return None  # nothing has ever been at the second place
+        if versions[2:] == versions[:2]:
+            return None
 
 
 async def _look_at_newer(

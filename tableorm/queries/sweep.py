@@ -54,11 +54,9 @@ from .projection import Projection
 from .query import start_query
 from .run import apply_filters, fetch_pages, requests_ahead, sources_of
 from .select import Select
-from .sweep_report import SweepCounts, SweepFailure, SweepReport
+from .sweep_report import SweepCounts, SweepReport
 
 __all__ = ["is_swept", "sweep"]
-
-_MOST_PROBLEM = 500  # characters, since the error of a row may quote keys of any length
 
 
 @attrs.frozen(kw_only=True)
@@ -205,7 +203,7 @@ async def _sweep_index(
             if isinstance(found, EntrySchema):
                 return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
         except (DecodeError, LimitExceeded) as error:  # it names no key that a row can have, and stops no other entry
-            _record(counts, run.plan.target.table, entry["PartitionKey"], entry["RowKey"], error)
+            counts.record(run.plan.target.table, entry["PartitionKey"], entry["RowKey"], error)
         return None
 
     async with aclosing(fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=False)) as found:
@@ -253,7 +251,7 @@ async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pa
                 counts.trimmed += deleted
                 counts.requests += 1
     except TableOrmError as error:
-        _record(counts, name, partition_key, COUNTER_KEY, error)
+        counts.record(name, partition_key, COUNTER_KEY, error)
 
 
 def _filter_of(table: _SweptTable) -> Filter | None:
@@ -290,7 +288,7 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
                 if change is not None:
                     await change
             except Exception as error:  # noqa: BLE001  # what a row or a function of its model raises stops no other row
-                _record(counts, kinds.table, row["PartitionKey"], row["RowKey"], error)
+                counts.record(kinds.table, row["PartitionKey"], row["RowKey"], error)
     counts.deleted += bulk.report.written
     counts.requests += bulk.report.requests
     for failure in bulk.report.failed:
@@ -298,10 +296,4 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
             counts.kept += 1
         else:
             key: Any = failure.entity
-            _record(counts, kinds.table, key.partition_key, key.row_key, failure.error)
-
-
-def _record(counts: SweepCounts, table: str, partition_key: str, row_key: str, error: Exception) -> None:
-    """Count a failure."""
-    problem = f"{type(error).__name__}: {error}"[:_MOST_PROBLEM]
-    counts.record(SweepFailure(table=table, partition_key=partition_key, row_key=row_key, problem=problem))
+            counts.record(kinds.table, key.partition_key, key.row_key, failure.error)

@@ -4,49 +4,19 @@ The report of a sweep: what it has deleted so far, and the cursor from which ano
 
 import attrs
 
-from ..audit.ranges import KEPT, RangeCounts, RangeReport
+from ..audit.ranges import FailedRow, FailureCounts, RangeReport
 from ..errors import counted
 
-__all__ = ["SweepCounts", "SweepFailure", "SweepReport"]
-
-
-@attrs.frozen(kw_only=True)
-class SweepFailure:
-    """
-    A row that could not be deleted although its entity may have expired, or the counter of a change feed that could not
-    be trimmed.
-
-    Args:
-        table: Name of its table.
-        partition_key: Its PartitionKey.
-        row_key: Its RowKey.
-        problem: Why it could not be deleted.
-    """
-
-    table: str
-    partition_key: str
-    row_key: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"({self.partition_key!r}, {self.row_key!r}) of table {self.table}: {self.problem}"
+__all__ = ["SweepCounts", "SweepReport"]
 
 
 @attrs.define
-class SweepCounts(RangeCounts):
+class SweepCounts(FailureCounts):
     """What is counted during a sweep. The names are those of `SweepReport`."""
 
     deleted: int = 0
     kept: int = 0
-    failed: int = 0
-    failures: list[SweepFailure] = attrs.field(factory=list[SweepFailure])
     trimmed: int = 0
-
-    def record(self, failure: SweepFailure) -> None:
-        """Count a failure, and keep it if there are not too many."""
-        self.failed += 1
-        if len(self.failures) < KEPT:
-            self.failures.append(failure)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -70,7 +40,7 @@ class SweepReport(RangeReport):
     deleted: int = 0
     kept: int = 0
     failed: int = 0
-    failures: tuple[SweepFailure, ...] = ()
+    failures: tuple[FailedRow, ...] = ()
     trimmed: int = 0
 
     def __str__(self) -> str:

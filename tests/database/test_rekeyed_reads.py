@@ -3,7 +3,7 @@ Reads of entities by their newer keys, wherever they are: in each phase, and whi
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -26,7 +26,9 @@ from tableorm import (
     connect,
     field,
 )
+from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
+from tableorm.stores import Row, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.rekeys import Turns, finalize, kinds_of, move, opened, roll_back, set_phase
@@ -189,6 +191,51 @@ async def test_how_many_requests_a_read_takes(db: Database) -> None:
             before = db.stats.requests
             await db.exists(NewHop, day=day, id=1)
             assert db.stats.requests - before == expected, (phase, day)
+
+
+class GetsInTurn(FaultyStore):
+    """A store in which others do something before some of the reads."""
+
+    def __init__(self, store: TableStore, *actions: Callable[[], Awaitable[object]] | None) -> None:
+        super().__init__(store)
+        self._actions = iter(actions)
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        action = next(self._actions, None)
+        if action is not None:
+            await action()
+        return await super().get(table, partition_key, row_key, select)
+
+
+async def test_an_entity_that_comes_and_goes_back(db: Database, network: FaultyStore) -> None:
+    """
+    While entities go back, one of them is found that a late mover gives its newer key, and that has its older one again
+    before the reader has looked at both.
+    """
+
+    async def come_and_begin_to_go_back() -> None:
+        set_phase(db, NewHop, Phase.MOVE)
+        await move(db, NewHop)
+        network.plan(Fate.FINE, *[Fate.LOST_REQUEST] * 999)  # the tentative row at the older key alone
+        await roll_back(db, NewHop)
+        assert await kinds_of(db, NewHop) == [
+            "1 NewHop",
+            "1 NewHop#by_text",
+            "mon Hop#_tentative",
+            "mon Hop#by_text#_tentative",
+        ]
+
+    async def go_back() -> None:
+        network.plan()
+        await roll_back(db, NewHop)
+        assert await kinds_of(db, NewHop) == ["mon Hop", "mon Hop#by_text"]
+
+    store = GetsInTurn(network.store, None, come_and_begin_to_go_back, *[None] * 4, go_back)
+    async with connect("local::memory:") as reader:
+        connection_of(reader).wrap_store(lambda _: store)
+        set_phase(reader, NewHop, Phase.BACK)
+
+        assert await reader.exists(NewHop, day="mon", id=1)
 
 
 async def test_several_older_keys(db: Database) -> None:

@@ -281,7 +281,7 @@ def read(broken: str = "") -> Program:
         if broken == "twice":
             return ("read", None)
         # With a mark at the old key it may have come and gone back: then both are read again.
-        if (yield Get(NEW)) == there and (here is None or (yield Get(OLD)) == here):
+        if (yield Get(NEW)) == there and (here is None or broken == "thrice" or (yield Get(OLD)) == here):
             return ("read", None)
 
 

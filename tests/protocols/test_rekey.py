@@ -239,6 +239,7 @@ def triples(starts: Iterable[str], *clients: tuple[Client, Client, Client], seal
     *triples(("free", "deleted since"), (INSERT, OLD_INSERT, MOVER), (INSERT_EARLY, INSERT_2, DELETE)),
     *triples(("moved, not confirmed", "moved"), (MOVER_BACK, DELETE, LATE), (UPDATE, DELETE, LATE)),
     *triples(("moved", "written since"), (ROLL_BACK, ROLL_BACK_2, UPDATE_IN_PLACE)),
+    *triples(("at the old key", "rolled back, a forward is left"), (ROLL_BACK, MOVER, READER)),
     *triples(
         ("moved", "moved, not confirmed", "written since", "deleted since", "a roll back has begun"),
         (ROLL_BACK, MOVER, UPDATE_IN_PLACE),
@@ -327,6 +328,14 @@ COMMIT_BLINDLY = without("etag", MOVER, "m", 1, None)
         "at the old key",
         MOVER,
         without("twice", READER),
+    ),
+    problem(
+        "None was read",
+        "a reader of the new key twice and of the old one once, as the entity comes and goes back",
+        "at the old key",
+        MOVER,
+        ROLL_BACK,
+        without("thrice", READER),
     ),
     problem(
         "None was read",
