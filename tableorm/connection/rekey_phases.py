@@ -8,8 +8,8 @@ Phases of a re-key: the store says how far it is, in a row of the mapper's own t
     back     entities get their older keys again; then there is no row any more
 
 A program asks when it uses the model first, and again when what it knows is older than a minute. So what is only safe
-when everybody knows a phase waits for two minutes after it began. Nobody goes back from *sealed*: who knows that, or
-*done*, asks no more.
+when everybody knows a phase waits for two minutes after it began. Who knows *sealed* or *done* asks no more. So nobody
+goes back from *sealed*, but for a re-key that was made while nobody wrote, after all programs of the newer model ended.
 """
 
 import asyncio
@@ -35,6 +35,7 @@ ASK_AGAIN = 60.0
 """After how many seconds a program asks for the phase again."""
 
 _PARTITION = "re-keys"
+_OFFLINE = "Offline"
 
 
 class Phase(StrEnum):
@@ -67,11 +68,14 @@ class RekeyPhase:
         phase: The phase.
         since: When it began; None for *expand*, which has no row.
         etag: The ETag of the row; None if there is none.
+        offline: Whether it is *sealed* by a re-key that is made while nobody writes: entities have their older keys
+            still, until they are deleted there.
     """
 
     phase: Phase
     since: dt.datetime | None = None
     etag: str | None = None
+    offline: bool = False
 
 
 async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
@@ -117,7 +121,12 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
     if row is None:
         found = RekeyPhase(phase=Phase.EXPAND)
     else:
-        found = RekeyPhase(phase=_read_phase(rekeying, row), since=time_of(row, str(rekeying)), etag=row["odata.etag"])
+        found = RekeyPhase(
+            phase=_read_phase(rekeying, row),
+            since=time_of(row, str(rekeying)),
+            etag=row["odata.etag"],
+            offline=bool(row.get(_OFFLINE)),
+        )
     known = db.known_phase(rekeying.digest)
     known.phase, known.asked = found.phase, begun
     return found
@@ -153,8 +162,9 @@ async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPh
         NotSupported: No such phase follows.
         AccessDenied: Not permitted.
     """
-    if phase not in _NEXT[read.phase]:
-        following = ", ".join(sorted(_NEXT[read.phase])) or "nothing"
+    allowed = _NEXT[read.phase] | ({Phase.EXPAND} if read.offline else set[Phase]())
+    if phase not in allowed:
+        following = ", ".join(sorted(allowed)) or "nothing"
         raise NotSupported(f"{rekeying}: {phase} does not follow {read.phase}; what may follow is {following}")
     row: Row = {
         "PartitionKey": _PARTITION,
@@ -164,6 +174,7 @@ async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPh
         "Table": rekeying.new.table_name(),
         "OldTable": rekeying.old.table_name(),
         "Phase": phase.value,
+        _OFFLINE: read.phase is Phase.EXPAND and phase is Phase.SEALED,
     }
     if phase is Phase.EXPAND:
         operation = Operation(Verb.DELETE, row, read.etag)

@@ -377,3 +377,38 @@ async def test_the_way_out_after_a_forbidden_write(db: Database, keep: str, way:
     assert (await verify_move(db, TailLeg)).complete
     assert (await seal_move(db, TailLeg, no_old_programs=True)).complete
     assert (await db.get(TailLeg, tail="N1", day=DAY, number=1)).seats == (7 if keep == "newer" else 9)
+
+
+class Tag(
+    Entity, table="OnlineTags", tracked=True, partition_key="{group}", row_key="{kind}_{id}", discriminator="row_key"
+):
+    group: Mapped[str]
+    id: Mapped[int]
+
+
+class NewTag(
+    Entity,
+    table="OnlineTags",
+    partition_key="tags",
+    row_key="{kind}_{id}_{group}",
+    discriminator="row_key",
+    moved_from=Tag,
+):
+    group: Mapped[str]
+    id: Mapped[int]
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_models_whose_kind_is_told_by_the_key_go_back(db: Database) -> None:
+    """Of a table that has other rows too, those are not counted: there and back, until it is *expand* again."""
+    await db.create_tables(Tag)
+    await db.insert(Tag(group="g", id=1))
+    row = {"PartitionKey": "g", "RowKey": "other", "text": "left alone"}
+    await db.store.write("OnlineTags", Operation(Verb.INSERT, row))
+
+    moved = await run_move(db, NewTag, no_blind_writers=True)
+    back = await roll_back_move(db, NewTag)
+
+    assert (moved.complete, moved.written) == (True, 1)
+    assert (back.complete, await rekey_phase(db, NewTag)) == (True, "expand")
+    assert await rows_of(db, "OnlineTags") == {("g", "Tag_1"): {}, ("g", "other"): {"text": "left alone"}}

@@ -34,14 +34,14 @@ from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import fill_nothing, plain_insert, save_change
 
 from ..runs.plan import plan_ranges
-from ..runs.process import Job, RunOptions, RunSteps, carry_out, default_name
+from ..runs.process import Job, RunOptions, RunSteps, carry_out
 from ..runs.report import RunReport, drop_run
 from ..runs.rows import RunCounts, name_row
 from .hashing import hash_entity
 from .layouts import Layouts
 from .window import MOST_RANGES, WINDOW, Window, work_in_batches
 
-__all__ = ["Merge", "check_merge", "merge_into", "run_names", "run_rekey"]
+__all__ = ["Merge", "check_merge", "merge_into", "run_rekey"]
 
 Merge = Callable[[Any, Any], Any]
 """Takes the entity that is stored and another one of the same key, and returns what they are together."""
@@ -130,14 +130,6 @@ def check_merge(verb: str, merge: object) -> None:
         raise ModelError(f"{verb}(merge={shown(merge)}) is refused: give a function of two entities")
 
 
-def run_names(layouts: Layouts) -> tuple[str, str, str]:
-    """Return the names of the runs that follow on a copy: the two verifications, and the deletion."""
-    first, second, last = (
-        default_name(f"{what} {layouts}", layouts.purpose) for what in ("verify", "verify again", "finalize")
-    )
-    return first, second, last
-
-
 @attrs.define(eq=False)
 class _Copy:
     """
@@ -166,19 +158,19 @@ class _Copy:
             layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES
         )
         await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
-        for name in run_names(layouts):
+        for what in ("verify", "verify again", "finalize"):
             with suppress(ModelError):  # there is none
-                await drop_run(layouts.db, name)
+                await drop_run(layouts.db, layouts.run_name(what))
         return ranges
 
     async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
         """Copy the entities of a range."""
         db, ordered = self.layouts.db, self.layouts.db.store.capabilities.ordered
         found = pages(connection_of(db), part.table, self.layouts.old_kinds.filter, part.left, None, "run_rekey", pace)
-        with self._window.join():
-            async with aclosing(work_in_batches(part, found, self._copy, self.most, ordered=ordered)) as steps:
-                async for step in steps:
-                    yield step
+        batches = work_in_batches(part, found, self._copy, self.most, ordered=ordered)
+        async with self._window.join(), aclosing(batches) as steps:
+            async for step in steps:
+                yield step
 
     async def _copy(self, rows: Sequence[Row]) -> RunCounts:
         """Copy the entities of some rows, with those of other workers; return what was counted."""

@@ -132,8 +132,8 @@ async def run_move(
         return make_job(
             rekey,
             "move",
-            written_side(old, rekey.filter_left(), move, parallel, partition_of),
-            written_side(new, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
+            written_side(rekey.old_kinds, rekey.filter_left(), move, parallel, partition_of),
+            written_side(rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
@@ -357,9 +357,9 @@ async def finalize_move(
     job = make_job(
         rekey,
         "finalize move of",
-        written_side(rekeying.new, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
+        written_side(rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
-            rekeying.old,
+            rekey.old_kinds,
             rekey.filter_old(entities=False),
             partial(finalize_window, connection, rekeying, confirmed=True),
             parallel,
@@ -405,9 +405,11 @@ async def roll_back_move(
     rekey = OnlineRekey.of("roll_back_move", db, model)
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
-    phase = await rekey.read_phase(
-        Phase.MOVE, Phase.BACK, remedy="once a re-key is sealed, the way back is another re-key"
+    remedy = (
+        "once a re-key is sealed, the way back is another re-key; of one that is made while nobody writes, it is "
+        "roll_back_rekey() (the command: rollback --offline)"
     )
+    phase = await rekey.read_phase(Phase.MOVE, Phase.BACK, remedy=remedy)
     phase = await rekey.enter(phase, Phase.BACK)
     await rekey.wait_until_known(phase)
 
@@ -419,8 +421,8 @@ async def roll_back_move(
         return make_job(
             rekey,
             "roll back move of",
-            written_side(rekey.rekeying.new, rekey.filter_new(entities=True), back, parallel),
-            written_side(rekey.rekeying.old, rekey.filter_old(entities=False), back, parallel),
+            written_side(rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
+            written_side(rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"

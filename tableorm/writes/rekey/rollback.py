@@ -92,6 +92,9 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
             await write_as_read(db, source.table, [settled], name="", what=f"the forward {source}")
             continue
         if not await _may_replace(db, here, place):
+            again = await read_place(db, place)
+            if again is None or again["odata.etag"] != row["odata.etag"]:
+                continue  # it has gone back between the two reads, or was written
             raise EntityExists(
                 f"{rekeying}, back: {place} cannot get its older key {source}, which another entity has; keep one "
                 f"of the two: read the other with db.get(), by {rekeying.old.name} or {rekeying.new.name}, delete it, "

@@ -3,6 +3,7 @@ The steps of a re-key for one entity, and what live writers do before they write
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -131,7 +132,13 @@ class RowSteps:
 
     # Live writers
 
-    async def bring_home(self, db: Connection, rekeying: Rekeying[Schema], at: Change | Key[Any]) -> bool:
+    async def bring_home(
+        self,
+        db: Connection,
+        rekeying: Rekeying[Schema],
+        at: Change | Key[Any],
+        fields: Mapping[str, Any] | None = None,
+    ) -> bool:
         """
         Give the entity of a newer key that key, if it has its older one, before it is written.
 
@@ -139,6 +146,8 @@ class RowSteps:
             db: Where the rows are.
             rekeying: The models.
             at: The change, or the newer key.
+            fields: Fields of the entity, which count as far as the stored key does not tell them; None if they are not
+                known.
 
         Returns:
             Whether the rows have changed, so that the newer one must be read again.
@@ -146,7 +155,6 @@ class RowSteps:
         if await current_phase(db, rekeying) is not Phase.MOVE:
             return False
         target = Place(at.table, at.partition_key, at.row_key)
-        fields = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
         came = False
         for source in older_places(rekeying, target, fields):
             here = await read_place(db, source)
@@ -220,10 +228,8 @@ class RowSteps:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            if (
-                await self.bring_home(db, rekeying, change)
-                and await read_live(db, *structs.astuple(target)) is not None
-            ):
+            came = await self.bring_home(db, rekeying, change, change.subject.__dict__)
+            if came and await read_live(db, *structs.astuple(target)) is not None:
                 return  # it is there, which the insert will find
             here = await read_place(db, source)
             if here is not None:
