@@ -19,16 +19,15 @@ from enum import StrEnum
 
 import attrs
 
-from ..errors import NotSupported, TableNotFound
+from ..errors import DecodeError, NotSupported, TableNotFound, shown
 from ..models.rekeying import Rekeying
 from ..models.reserved import UPKEEP_TABLE
 from ..models.schema import Schema
 from ..protocol.codes import Code
-from ..protocol.edm import datetime_from_text
 from ..stores import Operation, Row, Verb
 from .connection import Connection, KnownPhase
 from .index_states import write_records
-from .rows import read_row
+from .rows import read_row, time_of
 
 __all__ = ["ASK_AGAIN", "Phase", "RekeyPhase", "change_phase", "current_phase", "load_phase"]
 
@@ -114,6 +113,7 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
 
     Raises:
         AccessDenied: The token of the connection does not open the table of the mapper's own records.
+        DecodeError: The row says what no program writes.
     """
     begun, row = asyncio.get_running_loop().time(), None
     with suppress(TableNotFound):
@@ -121,13 +121,28 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
     if row is None:
         found = RekeyPhase(phase=Phase.EXPAND)
     else:
-        phase, offline = Phase(row["Phase"]), bool(row.get(_OFFLINE))
         found = RekeyPhase(
-            phase=phase, since=datetime_from_text(row["Timestamp"]), etag=row["odata.etag"], offline=offline
+            phase=_read_phase(rekeying, row),
+            since=time_of(row, str(rekeying)),
+            etag=row["odata.etag"],
+            offline=bool(row.get(_OFFLINE)),
         )
     known = db.known_phase(rekeying.digest)
     known.phase, known.asked = found.phase, begun
     return found
+
+
+def _read_phase(rekeying: Rekeying[Schema], row: Row) -> Phase:
+    stored = row.get("Phase")
+    try:
+        return Phase(str(stored))
+    except ValueError:
+        raise DecodeError(
+            f"has {shown(stored)} as Phase, which is none of {', '.join(Phase)}; another program has written it: set "
+            f"it to the phase that the {rekeying} was in",
+            UPKEEP_TABLE,
+            (row["PartitionKey"], row["RowKey"]),
+        ) from None
 
 
 async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPhase, phase: Phase) -> RekeyPhase:

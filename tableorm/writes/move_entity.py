@@ -42,12 +42,13 @@ from .move import (
     check_movable,
     command_to_move,
     entity_at_target,
+    is_leaving,
     leaves_partition,
     marking_write,
     move_changes,
 )
 from .plan import Change
-from .relocation import clearing_write, is_leaving
+from .relocation import clearing_write
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive

@@ -96,6 +96,7 @@ async def finalize_rekey(
         verb="finalize_rekey",
         what=f"finalize {layouts}",
         purpose=layouts.purpose,
+        tables=(layouts.old.table_name(),),
         plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])]),
         work=partial(_delete_range, layouts, second.counts.latest),
     )

@@ -115,6 +115,7 @@ async def run_rekey(
         verb="run_rekey",
         what=f"re-key {layouts}",
         purpose=layouts.purpose,
+        tables=(layouts.old.table_name(),),
         plan=copy.plan,
         work=copy.work,
     )
@@ -166,10 +167,10 @@ class _Copy:
         """Copy the entities of a range."""
         db, ordered = self.layouts.db, self.layouts.db.store.capabilities.ordered
         found = pages(connection_of(db), part.table, self.layouts.old_kinds.filter, part.left, None, "run_rekey", pace)
-        with self._window.join():
-            async with aclosing(work_in_batches(part, found, self._copy, self.most, ordered=ordered)) as steps:
-                async for step in steps:
-                    yield step
+        batches = work_in_batches(part, found, self._copy, self.most, ordered=ordered)
+        async with self._window.join(), aclosing(batches) as steps:
+            async for step in steps:
+                yield step
 
     async def _copy(self, rows: Sequence[Row]) -> RunCounts:
         """Copy the entities of some rows, with those of other workers; return what was counted."""

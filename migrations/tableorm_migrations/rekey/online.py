@@ -4,13 +4,16 @@ An online re-key, phase by phase: entities get their newer keys while programs r
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Literal
 
 import attrs
+from msgspec import structs
 
-from tableorm import Database, Entity, EntityExists, ModelError, NotSupported
+from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
 from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.connection.rows import read_live
 from tableorm.errors import counted, shown
 from tableorm.stores import Row
 from tableorm.writes.rekey.finalize import finalize_window
@@ -129,8 +132,8 @@ async def run_move(
         return make_job(
             rekey,
             "move",
-            written_side(old, rekey.old_kinds.filter, move, parallel, partition_of),
-            written_side(new, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
+            written_side(rekey.old_kinds, rekey.filter_left(), move, parallel, partition_of),
+            written_side(rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
@@ -345,16 +348,18 @@ async def finalize_move(
 
     async def confirm(rows: Sequence[Row]) -> WindowReport:
         found = await resolve_window(connection, rekeying, rows)
-        if found.failures:  # without its forward such a row would be no entity: no forward is deleted before
-            raise found.failures[0].error
+        for failure in found.failures:
+            with suppress(DecodeError):  # nobody can take such a row for an entity
+                if await read_live(connection, *structs.astuple(failure.place)) is not None:
+                    raise failure.error  # without its forward it would be no entity: no forward is deleted before
         return found
 
     job = make_job(
         rekey,
         "finalize move of",
-        written_side(rekeying.new, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
+        written_side(rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
-            rekeying.old,
+            rekey.old_kinds,
             rekey.filter_old(entities=False),
             partial(finalize_window, connection, rekeying, confirmed=True),
             parallel,
@@ -416,8 +421,8 @@ async def roll_back_move(
         return make_job(
             rekey,
             "roll back move of",
-            written_side(rekey.rekeying.new, rekey.filter_new(entities=True), back, parallel),
-            written_side(rekey.rekeying.old, rekey.filter_old(entities=False), back, parallel),
+            written_side(rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
+            written_side(rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"

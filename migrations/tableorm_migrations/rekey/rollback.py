@@ -108,6 +108,7 @@ async def roll_back_rekey(
         verb="roll_back_rekey",
         what=f"roll back {layouts}",
         purpose=layouts.purpose,
+        tables={layouts.old.table_name(), layouts.new.table_name()},
         plan=undo.plan,
         work=undo.work,
     )

@@ -3,13 +3,17 @@ The jobs of an online re-key: all rows of one table, and then of the other, are 
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 
 import attrs
 
+from tableorm import DecodeError
 from tableorm.audit.ranges import AuditRange
 from tableorm.audit.scan import pages
+from tableorm.models.kinds import KindSet
+from tableorm.models.marker_rows import FORWARD, TENTATIVE, is_marker
+from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.schema import Schema
 from tableorm.protocol.filters import Filter
 from tableorm.stores import Row
@@ -46,12 +50,12 @@ class Side:
     where: Filter | None
     act: Callable[[list[Row]], Awaitable[RunCounts]]
     most: int = 1
-    join: Callable[[], AbstractContextManager[None]] = nullcontext
+    join: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     ranges: int = MOST_RANGES
 
 
 def written_side(
-    schema: Schema,
+    kinds: KindSet,
     where: Filter | None,
     write: Write,
     parallel: int,
@@ -63,7 +67,8 @@ def written_side(
     Return a side whose rows are written, together with those of the other workers.
 
     Args:
-        schema: The model whose rows are read.
+        kinds: The model whose rows are read. Where keys tell its kind, a store returns rows of others too, which are
+            passed over.
         where: The condition of these rows.
         write: Writes them.
         parallel: How many workers there are.
@@ -80,11 +85,25 @@ def written_side(
 
     window = Window(write_rows)
 
+    (schema,) = kinds.schemas
+
     async def act(rows: list[Row]) -> RunCounts:
-        counts = await window.write([(partition_of(row), row) for row in rows])
-        return attrs.evolve(counts, entities=len(rows))
+        own = [row for row in rows if _is_of(kinds, row)]
+        counts = await window.write([(partition_of(row), row) for row in own])
+        return attrs.evolve(counts, entities=len(own))
 
     return Side(schema=schema, where=where, act=act, most=max(1, WINDOW // parallel), join=window.join, ranges=ranges)
+
+
+def _is_of(kinds: KindSet, row: Row) -> bool:
+    """Return whether a row is an entity of a model, or a marker row of one."""
+    (schema,) = kinds.schemas
+    if is_marker(row):
+        return str(row[ENTITY_TYPE]).partition(":")[0] in (f"{schema.kind}{TENTATIVE}", f"{schema.kind}{FORWARD}")
+    try:
+        return kinds.resolve(row) is not None
+    except DecodeError:  # who reads it as an entity tells what is wrong
+        return True
 
 
 def make_job(
@@ -103,6 +122,7 @@ def make_job(
         verb=rekey.verb,
         what=f"{what} {rekey}",
         purpose=rekey.rekeying.digest,
+        tables={side.schema.table_name() for side in sides},
         plan=partial(_plan, rekey, sides),
         work=partial(_work, rekey, sides),
         judge=judge,
@@ -123,7 +143,7 @@ async def _work(rekey: OnlineRekey, sides: Sequence[Side], part: AuditRange, pac
     side = sides[0] if part.building else sides[-1]
     db, ordered = rekey.connection, rekey.db.store.capabilities.ordered
     found = pages(db, part.table, side.where, part.left, None, rekey.verb, pace)
-    with side.join():
-        async with aclosing(work_in_batches(part, found, side.act, side.most, ordered=ordered)) as steps:
-            async for step in steps:
-                yield step
+    batches = work_in_batches(part, found, side.act, side.most, ordered=ordered)
+    async with side.join(), aclosing(batches) as steps:
+        async for step in steps:
+            yield step

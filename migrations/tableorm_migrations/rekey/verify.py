@@ -92,6 +92,7 @@ def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job:
         verb=verb,
         what=f"verify {layouts}",
         purpose=layouts.purpose,
+        tables={layouts.old.table_name(), layouts.new.table_name()},
         plan=check.plan,
         work=check.work,
         judge=check.judge,

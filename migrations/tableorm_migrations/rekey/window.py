@@ -8,13 +8,14 @@ partitions. While they wait they are kept as bytes, which take a tenth of the me
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
 
 import attrs
 import msgspec
 
 from tableorm.audit.ranges import AuditRange
+from tableorm.connection.tasks import stop_tasks
 from tableorm.stores import Row
 
 from ..runs.process import RunSteps
@@ -88,9 +89,12 @@ class Window:
         self._tasks = set[asyncio.Task[None]]()  # one at most
         self._timer: asyncio.TimerHandle | None = None
 
-    @contextmanager
-    def join(self) -> Generator[None]:
-        """Be one of the workers, for whom the others wait."""
+    @asynccontextmanager
+    async def join(self) -> AsyncGenerator[None]:
+        """
+        Be one of the workers, for whom the others wait. When the last one leaves, because it is done or has failed,
+        nothing is written behind its back.
+        """
         self._members += 1
         self._begin_soon()
         try:
@@ -98,6 +102,8 @@ class Window:
         finally:
             self._members -= 1
             self._begin_soon()
+            if not self._members:
+                await stop_tasks(self._tasks)
 
     async def write(self, rows: Sequence[tuple[str, Row]]) -> RunCounts:
         """

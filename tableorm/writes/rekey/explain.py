@@ -28,8 +28,8 @@ from ..explain import (
     explain_after_reading,
     explain_writes,
 )
+from ..move import without_mark
 from ..plan import Change, Mode
-from ..relocation import without_mark
 from ..stages.change import plain_insert
 from ..stages.encode import encode, needs_row
 from .older import refuse_blind, to_older

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from ...connection.connection import Connection
-from ...connection.rows import read_place
-from ...errors import LostRace, TableOrmError
+from ...connection.rows import read_other, read_place
+from ...errors import DecodeError, LostRace, TableOrmError
 from ...models.marker_rows import MoveState, Place, is_marker, mark_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
@@ -16,7 +16,7 @@ from ...stores import Operation, Row, Verb
 from ..races import ATTEMPTS, pause_of
 from .chunks import each_row, in_chunks, send_operations
 from .meetings import resolve_row
-from .report import WindowReport
+from .report import RowFailure, WindowReport
 
 __all__ = ["finalize_window"]
 
@@ -37,12 +37,19 @@ async def finalize_window(
             that each forward names is read, and confirmed if it is tentative.
     """
     report, table = WindowReport(), rekeying.old.table_name()
-    forwards = [(Place(table, row["PartitionKey"], row["RowKey"]), row) for row in rows if _is_forward(rekeying, row)]
+    forwards: list[tuple[Place, Row]] = []
+    for row in rows:
+        place = Place(table, row["PartitionKey"], row["RowKey"])
+        try:
+            if _is_forward(rekeying, row):
+                forwards.append((place, row))
+        except DecodeError as error:
+            report.failures.append(RowFailure(place, error))
 
     async def confirm(_: Place, row: Row | None) -> bool:
         mark = mark_of(row)
         if mark is not None and mark.state is MoveState.FORWARD:
-            await resolve_row(db, rekeying, mark.other, await read_place(db, mark.other))
+            await resolve_row(db, rekeying, mark.other, await read_other(db, mark.other))
         return False
 
     if not confirmed:

@@ -27,15 +27,12 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.derived.feed.trim import trim_feed
 from tableorm.stores import CLOCK, Operation
-from tableorm.testing import MemoryStore
 from tests.derived.feed.staff import KEEP, Employee, changes_of, noted
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 from tests.torture import seeds
+from tests.writes.lossy import network, other
 
-
-@pytest.fixture
-def network() -> FaultyStore:
-    return FaultyStore(MemoryStore())
+__all__ = ["network", "other"]  # fixtures
 
 
 @pytest.fixture
@@ -44,13 +41,6 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
     backend.tables = network
     async with Database(backend, retry=QUICK) as database:
         await database.create_tables(Employee)
-        yield database
-
-
-@pytest.fixture
-async def other(network: FaultyStore) -> AsyncIterator[Database]:
-    """Another client, whose own network is sound."""
-    async with Database(FaultyBackend(network.store), retry=QUICK) as database:
         yield database
 
 

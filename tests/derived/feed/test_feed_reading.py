@@ -55,9 +55,9 @@ async def test_models_with_a_table_for_each_period_beside_it(db: Database) -> No
         owner: Mapped[str]
         day: Mapped[dt.date]
 
+    await db.insert(Badge(owner="a", day=dt.date(2024, 5, 1)))
     await insert(db, 1)
     assert len(await changes_of(db)) == 1
-    assert Badge.__name__ == "Badge"
 
 
 async def test_long_feeds_are_read_by_pages(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
