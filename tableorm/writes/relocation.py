@@ -96,11 +96,7 @@ class BringHome(Protocol):
     """What gives an entity its newer key before it is written: `tableorm.writes.rekey.steps.RowSteps.bring_home`."""
 
     def __call__(
-        self,
-        db: Connection,
-        rekeying: Rekeying[Schema],
-        at: Change | Key[Any],
-        fields: Mapping[str, Any] | None = None,
+        self, db: Connection, rekeying: Rekeying[Schema], at: Change | Key[Any], fields: Mapping[str, Any] | None = None
     ) -> Awaitable[bool]:
         """Return whether rows have changed."""
         ...
