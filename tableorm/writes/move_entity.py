@@ -40,6 +40,7 @@ from .commit import RELOCATION, Loader, check_effects, commit, load_existing, wr
 from .deferred import check_room
 from .move import (
     check_movable,
+    clearing_write,
     command_to_move,
     entity_at_target,
     is_leaving,
@@ -48,7 +49,6 @@ from .move import (
     move_changes,
 )
 from .plan import Change
-from .relocation import clearing_write
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive

@@ -49,13 +49,15 @@ from ..models.marker_rows import (
 )
 from ..models.property_bag import bag_of_row
 from ..models.rekeying import Rekeying
-from ..models.reserved import MANIFEST, MOVE
+from ..models.reserved import MANIFEST
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand
 from ..protocol.codes import Code
 from ..stores import Operation, Row, Verb
 from .move import (
+    clearing_write,
+    confirming_write,
     entity_at_target,
     given_fields,
     is_leaving,
@@ -66,17 +68,14 @@ from .move import (
 )
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
 from .races import ATTEMPTS, pause_of
-from .stages.change import delete_change, guard_change, insert_change, rebuild_change
+from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
 from .stages.encode import encode
 
 __all__ = [
     "LOST",
-    "BringHome",
     "Commit",
     "Relocation",
-    "clearing_write",
-    "confirming_write",
     "entity_of_row",
 ]
 
@@ -96,7 +95,11 @@ class BringHome(Protocol):
     """What gives an entity its newer key before it is written: `tableorm.writes.rekey.steps.RowSteps.bring_home`."""
 
     def __call__(
-        self, db: Connection, rekeying: Rekeying[Schema], at: Change | Key[Any], fields: Mapping[str, Any] | None = None
+        self,
+        db: Connection,
+        rekeying: Rekeying[Schema],
+        at: Change | Key[Any],
+        fields: Mapping[str, Any] | None = None,
     ) -> Awaitable[bool]:
         """Return whether rows have changed."""
         ...
@@ -475,22 +478,3 @@ def entity_of_row(schema: Schema, row: Row) -> Entity:
             "declares it; leave it to a program that knows it"
         )
     return entity
-
-
-def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
-    """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
-    write = encode(change, 0, mark.move)
-    assert write is not None
-    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
-
-
-def clearing_write(entity: Entity) -> PlannedWrite:
-    """Return the write that removes the mark of a row."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
-    assert change.stored is not None
-    row = {name: value for name, value in change.stored.row.items() if name != MOVE}
-    stored = structs.replace(change.stored, row=row)
-    write = encode(structs.replace(change, before=stored, stored=stored), 0)
-    assert write is not None
-    return write
