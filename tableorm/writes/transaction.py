@@ -11,12 +11,7 @@ from msgspec import structs
 
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
-from ..errors import (
-    Conflict,
-    EntityNotFound,
-    ModelError,
-    TransactionFailed,
-)
+from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
 from ..expressions import Field
 from ..models.entity import Entity
 from ..models.key import Key
