@@ -335,6 +335,7 @@ class EntityExists(Conflict):
         code: The service's error code.
         entity: What was to be written.
         index: Name of the index whose entry found a row at its key: "Employee.by_email". "" if the entity itself did.
+            While entities get new keys, the name of the older model if another entity has the key by that.
     """
 
     def __init__(self, message: str, code: str | None = None, entity: object = None, *, index: str = "") -> None:

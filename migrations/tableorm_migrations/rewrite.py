@@ -73,7 +73,7 @@ async def rewrite(
         ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = RewriteCounts()
     else:
-        ranges, counts = read_cursor(purpose, cursor, "rewrite", RewriteCounts)
+        ranges, counts = read_cursor(purpose, cursor, "rewrite", RewriteCounts, kinds)
     begun = time.monotonic() - counts.seconds
 
     def report() -> RewriteReport:

@@ -75,7 +75,7 @@ async def audit(
         ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = AuditCounts()
     else:
-        ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts)
+        ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts, kinds)
     begun = time.monotonic() - counts.seconds
     # An index that is not complete lacks entries, which is no damage.
     derived = [each for schema in schemas for each in schema.derived.values()]

@@ -114,7 +114,7 @@ async def sweep(
         ]
         counts = SweepCounts()
     else:
-        ranges, counts = read_cursor(purpose, cursor, "sweep", SweepCounts)
+        ranges, counts = read_cursor(purpose, cursor, "sweep", SweepCounts, tables)
     begun = time.monotonic() - counts.seconds
     pace = None if rate is None else Pace(rate)
 

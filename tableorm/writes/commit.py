@@ -7,7 +7,7 @@ has deleted an index entry. The row is read, its operation corrected, and all is
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..connection.boundary import Boundary
@@ -158,14 +158,20 @@ async def delete_target(
         forget(subject)
 
 
-async def load_existing(db: Connection, load: Loader, key: Key[Any]) -> Any:
+async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None = None) -> Any:
     """
     Read the entity or bag of a key.
+
+    Args:
+        db: Where it is.
+        load: What makes it of a row.
+        key: Its key.
+        fields: Its fields, as far as they are known; None if they are not.
 
     Raises:
         EntityNotFound: There is none.
     """
-    row = await RELOCATION.read_current(db, key)
+    row = await RELOCATION.read_current(db, key, fields)
     found = None if row is None else load(key.model, key.table, row)
     if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
@@ -177,7 +183,8 @@ async def refresh_entity(db: Connection, load: Loader, entity: Entity | Property
     db.boundary.check(entity)
     key = key_of(entity)
     db.boundary.check(key)
-    adopt(entity, await load_existing(db, load, key))
+    fields = entity.__dict__ if isinstance(entity, Entity) else None
+    adopt(entity, await load_existing(db, load, key, fields))
 
 
 Found = dict[str, Row | None]

@@ -61,10 +61,11 @@ async def modify_target(
     key = key_of_target(db.boundary, target, fields)
     if if_match is not None:
         check_etag("modify", key, if_match)
+    given = instance.__dict__ if isinstance(instance, Entity) else fields
     for attempt in range(attempts):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
-        row = await RELOCATION.read_current(db, key)
+        row = await RELOCATION.read_current(db, key, given)
         subject = None if row is None else load(key.model, key.table, row)
         if subject is not None:
             refuse_other_version(key, subject, if_match)

@@ -319,7 +319,8 @@ class Transaction(AsyncOnly):
         if address in self._late:
             raise two_late(key)
         if address not in self._rows:
-            fresh = await load_existing(self._db, self._load, key)
+            fields = instance.__dict__ if isinstance(instance, Entity) else None
+            fresh = await load_existing(self._db, self._load, key, fields)
             self._require_open()
             if address not in self._rows:  # otherwise another task has read or written it meanwhile
                 if instance is not None:

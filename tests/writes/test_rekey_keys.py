@@ -2,6 +2,7 @@
 Keys of re-keyed models: several older ones for a newer one and the other way round, kinds told by keys, many rows.
 """
 
+import datetime as dt
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from tableorm import (
     Mapped,
     ModelError,
     MovedFrom,
+    Transaction,
+    field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
@@ -90,6 +93,20 @@ class New(
     b: Mapped[str]
 
 
+class Stay(Entity, table="RekeyedStays", tracked=True, partition_key="{guest}", row_key="{day:%Y%m%d}"):
+    guest: Mapped[str]
+    day: Mapped[dt.date]
+    nights: Mapped[int] = field(default=1)
+
+
+class NewStay(
+    Entity, table="RekeyedNewStays", partition_key="{day:%Y%m}", row_key="{guest:lower}_{day:%Y%m%d}", moved_from=Stay
+):
+    guest: Mapped[str]
+    day: Mapped[dt.date]
+    nights: Mapped[int] = field(default=1)
+
+
 @pytest.fixture
 def network() -> FaultyStore:
     return FaultyStore(MemoryStore())
@@ -98,8 +115,8 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Nothing is there; the phase is *move*."""
-    async with database_on(network, Note, NewNote, Plane, NewPlane, Old, New) as db:
-        for model in (NewNote, NewPlane, New):
+    async with database_on(network, Note, NewNote, Plane, NewPlane, Old, New, Stay, NewStay) as db:
+        for model in (NewNote, NewPlane, New, NewStay):
             set_phase(db, model, Phase.MOVE)
         yield db
 
@@ -118,6 +135,39 @@ async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Databas
     assert (report.transactions, report.operations) == (5, 100 + 20 + 20 + 100 + 19)
     assert len(await db.select(NewNote).allow_scan().all()) == 120
     assert not await db.select(Note).allow_scan().all()
+
+
+async def test_forwards_and_confirmed_rows_are_merged(db: Database, network: FaultyStore) -> None:
+    """Only what changes is sent. Rows are stored as if they were replaced: with what programs have added too."""
+    keys = {"PartitionKey": "ann", "RowKey": "1"}
+    added = {"seen": True, "size": "7", "size@odata.type": "Edm.Int64", "EntityType": "Note", "owner": "ann", "id": 1}
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, {**keys, **added, "_w": "earlier"}))
+    network.plan()
+    report = await move(db, NewNote)
+
+    assert report.moved == 1
+    assert [each.verb for operations in network.sent for each in operations] == [Verb.INSERT, Verb.MERGE, Verb.MERGE]
+    assert all("size" not in each.row for operations in network.sent[1:] for each in operations)
+    (old,) = await rows_of(connection_of(db), "RekeyedNotes")
+    (new,) = await rows_of(connection_of(db), "RekeyedNewNotes")
+    own = ("EntityType", "PartitionKey", "RowKey", "Timestamp", "odata.etag", "_mv", "_w")
+    values = {name: value for name, value in added.items() if name not in own}
+    assert {name: value for name, value in old.items() if name not in own} == values
+    assert {name: value for name, value in new.items() if name not in own} == values
+    assert (old["EntityType"], new["EntityType"]) == ("Note#_forward", "NewNote")
+    assert old["_w"].endswith(",earlier") and old["_w"].split(",")[0] == new["_w"].split(",")[0]
+
+
+async def test_a_manifest_of_nothing_that_is_declared_stays_in_no_forward(db: Database) -> None:
+    """A merge could not remove it."""
+    keys = {"PartitionKey": "ann", "RowKey": "1"}
+    row = {**keys, "EntityType": "Note", "owner": "ann", "id": 1, "_w": b"".hex(), "_w@odata.type": "Edm.Binary"}
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, row))
+    report = await move(db, NewNote)
+
+    assert (report.moved, report.failures) == (1, [])
+    (old,) = await rows_of(connection_of(db), "RekeyedNotes")
+    assert "_w@odata.type" not in old and old["_w"]
 
 
 async def test_two_older_entities_with_one_newer_key(db: Database) -> None:
@@ -255,3 +305,38 @@ async def test_unknown_properties_go_along(db: Database) -> None:
     await roll_back(db, NewNote)
 
     assert dict((await db.get(Note, owner="ann", id=1)).extra) == {"Gate": "B1"}
+
+
+@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
+async def test_a_newer_key_that_does_not_tell_its_fields(db: Database, phase: Phase) -> None:
+    """The fields of the entity, or those that were given, tell its older key wherever it is read to be changed."""
+
+    def stay_longer(stay: NewStay) -> None:
+        stay.nights += 1
+
+    async def modify(tx: Transaction) -> None:
+        await tx.modify(stay, stay_longer)
+
+    set_phase(db, NewStay, phase)
+    key: Any = {"guest": "Ann", "day": dt.date(2024, 2, 29)}
+    await db.insert(Stay(**key))
+    stay = await db.get(NewStay, **key)
+    await db.refresh(stay)
+    await db.modify(stay, stay_longer)
+    await db.modify(NewStay, stay_longer, **key)
+    if phase is Phase.MOVE:
+        await db.run_transaction(modify)
+
+    assert (await db.get(NewStay, **key)).nights == (4 if phase is Phase.MOVE else 3)
+
+
+async def test_an_entity_that_went_back_since_its_row_was_read(db: Database) -> None:
+    """Another mover was first: that is no collision of two entities, of which one would have to be deleted."""
+    await db.insert(Note(owner="ann", id=1))
+    await move(db, NewNote)
+    set_phase(db, NewNote, Phase.BACK)
+    rows = await rows_of(connection_of(db), "RekeyedNewNotes")
+    reports = [await roll_back_window(connection_of(db), rekeying_of(NewNote), rows) for _ in range(2)]
+
+    assert [(each.moved, each.collisions, each.failures) for each in reports] == [(1, [], []), (0, [], [])]
+    assert await kinds_of(db, NewNote) == ["ann Note"]

@@ -23,8 +23,9 @@ from ..runs.process import Job, RunOptions, RunSteps, carry_out
 from ..runs.report import RunReport
 from ..runs.rows import RunCounts, read_run
 from .layouts import Layouts
-from .offline import Merge, check_merge, run_names
+from .offline import Merge, check_merge
 from .verify import SOURCES, verification
+from .window import ROWS
 
 __all__ = ["finalize_rekey"]
 
@@ -75,9 +76,9 @@ async def finalize_rekey(
     layouts = Layouts.of("finalize_rekey", db, (old, new), to_new, target)
     check_merge("finalize_rekey", merge)
     label = f"finalize_rekey({old.__name__}, {new.__name__})"
-    first_name, second_name, name = run_names(layouts)
+    second_name = layouts.run_name("verify again")
     options = RunOptions(name=second_name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    first, _ = await read_run(db, first_name)
+    first, _ = await read_run(db, layouts.run_name("verify"))
     if first is None or first.state != "done":
         raise NotSupported(f"{label} is refused: no verification has found that both sides agree; run verify_rekey()")
     again = await carry_out(db, verification("finalize_rekey", layouts, merge), options)
@@ -96,10 +97,11 @@ async def finalize_rekey(
         verb="finalize_rekey",
         what=f"finalize {layouts}",
         purpose=layouts.purpose,
-        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])]),
+        tables=(layouts.old.table_name(),),
+        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])], rows=ROWS),
         work=partial(_delete_range, layouts, second.counts.latest),
     )
-    report = await carry_out(db, job, attrs.evolve(options, name=name))
+    report = await carry_out(db, job, attrs.evolve(options, name=layouts.run_name("finalize")))
     if report.complete:
         await layouts.enter("finalize_rekey", Phase.DONE)
     return report

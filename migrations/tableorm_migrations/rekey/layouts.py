@@ -15,9 +15,12 @@ from tableorm.errors import shown
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.moved_from import copy_fields, copy_unknown
+from tableorm.models.rekeying import Rekeying
 from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
 from tableorm.stores import Row
+
+from ..runs.process import default_name
 
 __all__ = ["Layouts"]
 
@@ -108,6 +111,16 @@ class Layouts:
         templates = [each.text for schema in (self.old, self.new) for each in schema.templates()]
         return purpose_of(f"rekey {templates}", [self.old, self.new]).hex()
 
+    def run_name(self, what: str) -> str:
+        """Return the name of a run of these models: "re-key", "verify", "verify again" or "finalize"."""
+        return default_name(f"{what} {self}", self.purpose)
+
+    @property
+    def _rekeying(self) -> Rekeying[Schema] | None:
+        """What the newer model says of the older one, if it is this one."""
+        found = self.new.moved_from
+        return found if found is not None and found.old is self.old else None
+
     async def enter(self, verb: str, phase: Phase) -> None:
         """
         Let programs whose newer model says `moved_from=` the older one look at the newer keys alone.
@@ -119,10 +132,9 @@ class Layouts:
         Raises:
             NotSupported: An online re-key is under way.
         """
-        rekeying = self.new.moved_from
-        if rekeying is None or rekeying.old is not self.old:
+        db, rekeying = connection_of(self.target), self._rekeying
+        if rekeying is None:
             return
-        db = connection_of(self.target)
         found = await load_phase(db, rekeying)
         if found.phase in (Phase.MOVE, Phase.BACK):
             raise NotSupported(
@@ -131,6 +143,33 @@ class Layouts:
             )
         if found.phase is Phase.EXPAND or (found.phase is Phase.SEALED and phase is Phase.DONE):
             await change_phase(db, rekeying, found, phase)
+
+    async def check_way_back(self, label: str) -> None:
+        """
+        Refuse to go back if programs do not look at the newer keys because of an offline re-key.
+
+        Raises:
+            NotSupported: Nothing was begun, or it is an online re-key, or the older entities are gone.
+        """
+        if self._rekeying is None:
+            return
+        found = await load_phase(connection_of(self.target), self._rekeying)
+        if found.offline:
+            return
+        problem, remedy = "an online re-key", "roll_back_move() goes back until it is sealed"
+        if found.phase is Phase.EXPAND:
+            problem, remedy = "no re-key", "there is nothing to go back from"
+        if found.phase is Phase.DONE:
+            problem, remedy = "the re-key has ended", "the way back is another re-key"
+        raise NotSupported(f"{label} is refused: in phase {found.phase.value!r} there is {problem}; {remedy}")
+
+    async def leave(self) -> None:
+        """Let programs whose newer model says `moved_from=` the older one look at the older keys again."""
+        if self._rekeying is not None:
+            db = connection_of(self.target)
+            found = await load_phase(db, self._rekeying)
+            if found.offline:
+                await change_phase(db, self._rekeying, found, Phase.EXPAND)
 
     def load(self, row: Row) -> Any:
         """Return the entity of the older model that a row holds; None if it holds none."""

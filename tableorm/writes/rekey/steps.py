@@ -3,6 +3,7 @@ The steps of a re-key for one entity, and what live writers do before they write
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -10,7 +11,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
-from ...connection.rows import read_place, settle_forward, write_as_read
+from ...connection.rows import read_other, read_place, settle_forward, write_as_read
 from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
@@ -73,7 +74,7 @@ class RowSteps:
                 row = None
             here = row or await read_place(db, source)
             mark = mark_of(here)
-            if here is None or (mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)):
+            if here is None or _is_forward(here, mark):
                 if mark is not None and mark.state is MoveState.FORWARD and mark.stays:
                     await self._relocation.finish(db, mark.move, source, mark.other, rekeying.new)
                 for left in begun.values():
@@ -130,7 +131,13 @@ class RowSteps:
 
     # Live writers
 
-    async def bring_home(self, db: Connection, rekeying: Rekeying[Schema], at: Change | Key[Any]) -> bool:
+    async def bring_home(
+        self,
+        db: Connection,
+        rekeying: Rekeying[Schema],
+        at: Change | Key[Any],
+        fields: Mapping[str, Any] | None = None,
+    ) -> bool:
         """
         Give the entity of a newer key that key, if it has its older one, before it is written.
 
@@ -138,6 +145,8 @@ class RowSteps:
             db: Where the rows are.
             rekeying: The models.
             at: The change, or the newer key.
+            fields: Fields of the entity, which count as far as the stored key does not tell them; None if they are not
+                known.
 
         Returns:
             Whether the rows have changed, so that the newer one must be read again.
@@ -145,14 +154,14 @@ class RowSteps:
         if await current_phase(db, rekeying) is not Phase.MOVE:
             return False
         target = Place(at.table, at.partition_key, at.row_key)
-        fields = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else None
         for source in older_places(rekeying, target, fields):
             here = await read_place(db, source)
             mark = mark_of(here)
             if mark is not None and mark.state is MoveState.TENTATIVE and not mark.stays:
                 here = await self._finish_older(db, rekeying, source)
             if here is None or is_marker(here):
-                if mark is not None and mark.names(target):
+                if here is not None and mark is not None and mark.names(target):
+                    await _settle_unfollowed(db, source, here, mark)
                     return True  # it came home between the two reads
                 continue
             made = entity_of_old(rekeying, here)
@@ -217,7 +226,7 @@ class RowSteps:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            if await self.bring_home(db, rekeying, change):
+            if await self.bring_home(db, rekeying, change, change.subject.__dict__):
                 return
             here = await read_place(db, source)
             if here is not None:
@@ -232,6 +241,7 @@ class RowSteps:
                     f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
                     Code.ENTITY_EXISTS,
                     change.subject,
+                    index=rekeying.old.name,
                 )
             insert = Operation(Verb.INSERT, settled_row(rekeying, source, target))
             if await write_as_read(db, source.table, [insert], name="", what=f"the forward {source}"):
@@ -239,11 +249,22 @@ class RowSteps:
         raise Conflict(f"{change}: its key by {rekeying.old.name}, {source}, cannot be taken; try it again")
 
 
+async def _settle_unfollowed(db: Connection, source: Place, here: Row, mark: MoveMark) -> None:
+    """Settle a forward if there is no row where it says: a program without tableorm has deleted that."""
+    if mark.state is MoveState.FORWARD and mark.stays and await read_place(db, mark.other) is None:
+        await settle_forward(db, source, here)
+
+
+def _is_forward(row: Row, mark: MoveMark | None) -> bool:
+    """Return whether a row is a forward. An entity with such a mark, which another program has made up, is none."""
+    return is_marker(row) and mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)
+
+
 async def _is_taken(db: Connection, mark: MoveMark) -> bool:
     """Return whether an entity has an older key at which there is a row with a mark."""
     if mark.state not in (MoveState.FORWARD, MoveState.SETTLED):
         return True
-    there = await read_place(db, mark.other)
+    there = await read_other(db, mark.other)
     return there is not None and (mark.state is MoveState.FORWARD or not is_marker(there))
 
 
