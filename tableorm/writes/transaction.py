@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from msgspec import structs
 
+from ..connection.async_only import AsyncOnly
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
@@ -63,7 +64,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
-class Transaction:
+class Transaction(AsyncOnly):
     """
     The operations of one transaction, in order. Made by `db.transaction()`.
 
