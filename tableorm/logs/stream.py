@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
+from ..connection.async_only import AsyncOnly
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
@@ -38,7 +39,7 @@ _MOST_TRIES = 100  # to find a number that is free; each time another program wa
 _MOST_SEGMENTS = 2**40  # of an hour
 
 
-class LogStream:
+class LogStream(AsyncOnly):
     """
     Writes a log: records are gathered, and put into blobs, each of which is written once.
 

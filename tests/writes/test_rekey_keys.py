@@ -160,6 +160,39 @@ async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Databas
     assert not await db.select(Note).allow_scan().all()
 
 
+async def test_forwards_and_confirmed_rows_are_merged(db: Database, network: FaultyStore) -> None:
+    """Only what changes is sent. Rows are stored as if they were replaced: with what programs have added too."""
+    keys = {"PartitionKey": "ann", "RowKey": "1"}
+    added = {"seen": True, "size": "7", "size@odata.type": "Edm.Int64", "EntityType": "Note", "owner": "ann", "id": 1}
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, {**keys, **added, "_w": "earlier"}))
+    network.plan()
+    report = await move(db, NewNote)
+
+    assert report.moved == 1
+    assert [each.verb for operations in network.sent for each in operations] == [Verb.INSERT, Verb.MERGE, Verb.MERGE]
+    assert all("size" not in each.row for operations in network.sent[1:] for each in operations)
+    (old,) = await rows_of(connection_of(db), "RekeyedNotes")
+    (new,) = await rows_of(connection_of(db), "RekeyedNewNotes")
+    own = ("EntityType", "PartitionKey", "RowKey", "Timestamp", "odata.etag", "_mv", "_w")
+    values = {name: value for name, value in added.items() if name not in own}
+    assert {name: value for name, value in old.items() if name not in own} == values
+    assert {name: value for name, value in new.items() if name not in own} == values
+    assert (old["EntityType"], new["EntityType"]) == ("Note#_forward", "NewNote")
+    assert old["_w"].endswith(",earlier") and old["_w"].split(",")[0] == new["_w"].split(",")[0]
+
+
+async def test_a_manifest_of_nothing_that_is_declared_stays_in_no_forward(db: Database) -> None:
+    """A merge could not remove it."""
+    keys = {"PartitionKey": "ann", "RowKey": "1"}
+    row = {**keys, "EntityType": "Note", "owner": "ann", "id": 1, "_w": b"".hex(), "_w@odata.type": "Edm.Binary"}
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, row))
+    report = await move(db, NewNote)
+
+    assert (report.moved, report.failures) == (1, [])
+    (old,) = await rows_of(connection_of(db), "RekeyedNotes")
+    assert "_w@odata.type" not in old and old["_w"]
+
+
 async def test_two_older_entities_with_one_newer_key(db: Database) -> None:
     """The second is a collision: it stays where it is, and neither a mover nor an insert takes the newer key."""
     await db.insert(Note(owner="ann", id=1))

@@ -27,7 +27,7 @@ from ..runs.process import Job
 from ..runs.rows import RunCounts, name_row
 from .hashing import HashSums, differing_shares, hash_entity, share_of
 from .phases import OnlineRekey
-from .sides import Side, make_job
+from .sides import make_job, read_side
 
 __all__ = ["comparison"]
 
@@ -37,8 +37,8 @@ _SAMPLES = 20
 def comparison(rekey: OnlineRekey, what: str) -> Job:
     """Return the job that compares both sides."""
     compare = _Comparison(rekey)
-    old = Side(schema=rekey.rekeying.old, where=rekey.filter_old(entities=True), act=compare.count_old)
-    new = Side(schema=rekey.rekeying.new, where=rekey.filter_new(entities=True), act=compare.count_new)
+    old = read_side(rekey.rekeying.old, rekey.filter_old(entities=True), compare.count_old)
+    new = read_side(rekey.rekeying.new, rekey.filter_new(entities=True), compare.count_new)
     return make_job(rekey, what, old, new, judge=compare.judge)
 
 

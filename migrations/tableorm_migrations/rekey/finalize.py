@@ -25,6 +25,7 @@ from ..runs.rows import RunCounts, read_run
 from .layouts import Layouts
 from .offline import Merge, check_merge
 from .verify import SOURCES, verification
+from .window import ROWS
 
 __all__ = ["finalize_rekey"]
 
@@ -97,7 +98,7 @@ async def finalize_rekey(
         what=f"finalize {layouts}",
         purpose=layouts.purpose,
         tables=(layouts.old.table_name(),),
-        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])]),
+        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])], rows=ROWS),
         work=partial(_delete_range, layouts, second.counts.latest),
     )
     report = await carry_out(db, job, attrs.evolve(options, name=layouts.run_name("finalize")))

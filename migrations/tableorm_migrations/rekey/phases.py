@@ -24,6 +24,8 @@ from tableorm.protocol.edm import Edm, datetime_from_text
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
 from tableorm.stores import Operation, Row, Verb
 
+from ..runs.process import Crew
+
 __all__ = ["KNOWN_EVERYWHERE", "OnlineRekey"]
 
 KNOWN_EVERYWHERE = 2 * ASK_AGAIN
@@ -43,6 +45,7 @@ class OnlineRekey:
         rekeying: The two models.
         old_kinds: The kinds of the older model.
         new_kinds: The kinds of the newer one.
+        crew: The workers of this process.
     """
 
     db: Database
@@ -50,6 +53,7 @@ class OnlineRekey:
     rekeying: Rekeying[Schema]
     old_kinds: KindSet
     new_kinds: KindSet
+    crew: Crew = attrs.field(factory=Crew)
 
     @classmethod
     def of(cls, verb: str, db: Database, model: type[Entity]) -> Self:

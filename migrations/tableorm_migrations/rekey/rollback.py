@@ -29,7 +29,7 @@ from ..runs.rows import Run, RunCounts, name_row, read_run
 from .hashing import hash_entity
 from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
-from .window import MOST_RANGES, work_in_batches
+from .window import MOST_RANGES, ROWS, PageBatch, work_in_batches
 
 __all__ = ["roll_back_rekey"]
 
@@ -143,9 +143,9 @@ class _Undoing:
                 await drop_run(layouts.db, layouts.run_name(what))
         sources = [(layouts.old.table_name(), [layouts.old])]
         targets = [(layouts.new.table_name(), [layouts.new])]
-        found = await plan_ranges(layouts.db, "roll_back_rekey", sources, most=most) if self.keep else []
+        found = await plan_ranges(layouts.db, "roll_back_rekey", sources, most=most, rows=ROWS) if self.keep else []
         return [attrs.evolve(each, building=True) for each in found] + await plan_ranges(
-            layouts.target, "roll_back_rekey", targets, most=most
+            layouts.target, "roll_back_rekey", targets, most=most, rows=ROWS
         )
 
     async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
@@ -155,7 +155,7 @@ class _Undoing:
         act = self._delete_copies if part.building else self._report_left if self.keep else self._delete_all
         found = pages(connection_of(db), part.table, kinds.filter, part.left, None, "roll_back_rekey", pace)
         ordered = db.store.capabilities.ordered
-        async with aclosing(work_in_batches(part, found, act, 1, ordered=ordered)) as steps:
+        async with aclosing(work_in_batches(part, found, PageBatch(act), ordered=ordered)) as steps:
             async for step in steps:
                 yield step
 

@@ -28,6 +28,7 @@ from ..runs.rows import RunCounts, name_row
 from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
 from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
+from .window import ROWS
 
 __all__ = ["SOURCES", "verification", "verify_rekey"]
 
@@ -107,9 +108,11 @@ class _Verification:
     async def plan(self) -> list[AuditRange]:
         """Return the ranges of the older table, which are `building`, and those of the newer one."""
         layouts, most = self.layouts, MOST_RANGES // 2
-        sources = await plan_ranges(layouts.db, "verify_rekey", [(layouts.old.table_name(), [layouts.old])], most=most)
+        sources = await plan_ranges(
+            layouts.db, "verify_rekey", [(layouts.old.table_name(), [layouts.old])], most=most, rows=ROWS
+        )
         targets = await plan_ranges(
-            layouts.target, "verify_rekey", [(layouts.new.table_name(), [layouts.new])], most=most
+            layouts.target, "verify_rekey", [(layouts.new.table_name(), [layouts.new])], most=most, rows=ROWS
         )
         return [attrs.evolve(each, building=True) for each in sources] + targets
 

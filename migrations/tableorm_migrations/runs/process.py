@@ -29,7 +29,7 @@ from .lease import BEATS, Lease, may_lose_race
 from .report import RunReport, report_run
 from .rows import Run, RunCounts, RunRange, read_run
 
-__all__ = ["Job", "RunOptions", "RunSteps", "carry_out", "default_name", "is_open"]
+__all__ = ["Crew", "Job", "RunOptions", "RunSteps", "carry_out", "default_name", "is_open"]
 
 _LONGEST_NAME = 200
 # Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
@@ -40,6 +40,23 @@ _MOST_BEGINNINGS = 10  # of which others begin the run first in all but one, or 
 
 RunSteps = AsyncGenerator[tuple[AuditRange, RunCounts], None]
 """Work on a range: how far it is, and what was counted since, again and again."""
+
+
+def _expect_nobody(working: int) -> bool:
+    del working
+    return False
+
+
+@attrs.define(eq=False)
+class Crew:
+    """
+    The workers of this process, for jobs in which they wait for each other.
+
+    Attributes:
+        expects_more: Tells whether soon more workers will be at work than this number.
+    """
+
+    expects_more: Callable[[int], bool] = _expect_nobody
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -59,6 +76,7 @@ class Job:
             built. It may be done twice. None for nothing.
         judge: Returns what was counted in all, with the failures that only all ranges together show. It may be called
             twice. None if there are none.
+        crew: Is told of the workers of this process.
     """
 
     verb: str
@@ -70,6 +88,7 @@ class Job:
     no_older_writers: bool = False
     finish: Callable[[], Awaitable[object]] | None = None
     judge: Callable[[RunCounts], Awaitable[RunCounts]] | None = None
+    crew: Crew = attrs.field(factory=Crew)
 
 
 @attrs.frozen(kw_only=True)
@@ -152,6 +171,8 @@ class _Process:
         self._fresh = False
         self._ended = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._taking = False
+        job.crew.expects_more = self._expects_more
         self._torn, self._torn_etag = 0, ""
         self._pause = _SHORTEST_PAUSE
 
@@ -264,6 +285,12 @@ class _Process:
         ]
         return random.choice(free) if free else None
 
+    def _expects_more(self, working: int) -> bool:
+        """Return whether more workers than those have a range, or will take one."""
+        if self._taking or len(self._held) > working:
+            return True
+        return len(self._held) < self._options.parallel and self._find_free() is not None
+
     # Working
 
     async def _work(self) -> None:
@@ -303,7 +330,7 @@ class _Process:
         """Take a range; return None if another process was first."""
         row.owner, row.taken, row.lease = self._owner, new_token(), min(_LONGEST_LEASE, self._lease)
         row.beat += 1
-        lease = Lease(self._db, row)
+        lease, self._taking = Lease(self._db, row), True
         try:
             with may_lose_race():
                 await self._db.save(row)
@@ -313,6 +340,8 @@ class _Process:
         except BaseException:
             await lease.release()  # the row may have been written
             raise
+        finally:
+            self._taking = False
         return None
 
     async def _work_while_held(self, lease: Lease) -> None:

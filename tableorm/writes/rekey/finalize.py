@@ -3,7 +3,7 @@ The end of a re-key: forwards are deleted, after everything has its newer key an
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from ...connection.connection import Connection
@@ -24,7 +24,7 @@ _FORWARDS = (MoveState.FORWARD, MoveState.SETTLED)
 
 
 async def finalize_window(
-    db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row], *, confirmed: bool = False
+    db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row], *, confirmed: bool = False
 ) -> WindowReport:
     """
     Delete forwards of the older model. Only in phase *sealed*, in which nothing but their entities follows them.

@@ -2,7 +2,7 @@
 Tentative rows that a mover has left at newer keys.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from ...connection.connection import Connection
 from ...models.marker_rows import MoveState, Place, mark_of
@@ -17,7 +17,7 @@ from .report import WindowReport
 __all__ = ["resolve_row", "resolve_window"]
 
 
-async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row]) -> WindowReport:
+async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
     """
     Confirm the tentative rows that are entities, and delete the others after their moves were made impossible.
 

@@ -7,7 +7,7 @@ bring back what was deleted since.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec import structs
@@ -40,7 +40,7 @@ from .steps import settled_row, source_of
 __all__ = ["roll_back_window"]
 
 
-async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row]) -> WindowReport:
+async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
     """
     Give entities their older keys again, and free older keys whose entities were deleted.
 
