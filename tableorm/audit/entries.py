@@ -7,6 +7,7 @@ Checks of derived rows of which an entity has one each: its manifest says where,
 from collections.abc import Iterable, Mapping
 
 import attrs
+import msgspec
 
 from ..errors import shown
 from ..models.manifest import IndexEntry, ManifestEntry, PlacedEntry, PlacedListEntry
@@ -46,6 +47,9 @@ def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry 
         for name, entry in snapshot.manifest.items()
         if name not in derived and isinstance(entry, (PlacedEntry, PlacedListEntry)) and snapshot.age != "newer"
     ]
+
+
+_decode_place = msgspec.json.Decoder(tuple[str, str, str]).decode
 
 
 def _names_entity(row: Row) -> bool:
@@ -298,3 +302,18 @@ class EntityCheck(EntryCheck):
         what = f"there is a {self.noun} of it" if here else "the manifest of the entity names one"
         text = f"the model declares no {shown(name)}, and {what} at {shown(address)}"
         return [Problem(Damage.UNDECLARED, name, address, text)]
+
+    async def _is_orphan(self, row: Row) -> bool:
+        """Return the same. A newer program may know the row, if it is of an entity of another partition and newer."""
+        try:
+            table, partition_key, row_key = _decode_place(row[COPY_OF])
+        except msgspec.DecodeError:
+            return await super()._is_orphan(row)  # it names a row of its own partition
+        primary = await self.context.read(partition_key, row_key) if table == self.context.kinds.table else None
+        snapshot = None if primary is None else self.context.snapshot(primary)
+        if snapshot is not None and snapshot.age == "newer":
+            entry = snapshot.manifest.get(kind_of(row).partition("#")[2])
+            keys = row["PartitionKey"], row["RowKey"]
+            if isinstance(entry, PlacedEntry) and (entry.partition_key, entry.row_key) == keys:
+                return False
+        return await super()._is_orphan(row)

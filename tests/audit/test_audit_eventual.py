@@ -234,3 +234,18 @@ async def test_an_index_that_is_not_declared_any_more(db: Database) -> None:
         assert (await older.audit(Older)).found == 0
     (people,) = await everything(db.store, "Cities")
     assert members_of([people]) == {}
+
+
+async def test_an_index_of_a_newer_program(db: Database) -> None:
+    """What newer entities have in other partitions is theirs: an older program reports none of it, and deletes none."""
+    for team, number in (("red", 1), ("red", 2), ("blue", 1)):
+        keys = {"PartitionKey": team, "RowKey": f"person_{number:03d}"}
+        await send(db, "Crew", Verb.MERGE, {**keys, "EntityType": "Person:2"})
+    before = [await everything(db.store, table) for table in ("Crew", "Cities")]
+    backend = FaultyBackend()
+    backend.tables = FaultyStore(db.store)
+    async with Database(backend) as older:
+        report = await older.audit(Older, repair=True)
+
+    assert (report.entities, [str(each) for each in report.findings]) == (3, [])
+    assert [await everything(db.store, table) for table in ("Crew", "Cities")] == before
