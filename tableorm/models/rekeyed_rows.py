@@ -11,7 +11,7 @@ from .reserved import MOVE
 from .schema import Schema
 from .state import EntityState, set_state, state_of
 
-__all__ = ["entity_of_old", "has_old_key_of", "note_older_place", "old_place_of", "renewed"]
+__all__ = ["entity_of_old", "entity_to_be", "has_old_key_of", "note_older_place", "old_place_of", "renewed"]
 
 
 def entity_of_old(rekeying: Rekeying[Schema], row: Row) -> Entity | None:
@@ -51,6 +51,12 @@ def has_old_key_of(rekeying: Rekeying[Schema], made: Entity) -> bool:
     mark = old_place_of(state_of(made).row)
     found = rekeying.old_keys(made.__dict__)
     return mark is not None and any(mark.names(Place(k.table, k.partition_key, k.row_key)) for k in found)
+
+
+def entity_to_be(schema: Schema, row: Row) -> Entity:
+    """Return the entity of a row that is to be written, and has no ETag yet."""
+    entity: Entity = schema.decode({"odata.etag": "", "Timestamp": "", **row})
+    return entity
 
 
 def note_older_place(schema: Schema, entity: Entity, place: Place, etag: str, timestamp: str) -> None:
