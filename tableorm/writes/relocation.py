@@ -49,16 +49,26 @@ from ..models.marker_rows import (
 )
 from ..models.property_bag import bag_of_row
 from ..models.rekeying import Rekeying
-from ..models.reserved import MANIFEST, MOVE
+from ..models.reserved import MANIFEST
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand
 from ..protocol.codes import Code
 from ..stores import Operation, Row, Verb
-from .move import entity_at_target, given_fields, leaving_mark, leaving_write, tentative_mark, tentative_write
+from .move import (
+    clearing_write,
+    confirming_write,
+    entity_at_target,
+    given_fields,
+    is_leaving,
+    leaving_write,
+    tentative_mark,
+    tentative_write,
+    without_mark,
+)
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
 from .races import ATTEMPTS, pause_of
-from .stages.change import delete_change, guard_change, insert_change, rebuild_change
+from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
 from .stages.encode import encode
 
@@ -66,10 +76,7 @@ __all__ = [
     "LOST",
     "Commit",
     "Relocation",
-    "clearing_write",
-    "confirming_write",
     "entity_of_row",
-    "is_leaving",
 ]
 
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
@@ -362,7 +369,7 @@ class Relocation:
             if mark is not None and mark.state is MoveState.CONFIRMED:
                 change = write.change
                 await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
-            result.append(_without_mark(write) if mark is not None and mark.stays else write)
+            result.append(without_mark(write) if mark is not None and mark.stays else write)
         return result
 
     async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
@@ -439,25 +446,6 @@ def _stays(forward: Row) -> bool:
     return mark is not None and mark.stays
 
 
-def _without_mark(write: PlannedWrite) -> PlannedWrite:
-    """Return the write that leaves no mark in the row, where it would merge into that."""
-    operation, after = write.operation, write.after
-    if operation.verb is not Verb.MERGE or write.change.mode is Mode.GUARD or after is None or write.partial:
-        return write
-    row = {name: value for name, value in after.items() if name != MOVE}
-    return structs.replace(
-        write, operation=Operation(Verb.REPLACE, row, operation.if_match), after=row.copy(), weight=None
-    )
-
-
-def is_leaving(row: Row, command: MoveCommand) -> bool:
-    """
-    Return whether a row is the version that a command is about, and its mark says so. Whoever may put a message, and
-    may not change the row, moves nothing.
-    """
-    return row["odata.etag"] == command.etag and mark_of(row) == leaving_mark(command)
-
-
 def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:
     """Return whether an entity of an older model may have had the place that the mark of a tentative row names."""
     rekeying = schema.moved_from
@@ -490,22 +478,3 @@ def entity_of_row(schema: Schema, row: Row) -> Entity:
             "declares it; leave it to a program that knows it"
         )
     return entity
-
-
-def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
-    """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
-    write = encode(change, 0, mark.move)
-    assert write is not None
-    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
-
-
-def clearing_write(entity: Entity) -> PlannedWrite:
-    """Return the write that removes the mark of a row."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
-    assert change.stored is not None
-    row = {name: value for name, value in change.stored.row.items() if name != MOVE}
-    stored = structs.replace(change.stored, row=row)
-    write = encode(structs.replace(change, before=stored, stored=stored), 0)
-    assert write is not None
-    return write

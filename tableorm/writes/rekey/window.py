@@ -34,9 +34,8 @@ from ...models.write_tokens import new_token
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, Row, Verb
 from ..commit import RELOCATION, ROW_STEPS, commit
-from ..move import tentative_write
+from ..move import confirming_write, tentative_write
 from ..plan import PlannedWrite, SendOptions
-from ..relocation import confirming_write
 from ..stages.change import plain_insert
 from .chunks import each_row, in_chunks, send_operations
 from .report import RowFailure, WindowReport
