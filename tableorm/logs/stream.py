@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
+from ..connection.async_only import AsyncOnly
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
@@ -36,7 +37,7 @@ _MOST_WAITING = 4  # segments that could not be stored yet
 _MOST_HOURS = 48  # of which the next number is known
 
 
-class LogStream:
+class LogStream(AsyncOnly):
     """
     Writes a log: records are gathered, and put into blobs, each of which is written once.
 

@@ -286,7 +286,7 @@ def _decode_datetime(value: Any, annotation: str | None) -> dt.datetime:
 
 def _encode_guid(value: Any) -> str:
     if not isinstance(value, UUID):
-        raise _wrong_type(value, "a UUID")
+        raise _wrong_type(value, "a UUID; give UUID(text)" if isinstance(value, str) else "a UUID")
     return str(value)
 
 

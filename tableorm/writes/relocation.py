@@ -74,6 +74,7 @@ from .stages.encode import encode
 
 __all__ = [
     "LOST",
+    "BringHome",
     "Commit",
     "Relocation",
     "entity_of_row",

@@ -245,6 +245,15 @@ async def test_functions_say_what_is_found(db: Database, phase: Phase) -> None:
     assert await query.limit(0).all() == []
 
 
+@pytest.mark.parametrize("phase", OPEN)
+async def test_a_query_of_one_key(db: Database, phase: Phase) -> None:
+    """It finds the entity, whichever key that has."""
+    set_phase(db, NewLap, phase)
+    for track in ("x", "y"):
+        query = db.select(NewLap).where(NewLap.track == track, NewLap.id == 1)
+        assert [lap.text for lap in await query.all()] == [f"t{track}"]
+
+
 async def test_what_is_refused_until_the_end(db: Database) -> None:
     """Each error names the query, what is refused, the phase, and when it can be done."""
     query = db.select(NewLap).allow_scan()

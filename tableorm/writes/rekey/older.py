@@ -152,6 +152,7 @@ class OlderWrites:
                     f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
                     Code.ENTITY_EXISTS,
                     change.subject,
+                    index=rekeying.old.name,
                 ) from error
             if phase is Phase.BACK:
                 raise Conflict(

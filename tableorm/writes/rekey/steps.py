@@ -11,10 +11,11 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
-from ...connection.rows import read_other, read_place, settle_forward, write_as_read
+from ...connection.rows import read_live, read_other, read_place, settle_forward, write_as_read
 from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
+from ...models.kinds import KindSet
 from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
 from ...models.rekeyed_rows import entity_of_old, old_place_of
 from ...models.rekeying import Rekeying
@@ -154,6 +155,7 @@ class RowSteps:
         if await current_phase(db, rekeying) is not Phase.MOVE:
             return False
         target = Place(at.table, at.partition_key, at.row_key)
+        came = False
         for source in older_places(rekeying, target, fields):
             here = await read_place(db, source)
             mark = mark_of(here)
@@ -162,13 +164,13 @@ class RowSteps:
             if here is None or is_marker(here):
                 if here is not None and mark is not None and mark.names(target):
                     await _settle_unfollowed(db, source, here, mark)
-                    return True  # it came home between the two reads
+                    came = True  # between the two reads, perhaps; or another entity has had this key, and is deleted
                 continue
             made = entity_of_old(rekeying, here)
             if made is not None and place_of(made.key) == target:
                 await self.move(db, rekeying, source, here)
                 return True
-        return False
+        return came
 
     async def prepare(self, db: Connection, write: PlannedWrite) -> None:
         """
@@ -226,14 +228,15 @@ class RowSteps:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            if await self.bring_home(db, rekeying, change, change.subject.__dict__):
-                return
+            came = await self.bring_home(db, rekeying, change, change.subject.__dict__)
+            if came and await read_live(db, *structs.astuple(target)) is not None:
+                return  # it is there, which the insert will find
             here = await read_place(db, source)
             if here is not None:
                 mark = mark_of(here)
                 if mark is not None and mark.names(target):
                     return
-                if mark is not None and not await _is_taken(db, mark):
+                if mark is not None and not await _is_taken(db, rekeying, source, mark):
                     if await settle_forward(db, source, here, target):
                         return
                     continue
@@ -260,12 +263,18 @@ def _is_forward(row: Row, mark: MoveMark | None) -> bool:
     return is_marker(row) and mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)
 
 
-async def _is_taken(db: Connection, mark: MoveMark) -> bool:
+async def _is_taken(db: Connection, rekeying: Rekeying[Schema], source: Place, mark: MoveMark) -> bool:
     """Return whether an entity has an older key at which there is a row with a mark."""
     if mark.state not in (MoveState.FORWARD, MoveState.SETTLED):
         return True
     there = await read_other(db, mark.other)
-    return there is not None and (mark.state is MoveState.FORWARD or not is_marker(there))
+    if there is None or mark.state is MoveState.FORWARD:
+        return there is not None
+    new = rekeying.new
+    if is_marker(there) or KindSet((new,), new.table_name(), bags=False).resolve(there) is None:
+        return False
+    # It may have been deleted, and inserted with another older key.
+    return place_of(rekeying.old_key(entity_of_row(new, there))) == source
 
 
 def place_of(key: Key[Any]) -> Place:
