@@ -6,20 +6,18 @@ ETag if it has the same content still. Anything else may be there alone, and sta
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Any, Literal
 
 import attrs
 
-from tableorm import Conflict, Database, Entity, EntityNotFound, Key, ModelError, NotSupported, TableNotFound
+from tableorm import Database, Entity, ModelError, NotSupported, TableNotFound
 from tableorm.audit.ranges import AuditRange
-from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import read_row
 from tableorm.connection.tasks import map_together
 from tableorm.errors import shown
 from tableorm.stores import Row
-from tableorm.writes.bulk.bulk import delete_found
 from tableorm.writes.bulk.pacing import Pace
 
 from ..runs.plan import plan_ranges
@@ -29,7 +27,8 @@ from ..runs.rows import Run, RunCounts, name_row, read_run
 from .hashing import hash_entity
 from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
-from .window import MOST_RANGES, ROWS, PageBatch, work_in_batches
+from .pages import delete_rows, work_by_pages
+from .window import MOST_RANGES, ROWS
 
 __all__ = ["roll_back_rekey"]
 
@@ -148,16 +147,12 @@ class _Undoing:
             layouts.target, "roll_back_rekey", targets, most=most, rows=ROWS
         )
 
-    async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
+    def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
         """Delete the copies of the entities of an older range, or look what is left in a newer one."""
         layouts = self.layouts
         db, kinds = (layouts.db, layouts.old_kinds) if part.building else (layouts.target, layouts.new_kinds)
-        act = self._delete_copies if part.building else self._report_left if self.keep else self._delete_all
-        found = pages(connection_of(db), part.table, kinds.filter, part.left, None, "roll_back_rekey", pace)
-        ordered = db.store.capabilities.ordered
-        async with aclosing(work_in_batches(part, found, PageBatch(act), ordered=ordered)) as steps:
-            async for step in steps:
-                yield step
+        deal = self._delete_copies if part.building else self._report_left if self.keep else self._delete_all
+        return work_by_pages("roll_back_rekey", db, kinds, part, pace, deal)
 
     async def _delete_copies(self, rows: Sequence[Row]) -> RunCounts:
         """Delete what was copied of some older entities, if it is as it was."""
@@ -173,7 +168,7 @@ class _Undoing:
                 failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
         found = await map_together(self._find_copy, made)
         failures += [each for each in found if isinstance(each, str)]
-        counts = await self._delete([each for each in found if isinstance(each, dict)])
+        counts = await delete_rows(layouts.target, layouts.new, [each for each in found if isinstance(each, dict)])
         return counts.plus(RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures))
 
     async def _find_copy(self, pair: tuple[Row, Any]) -> Row | str | None:
@@ -197,22 +192,7 @@ class _Undoing:
     async def _delete_all(self, rows: Sequence[Row]) -> RunCounts:
         """Delete newer entities, whatever they are."""
         found = [row for row in rows if self._is_newer(row)]
-        return attrs.evolve(await self._delete(found), entities=len(found))
-
-    async def _delete(self, rows: Sequence[Row]) -> RunCounts:
-        """Delete newer entities under their ETags, and what is derived from them."""
-        layouts, table = self.layouts, self.layouts.new.table_name()
-        by_key = {Key(layouts.new.model, table, row["PartitionKey"], row["RowKey"]): row for row in rows}
-        async with layouts.target.bulk() as bulk:
-            for key, row in by_key.items():
-                await delete_found(bulk, key, row)
-        failures = [
-            f"{each.entity}: {'was written meanwhile, and stays' if isinstance(each.error, Conflict) else each.error}"
-            for each in bulk.report.failed
-            if not isinstance(each.error, EntityNotFound)
-        ]
-        deleted = len(by_key) - bulk.report.failures
-        return RunCounts.of(entities=0, written=deleted, failed=len(failures), failures=failures)
+        return attrs.evolve(await delete_rows(self.layouts.target, self.layouts.new, found), entities=len(found))
 
     async def _report_left(self, rows: Sequence[Row]) -> RunCounts:
         """Count the newer entities that no older one gives as they are."""

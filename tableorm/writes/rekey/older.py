@@ -27,7 +27,7 @@ from ...errors import (
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.marker_rows import Place, is_marker
-from ...models.rekeyed_rows import note_older_place, old_place_of
+from ...models.rekeyed_rows import entity_to_be, note_older_place, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
 from ...models.state import set_state, state_of
@@ -182,7 +182,7 @@ class OlderWrites:
         if write.after is None:
             written = delete_change(older, verb=change.verb)
         else:
-            made = _entity_of(rekeying.new, write.after)
+            made = entity_to_be(rekeying.new, write.after)
             _take_values(rekeying, older, made, home.row, source)
             written = fill_nothing(save_change(older, verb=change.verb))
         try:
@@ -222,7 +222,7 @@ def to_older(rekeying: Rekeying[Schema], change: Change) -> tuple[Entity, Place,
     write = encode(change, 0)
     assert write is not None
     assert write.after is not None
-    made = _entity_of(rekeying.new, write.after)
+    made = entity_to_be(rekeying.new, write.after)
     older: Entity = rekeying.to_old(made)
     return made, source_of(rekeying, made), older
 
@@ -232,12 +232,6 @@ def _is_at_newer_key(change: Change) -> bool:
     before = change.before
     blind = change.unseen or change.mode is Mode.INSERT or before is None
     return not blind and before is not None and before.complete and old_place_of(before.row) is None
-
-
-def _entity_of(schema: Schema, row: Row) -> Entity:
-    """Return the entity of a row that is to be written."""
-    entity: Entity = schema.decode({"odata.etag": "", "Timestamp": "", **row})
-    return entity
 
 
 def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before: Row, source: Place) -> None:

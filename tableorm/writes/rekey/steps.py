@@ -17,7 +17,7 @@ from ...models.entity import Entity
 from ...models.key import Key
 from ...models.kinds import KindSet
 from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
-from ...models.rekeyed_rows import entity_of_old, old_place_of
+from ...models.rekeyed_rows import entity_of_old, entity_to_be, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
@@ -328,7 +328,7 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
 
 def _old_key(rekeying: Rekeying[Schema], row: Row) -> Key[Any]:
     """Return the key that the entity of a row of the newer model has by the older one."""
-    return rekeying.old_key(rekeying.new.decode({"odata.etag": "", "Timestamp": "", **row}))
+    return rekeying.old_key(entity_to_be(rekeying.new, row))
 
 
 def keeping_write(entity: Entity, row: Row, target: Place, move: str) -> PlannedWrite:
