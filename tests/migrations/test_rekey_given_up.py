@@ -2,12 +2,14 @@
 An offline re-key that is given up: what was copied is deleted, and programs go on with the older model.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tableorm import Database, Entity, Mapped, ModelError, NotSupported, TableNotFound, connect, field
 from tableorm.connection.connection import connection_of
+from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import (
     RunReport,
     finalize_rekey,
@@ -20,6 +22,7 @@ from tableorm_migrations import (
     verify_rekey,
 )
 from tableorm_migrations.rekey import phases
+from tests.faults import FaultyStore
 from tests.rekeys import rekeying_of
 
 
@@ -79,6 +82,15 @@ def stop(report: RunReport) -> None:
         raise Stopped
 
 
+class SlowStore(FaultyStore):
+    """A store whose answers to queries take so long that others send theirs in between."""
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        await asyncio.sleep(0.01)
+        return page
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_a_copy_is_given_up(db: Database, stopped: bool) -> None:
     """What was copied is deleted, also if the copy was stopped; the newer model finds entities at their older keys."""
@@ -103,6 +115,26 @@ async def test_a_copy_is_given_up(db: Database, stopped: bool) -> None:
     assert (again.complete, again.written) == (True, 60)
     assert (await verify_rekey(db, Visit, PageVisit)).complete
     assert (await finalize_rekey(db, Visit, PageVisit)).complete
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@pytest.mark.parametrize("back", [False, True])
+async def test_processes_that_begin_at_the_same_time(db: Database, back: bool) -> None:
+    """Several processes that copy once more, or go back, forget together what was verified before."""
+    connection_of(db).wrap_store(SlowStore)
+    await fill(db, 60)
+    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await verify_rekey(db, Visit, PageVisit)
+
+    async def work() -> RunReport:
+        if back:
+            return await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+        return await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+
+    reports = await asyncio.gather(*(work() for _ in range(4)))
+
+    assert all(each.complete for each in reports)
+    assert await count_rows(db, "GivenUpPages") == (0 if back else 60)
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)

@@ -22,7 +22,7 @@ from tableorm.writes.bulk.pacing import Pace
 
 from ..runs.plan import plan_ranges
 from ..runs.process import Job, RunOptions, RunSteps, carry_out
-from ..runs.report import RunReport, drop_run
+from ..runs.report import RunReport
 from ..runs.rows import Run, RunCounts, name_row, read_run
 from .hashing import hash_entity
 from .layouts import Layouts
@@ -137,9 +137,7 @@ class _Undoing:
     async def plan(self) -> list[AuditRange]:
         """Return the ranges of the older table, which are `building`, and those of the newer one; forget the copy."""
         layouts, most = self.layouts, MOST_RANGES // 2
-        for what in ("re-key", "verify", "verify again"):
-            with suppress(ModelError):  # there is none
-                await drop_run(layouts.db, layouts.run_name(what))
+        await layouts.forget_runs("re-key", "verify", "verify again")
         sources = [(layouts.old.table_name(), [layouts.old])]
         targets = [(layouts.new.table_name(), [layouts.new])]
         found = await plan_ranges(layouts.db, "roll_back_rekey", sources, most=most, rows=ROWS) if self.keep else []
