@@ -35,7 +35,7 @@ from ..expressions import (
 )
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.rekeyed_rows import entity_of_old, renewed
+from ..models.rekeyed_rows import entity_of_old, has_old_key_of, renewed
 from ..models.rekeying import Rekeying
 from ..models.schema import Schema
 from ..models.state import state_of
@@ -234,7 +234,8 @@ class RekeyedSelect(Select[E_co]):
         """Return what an entity of the older model becomes; None if it has just left its older key."""
         state, db, old = state_of(entity), self._db, self._rekeying.old
         if state.etag is not None and state.keys is not None:
-            return renewed(self._rekeying, entity)
+            made = renewed(self._rekeying, entity)
+            return made if made is not None and has_old_key_of(self._rekeying, made) else None
         assert db is not None
         row = await read_row(db, old.table_name(), *old.make_keys(entity.__dict__))  # of an index entry
         return None if row is None else entity_of_old(self._rekeying, row)

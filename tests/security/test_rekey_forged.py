@@ -38,8 +38,10 @@ from tableorm_migrations import (
     rekey_phase,
     roll_back_move,
     run_move,
+    run_rekey,
     seal_move,
     verify_move,
+    verify_rekey,
 )
 from tableorm_migrations.rekey import phases
 from tests import rekeys
@@ -418,3 +420,75 @@ async def test_a_forward_without_a_mark_is_a_failure(db: Database) -> None:
     await db.store.write("ForgedSales", Operation(Verb.INSERT, keys))
     report = await roll_back_move(db, Buy)
     assert (report.complete, report.failed, await rekey_phase(db, Buy)) == (False, 1, "back")
+
+
+# Keys that lose something of their fields
+
+
+class Member(
+    Entity, table="ForgedMembers", tracked=True, partition_key="{tenant:lower}", row_key="member_{number:03d}"
+):
+    tenant: Mapped[str]
+    number: Mapped[int]
+
+
+class Person(
+    Entity, table="ForgedPersons", tracked=True, moved_from=Member, partition_key="{tenant}", row_key="p_{number:03d}"
+):
+    tenant: Mapped[str]
+    number: Mapped[int]
+
+
+class Guest(Entity, table="ForgedGuests", partition_key="{tenant}", row_key="guest_{number:03d}"):
+    tenant: Mapped[str]
+    number: Mapped[int]
+
+
+@pytest.fixture
+async def members() -> AsyncIterator[Database]:
+    """Ann is a member; the forger says in his partition that another one is of her tenant."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Member, Person, Guest)
+        await db.insert(Member(tenant="Ann", number=1))
+        row = {"PartitionKey": "evil", "RowKey": "member_002", "EntityType": "Member", "tenant": "Ann"}
+        await db.store.write("ForgedMembers", Operation(Verb.INSERT, row))
+        yield db
+
+
+async def test_a_row_whose_fields_are_not_those_of_its_key_is_not_moved(members: Database) -> None:
+    """An online re-key reports it, and no query finds it among the entities of the tenant that it names."""
+    query = members.select(Person).allow_scan()
+    assert [each.number for each in await query.all()] == [1]
+    report = await run_move(members, Person, no_blind_writers=True)
+    assert [each.number for each in await query.all()] == [1]
+    assert (report.written, report.failed) == (1, 1)
+    assert "evil" in report.failures[0]
+
+
+async def test_a_row_whose_fields_are_not_those_of_its_key_is_not_copied(members: Database) -> None:
+    """An offline re-key writes nothing into the partition of the tenant that it names, and deletes nothing."""
+    report = await run_rekey(members, Member, Guest, writers_stopped=True)
+    assert (report.written, report.failed) == (1, 1)
+    assert "has fields that make another key" in report.failures[0]
+    assert [each.number for each in await members.select(Guest).allow_scan().all()] == [1]
+    assert not (await verify_rekey(members, Member, Guest)).complete
+
+
+class Long(Entity, table="ForgedLongs", partition_key="p", row_key="{name}_{name}"):
+    name: Mapped[str]
+
+
+class Short(Entity, table="ForgedShorts", partition_key="p", row_key="{name}"):
+    name: Mapped[str]
+
+
+async def test_an_entity_that_gets_no_key_ends_no_comparison() -> None:
+    """Both sides are compared row by row although what one entity becomes cannot have a key."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Short, Long)
+        for name in ("a", "b" * 400):
+            await db.insert(Short(name=name))
+        await run_rekey(db, Short, Long, writers_stopped=True)
+        await db.delete(Long, if_match="*", name="a")
+        report = await verify_rekey(db, Short, Long)
+        assert any("is missing" in each for each in report.failures)

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 
 import attrs
 
-from tableorm import Database, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
+from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
 from tableorm.audit.ranges import purpose_of
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
@@ -51,6 +51,12 @@ class Layouts:
     old_kinds: KindSet
     new_kinds: KindSet
     _to_new: ToNew = attrs.field(alias="to_new")
+    _keys_lose: bool = attrs.field(init=False)
+    """Whether fields of the older key are stored besides, so that what they say may not be what the key says."""
+
+    def __attrs_post_init__(self) -> None:
+        loses = any(self.old.fields[name].stored for name in self.old.key_fields)
+        object.__setattr__(self, "_keys_lose", loses)
 
     @classmethod
     def of(
@@ -193,8 +199,17 @@ class Layouts:
                 await change_phase(db, self._rekeying, found, Phase.EXPAND)
 
     def load(self, row: Row) -> Any:
-        """Return the entity of the older model that a row holds; None if it holds none."""
-        return self.old_kinds.load(row)
+        """
+        Return the entity of the older model that a row holds; None if it holds none.
+
+        Raises:
+            DecodeError: It does not fit the model, or its fields are not those of its key.
+        """
+        entity = self.old_kinds.load(row)
+        keys = row["PartitionKey"], row["RowKey"]
+        if self._keys_lose and isinstance(entity, Entity) and self.old.make_keys(entity.__dict__) != keys:
+            raise DecodeError("has fields that make another key; another program has written it", self.old.name, keys)
+        return entity
 
     def convert(self, entity: Any) -> list[Any]:
         """

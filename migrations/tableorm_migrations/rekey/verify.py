@@ -204,11 +204,7 @@ class _Verification:
         async with aclosing(_read_all(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
             async for rows in sources:
                 made = [(row, each) for row in rows for each in self._convert_quietly(row)]
-                inside = [
-                    (row, each, keys)
-                    for row, each in made
-                    if share_of(*(keys := layouts.new.make_keys(each.__dict__))) == share
-                ]
+                inside = [(row, each, keys) for row, (each, keys) in made if share_of(*keys) == share]
                 for row, each, keys in inside:
                     if keys in places:
                         found.append(f"{name_row(row)}: {each.key} is the key of {places[keys]} too; give merge=")
@@ -228,11 +224,13 @@ class _Verification:
                     break
         return found[:_SAMPLES]
 
-    def _convert_quietly(self, row: Row) -> list[Any]:
-        """Return what a row becomes; nothing if it cannot be converted, which was told before."""
+    def _convert_quietly(self, row: Row) -> list[tuple[Any, tuple[str, str]]]:
+        """Return what a row becomes, with its keys; nothing if it cannot be converted, which was told before."""
+        layouts = self.layouts
         try:
-            entity = self.layouts.load(row)
-            return [] if entity is None else self.layouts.convert(entity)
+            entity = layouts.load(row)
+            made = [] if entity is None else layouts.convert(entity)
+            return [(each, layouts.new.make_keys(each.__dict__)) for each in made]
         except Exception:  # noqa: BLE001 - as above
             return []
 
