@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, NotSupported, TableNotFound, connect, field
+from tableorm import Database, Entity, Mapped, ModelError, NotSupported, PropertyBag, TableNotFound, connect, field
 from tableorm.connection.connection import connection_of
 from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import (
@@ -175,6 +175,24 @@ async def test_what_was_written_since_the_copy(db: Database, changed: str) -> No
     assert kept.failures[0].startswith(f"{name} of table GivenUpPages: is not what an entity of Visit gives, and stays")
     assert (deleted.complete, deleted.written, await rekey_phase(db, PageVisit)) == (True, 1, "expand")
     assert (await db.get(Visit, day="day0", number=3)).seconds == (77 if changed == "older" else 3)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_row_that_gave_no_copy(db: Database) -> None:
+    """A row at an older key that cannot be read stays, and is not in the way; one at a newer key is reported."""
+    await fill(db, 10)
+    await db.insert(PropertyBag("GivenUpVisits", "day0", "000099", {"EntityType": "Visit", "page": 7}))
+    copied = await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await db.insert(PropertyBag("GivenUpPages", "page1", "day0_000077", {"EntityType": "PageVisit", "seconds": "x"}))
+
+    kept = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+    await db.delete(PropertyBag.key("GivenUpPages", "page1", "day0_000077"), if_match="*")
+    report = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+
+    assert (copied.failed, kept.failed, kept.written) == (1, 1, 10)
+    assert "'day0_000077') of table GivenUpPages: is not what" in kept.failures[0]
+    assert (report.complete, await rekey_phase(db, PageVisit)) == (True, "expand")
+    assert await count_rows(db, "GivenUpVisits") == 11
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
