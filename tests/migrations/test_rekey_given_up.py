@@ -138,12 +138,15 @@ async def test_processes_that_begin_at_the_same_time(db: Database, back: bool) -
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
-async def test_a_way_back_that_was_stopped(db: Database) -> None:
-    """The next call goes on."""
+@pytest.mark.parametrize("copied", [False, True])
+async def test_a_way_back_that_was_stopped(db: Database, copied: bool) -> None:
+    """The next call goes on; after another copy it goes through everything again."""
     await fill(db, 60)
     await run_rekey(db, Visit, PageVisit, writers_stopped=True)
     with pytest.raises(Stopped):
         await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, parallel=1, on_progress=stop)
+    if copied:
+        assert (await run_rekey(db, Visit, PageVisit, writers_stopped=True)).written > 0
 
     assert (await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)).complete
     assert (await count_rows(db, "GivenUpPages"), await rekey_phase(db, PageVisit)) == (0, "expand")

@@ -120,7 +120,7 @@ class Layouts:
         return purpose_of(f"rekey {templates}", [self.old, self.new]).hex()
 
     def run_name(self, what: str) -> str:
-        """Return the name of a run of these models: "re-key", "verify", "verify again" or "finalize"."""
+        """Return the name of a run: "re-key", "verify", "verify again", "finalize" or "roll back"."""
         return default_name(f"{what} {self}", self.purpose)
 
     async def forget_runs(self, *names: str) -> None:

@@ -160,7 +160,7 @@ class _Copy:
             layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES, rows=ROWS
         )
         await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
-        await layouts.forget_runs("verify", "verify again", "finalize")
+        await layouts.forget_runs("verify", "verify again", "finalize", "roll back")
         return ranges
 
     async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
