@@ -369,6 +369,14 @@ async def test_a_transaction_makes_an_entity(counters: Database) -> None:
     await counters.save(made)
 
 
+async def test_a_transaction_makes_nothing_unless_it_is_told_how(counters: Database) -> None:
+    """Without `create` the entity has to be there; nothing is written."""
+    with pytest.raises(EntityNotFound, match="Counter"):
+        async with counters.transaction() as tx:
+            await tx.modify(KEY, one_more)
+    assert await counters.get_or_none(KEY) is None
+
+
 async def test_a_transaction_makes_anew_what_it_deletes(counters: Database) -> None:
     """The row is replaced by the new entity."""
     await counters.insert(Counter(name="a", count=5))

@@ -1,14 +1,16 @@
 """
-What a re-key sends of many rows: those of a partition together, and one by one where that is refused.
+What a re-key does with many rows: each by itself, or those of a partition together.
 """
 
 from collections.abc import Sequence
 
 import pytest
 
-from tableorm import AccessDenied, Conflict, TableNotFound, TableOrmError
+from tableorm import AccessDenied, Conflict, EntityExists, TableNotFound, TableOrmError, Unavailable
+from tableorm.connection.rows import OtherDenied
 from tableorm.models.marker_rows import Place
-from tableorm.writes.rekey.chunks import in_chunks
+from tableorm.stores import Row
+from tableorm.writes.rekey.chunks import each_row, in_chunks
 from tableorm.writes.rekey.report import WindowReport
 
 
@@ -62,3 +64,34 @@ async def test_what_is_refused_of_all_rows_is_raised(error: type[TableOrmError])
         await in_chunks(WindowReport(), list("abc"), place_of, store.send)
 
     assert store.sent == ["abc"]
+
+
+async def steps(*errors: Exception) -> WindowReport:
+    """Do something with as many rows, which raises these errors, and with two more, of which the first is changed."""
+    report = WindowReport()
+
+    async def step(place: Place, row: Row | None) -> bool:
+        del row
+        number = int(place.row_key)
+        if number < len(errors):
+            raise errors[number]
+        return number == len(errors)
+
+    await each_row(report, [(Place("RekeyedChunks", "p", str(each)), None) for each in range(len(errors) + 2)], step)
+    return report
+
+
+async def test_what_became_of_each_row_is_told() -> None:
+    """A key that another entity has is told apart from other failures; what functions raise counts as a failure."""
+    report = await steps(EntityExists("taken"), Conflict("needed"), OtherDenied("token"), ValueError("odd"))
+
+    assert report.moved == 1
+    assert [str(each.error) for each in report.collisions] == ["taken"]
+    assert [str(each.error) for each in report.failures] == ["needed", "token", "ValueError('odd')"]
+
+
+@pytest.mark.parametrize("error", [TableNotFound, AccessDenied, Unavailable])
+async def test_what_concerns_all_rows_is_no_failure_of_one(error: type[TableOrmError]) -> None:
+    """It is raised."""
+    with pytest.raises(error, match="refused"):
+        await steps(error("refused"))
