@@ -2,12 +2,14 @@
 An offline re-key that is given up: what was copied is deleted, and programs go on with the older model.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, NotSupported, TableNotFound, connect, field
+from tableorm import Database, Entity, Mapped, ModelError, NotSupported, PropertyBag, TableNotFound, connect, field
 from tableorm.connection.connection import connection_of
+from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import (
     RunReport,
     finalize_rekey,
@@ -20,6 +22,7 @@ from tableorm_migrations import (
     verify_rekey,
 )
 from tableorm_migrations.rekey import phases
+from tests.faults import FaultyStore
 from tests.rekeys import rekeying_of
 
 
@@ -79,6 +82,15 @@ def stop(report: RunReport) -> None:
         raise Stopped
 
 
+class SlowStore(FaultyStore):
+    """A store whose answers to queries take so long that others send theirs in between."""
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        page = await super().query(table, query, limit, continuation)
+        await asyncio.sleep(0.01)
+        return page
+
+
 @pytest.mark.parametrize("stopped", [False, True])
 async def test_a_copy_is_given_up(db: Database, stopped: bool) -> None:
     """What was copied is deleted, also if the copy was stopped; the newer model finds entities at their older keys."""
@@ -106,12 +118,35 @@ async def test_a_copy_is_given_up(db: Database, stopped: bool) -> None:
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
-async def test_a_way_back_that_was_stopped(db: Database) -> None:
-    """The next call goes on."""
+@pytest.mark.parametrize("back", [False, True])
+async def test_processes_that_begin_at_the_same_time(db: Database, back: bool) -> None:
+    """Several processes that copy once more, or go back, forget together what was verified before."""
+    connection_of(db).wrap_store(SlowStore)
+    await fill(db, 60)
+    await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await verify_rekey(db, Visit, PageVisit)
+
+    async def work() -> RunReport:
+        if back:
+            return await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+        return await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+
+    reports = await asyncio.gather(*(work() for _ in range(4)))
+
+    assert all(each.complete for each in reports)
+    assert await count_rows(db, "GivenUpPages") == (0 if back else 60)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+@pytest.mark.parametrize("copied", [False, True])
+async def test_a_way_back_that_was_stopped(db: Database, copied: bool) -> None:
+    """The next call goes on; after another copy it goes through everything again."""
     await fill(db, 60)
     await run_rekey(db, Visit, PageVisit, writers_stopped=True)
     with pytest.raises(Stopped):
         await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True, parallel=1, on_progress=stop)
+    if copied:
+        assert (await run_rekey(db, Visit, PageVisit, writers_stopped=True)).written > 0
 
     assert (await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)).complete
     assert (await count_rows(db, "GivenUpPages"), await rekey_phase(db, PageVisit)) == (0, "expand")
@@ -143,6 +178,24 @@ async def test_what_was_written_since_the_copy(db: Database, changed: str) -> No
     assert kept.failures[0].startswith(f"{name} of table GivenUpPages: is not what an entity of Visit gives, and stays")
     assert (deleted.complete, deleted.written, await rekey_phase(db, PageVisit)) == (True, 1, "expand")
     assert (await db.get(Visit, day="day0", number=3)).seconds == (77 if changed == "older" else 3)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_row_that_gave_no_copy(db: Database) -> None:
+    """A row at an older key that cannot be read stays, and is not in the way; one at a newer key is reported."""
+    await fill(db, 10)
+    await db.insert(PropertyBag("GivenUpVisits", "day0", "000099", {"EntityType": "Visit", "page": 7}))
+    copied = await run_rekey(db, Visit, PageVisit, writers_stopped=True)
+    await db.insert(PropertyBag("GivenUpPages", "page1", "day0_000077", {"EntityType": "PageVisit", "seconds": "x"}))
+
+    kept = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+    await db.delete(PropertyBag.key("GivenUpPages", "page1", "day0_000077"), if_match="*")
+    report = await roll_back_rekey(db, Visit, PageVisit, no_new_programs=True)
+
+    assert (copied.failed, kept.failed, kept.written) == (1, 1, 10)
+    assert "'day0_000077') of table GivenUpPages: is not what" in kept.failures[0]
+    assert (report.complete, await rekey_phase(db, PageVisit)) == (True, "expand")
+    assert await count_rows(db, "GivenUpVisits") == 11
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)

@@ -3,11 +3,12 @@ The two models of an offline re-key, and how an entity of the older one becomes 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self, cast
 
 import attrs
 
-from tableorm import Database, DecodeError, Entity, ModelError, NotSupported
+from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
 from tableorm.audit.ranges import purpose_of
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
@@ -21,6 +22,7 @@ from tableorm.models.state import state_of
 from tableorm.stores import Row
 
 from ..runs.process import default_name
+from ..runs.report import drop_run
 
 __all__ = ["Layouts"]
 
@@ -118,8 +120,27 @@ class Layouts:
         return purpose_of(f"rekey {templates}", [self.old, self.new]).hex()
 
     def run_name(self, what: str) -> str:
-        """Return the name of a run of these models: "re-key", "verify", "verify again" or "finalize"."""
+        """Return the name of a run: "re-key", "verify", "verify again", "finalize" or "roll back"."""
         return default_name(f"{what} {self}", self.purpose)
+
+    async def forget_runs(self, *names: str) -> None:
+        """
+        Forget runs of these models, unless another process has just done so.
+
+        Args:
+            names: What `run_name` takes.
+
+        Raises:
+            TransactionFailed: A process works on one of them.
+        """
+        for name in names:
+            with suppress(ModelError):  # there is none
+                while True:
+                    try:
+                        await drop_run(self.db, self.run_name(name))
+                    except TransactionFailed as error:
+                        if not isinstance(error.__cause__, EntityNotFound):
+                            raise
 
     @property
     def _rekeying(self) -> Rekeying[Schema] | None:

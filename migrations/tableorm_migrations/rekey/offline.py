@@ -35,7 +35,7 @@ from tableorm.writes.stages.change import fill_nothing, plain_insert, save_chang
 
 from ..runs.plan import plan_ranges
 from ..runs.process import Crew, Job, RunOptions, RunSteps, carry_out
-from ..runs.report import RunReport, drop_run
+from ..runs.report import RunReport
 from ..runs.rows import RunCounts, name_row
 from .hashing import hash_entity
 from .layouts import Layouts
@@ -160,9 +160,7 @@ class _Copy:
             layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES, rows=ROWS
         )
         await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
-        for what in ("verify", "verify again", "finalize"):
-            with suppress(ModelError):  # there is none
-                await drop_run(layouts.db, layouts.run_name(what))
+        await layouts.forget_runs("verify", "verify again", "finalize", "roll back")
         return ranges
 
     async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:

@@ -22,7 +22,7 @@ from tableorm.writes.bulk.pacing import Pace
 
 from ..runs.plan import plan_ranges
 from ..runs.process import Job, RunOptions, RunSteps, carry_out
-from ..runs.report import RunReport, drop_run
+from ..runs.report import RunReport
 from ..runs.rows import Run, RunCounts, name_row, read_run
 from .hashing import hash_entity
 from .layouts import Layouts
@@ -137,9 +137,7 @@ class _Undoing:
     async def plan(self) -> list[AuditRange]:
         """Return the ranges of the older table, which are `building`, and those of the newer one; forget the copy."""
         layouts, most = self.layouts, MOST_RANGES // 2
-        for what in ("re-key", "verify", "verify again"):
-            with suppress(ModelError):  # there is none
-                await drop_run(layouts.db, layouts.run_name(what))
+        await layouts.forget_runs("re-key", "verify", "verify again")
         sources = [(layouts.old.table_name(), [layouts.old])]
         targets = [(layouts.new.table_name(), [layouts.new])]
         found = await plan_ranges(layouts.db, "roll_back_rekey", sources, most=most, rows=ROWS) if self.keep else []
@@ -156,38 +154,36 @@ class _Undoing:
 
     async def _delete_copies(self, rows: Sequence[Row]) -> RunCounts:
         """Delete what was copied of some older entities, if it is as it was."""
-        layouts = self.layouts
-        read, failures, made = 0, list[str](), list[tuple[Row, Any]]()
+        layouts, read = self.layouts, 0
+        made: list[tuple[tuple[str, str], Any]] = []
         for row in rows:
-            try:
+            with suppress(Exception):  # the functions are the user's: what cannot be converted was not copied
                 entity = layouts.load(row)
                 if entity is not None:
                     read += 1
-                    made += [(row, each) for each in layouts.convert(entity)]
-            except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
+                    made += [(layouts.new.make_keys(each.__dict__), each) for each in layouts.convert(entity)]
         found = await map_together(self._find_copy, made)
-        failures += [each for each in found if isinstance(each, str)]
-        counts = await delete_rows(layouts.target, layouts.new, [each for each in found if isinstance(each, dict)])
-        return counts.plus(RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures))
+        counts = await delete_rows(layouts.target, layouts.new, [row for row in found if row is not None])
+        return attrs.evolve(counts, entities=read)
 
-    async def _find_copy(self, pair: tuple[Row, Any]) -> Row | str | None:
-        """Return the row that was copied of an older one; what is wrong with it; or None if there is none."""
-        (source, made), layouts = pair, self.layouts
-        try:
-            keys = layouts.new.make_keys(made.__dict__)
-            row = await read_row(connection_of(layouts.target), layouts.new.table_name(), *keys)
-            stored: Any = None if row is None else layouts.new_kinds.load(row)
+    async def _find_copy(self, pair: tuple[tuple[str, str], Any]) -> Row | None:
+        """Return the row that was copied; None if there is none, or it is another one, which is reported in the end."""
+        keys, made = pair
+        row = await read_row(connection_of(self.layouts.target), self.layouts.new.table_name(), *keys)
+        return row if row is not None and self._is_copy(row, made) else None
+
+    def _is_copy(self, row: Row, made: Any) -> bool:
+        """Return whether a row is what an older entity became, alone or merged with others."""
+        layouts = self.layouts
+        with suppress(Exception):  # as above
+            stored: Any = layouts.new_kinds.load(row)
             if stored is None:
-                return None
+                return False
             before = hash_entity(layouts.new, stored)
             if self.merge is not None:
                 merge_into(self.merge, stored, made)
-            if before == hash_entity(layouts.new, made if self.merge is None else stored):
-                return row
-        except Exception as error:  # noqa: BLE001 - as above
-            return f"{name_row(source)}: {type(error).__name__}: {error}"
-        return None  # it is reported when all is looked at that is left
+            return before == hash_entity(layouts.new, made if self.merge is None else stored)
+        return False
 
     async def _delete_all(self, rows: Sequence[Row]) -> RunCounts:
         """Delete newer entities, whatever they are."""
