@@ -315,7 +315,14 @@ async def test_report_is_printable(db: Database) -> None:
     await workers(db, teams=1, count=20)
 
     begun: list[str] = []
-    report = await db.build_index(Worker.by_badge, on_progress=lambda report: begun.append(str(report)))
+    complete: list[bool] = []
+
+    def note(report: BuildReport) -> None:
+        begun.append(str(report))
+        complete.append(report.complete)
+
+    report = await db.build_index(Worker.by_badge, on_progress=note)
+    assert complete[0] is False
 
     assert re.fullmatch(r"Worker\.by_badge: built for \d+ of \d+ entities, \d+ requests? in \d+\.\d s", begun[0])
     assert str(report).startswith("Worker.by_badge: built for 18 of 20 entities, ")

@@ -416,3 +416,36 @@ async def test_a_refused_change_that_nobody_waits_for() -> None:
     finally:
         await engine.close()
     assert heard == []
+
+
+async def test_a_change_whose_caller_is_gone_holds_its_place() -> None:
+    """The next change begins when it has ended, as if somebody still waited for it."""
+    changes, steps = TableChanges(), list[str]()
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> Answer:
+        begun.set()
+        await go_on.wait()
+        steps.append("ended")
+        return Answer(204)
+
+    async def next_one() -> Answer:
+        steps.append("next")
+        return Answer(204)
+
+    engine = Engine(None)
+    await engine.open()
+    try:
+        first = asyncio.create_task(changes.run("a", engine, slow))
+        await begun.wait()
+        second = asyncio.create_task(changes.run("b", engine, next_one))
+        first.cancel()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.wait([first, second])
+    finally:
+        await engine.close()
+
+    assert first.cancelled()
+    assert steps == ["ended", "next"]
