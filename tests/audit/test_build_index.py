@@ -4,6 +4,7 @@
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -313,8 +314,10 @@ async def test_report_is_printable(db: Database) -> None:
     """The report says how much was built, and what the audit found."""
     await workers(db, teams=1, count=20)
 
-    report = await db.build_index(Worker.by_badge)
+    begun: list[str] = []
+    report = await db.build_index(Worker.by_badge, on_progress=lambda report: begun.append(str(report)))
 
+    assert re.fullmatch(r"Worker\.by_badge: built for \d+ of \d+ entities, \d+ requests? in \d+\.\d s", begun[0])
     assert str(report).startswith("Worker.by_badge: built for 18 of 20 entities, ")
     assert "then 20 entities and 18 derived rows checked: nothing found" in str(report)
     assert report.to_dict()["complete"] is True

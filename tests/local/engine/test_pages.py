@@ -207,11 +207,17 @@ async def test_a_continuation_of_another_form(memory: Engine, token: str) -> Non
     assert caught.value.code == Code.INVALID_INPUT
 
 
-@pytest.mark.parametrize("query", [RowQuery(partition=Bounds("\ud800")), RowQuery(row=Bounds("a", "\ud800"))])
-async def test_a_bound_that_is_no_text_is_refused(engine: Engine, query: RowQuery) -> None:
-    """A lone surrogate has no place in the order of keys."""
+@pytest.mark.parametrize(
+    ("query", "where"),
+    [
+        (RowQuery(partition=Bounds("\ud800")), "PartitionKey has a lone surrogate at position 0"),
+        (RowQuery(row=Bounds("a", "b\ud800")), "RowKey has a lone surrogate at position 1"),
+    ],
+)
+async def test_a_bound_that_is_no_text_is_refused(engine: Engine, query: RowQuery, where: str) -> None:
+    """A lone surrogate has no place in the order of keys; the error says where it is."""
     await engine.create_table("Tab")
 
-    with pytest.raises(Fault, match="lone surrogate") as caught:
+    with pytest.raises(Fault, match=where) as caught:
         await engine.query("Tab", query)
     assert caught.value.code == Code.INVALID_INPUT
