@@ -307,3 +307,29 @@ async def test_an_entity_that_went_back_since_its_row_was_read(db: Database) -> 
 
     assert [(each.moved, each.collisions, each.failures) for each in reports] == [(1, [], []), (0, [], [])]
     assert await kinds_of(db, NewNote) == ["ann Note"]
+
+
+async def test_an_older_key_whose_entity_was_deleted_hides_no_other_one(db: Database) -> None:
+    """Of several older keys of a newer one, each is looked at; an insert takes its own, whatever the others say."""
+
+    def sign(note: NewNote) -> None:
+        note.extra["Signed"] = True
+
+    await db.insert(Note(owner="ann", id=1))
+    await move(db, NewNote)
+    await db.delete(NewNote, id=1, if_match="*")
+    await db.insert(Note(owner="ben", id=1))
+    with pytest.raises(EntityExists):
+        await db.insert(NewNote(owner="ben", id=1))
+    await db.modify(NewNote, sign, id=1)
+    assert dict((await db.get(NewNote, id=1)).extra) == {"Signed": True}
+
+    await db.delete(await db.get(NewNote, id=1))
+    await db.insert(NewNote(owner="ann", id=1))
+    await db.delete(NewNote, id=1, if_match="*")
+    await db.insert(Note(owner="ann", id=2))
+    await move(db, NewNote)
+    await db.delete(NewNote, id=2, if_match="*")
+    await db.insert(NewNote(owner="ben", id=2))
+    with pytest.raises(EntityExists):
+        await db.insert(Note(owner="ben", id=2))

@@ -154,20 +154,21 @@ class RowSteps:
         if await current_phase(db, rekeying) is not Phase.MOVE:
             return False
         target = Place(at.table, at.partition_key, at.row_key)
+        came = False
         for source in older_places(rekeying, target, fields):
             here = await read_place(db, source)
             mark = mark_of(here)
             if mark is not None and mark.state is MoveState.TENTATIVE and not mark.stays:
                 here = await self._finish_older(db, rekeying, source)
             if here is None or is_marker(here):
-                if mark is not None and mark.names(target):
-                    return True  # it came home between the two reads
+                # It came home between the two reads; or it was deleted, and another one has another older key.
+                came = came or (mark is not None and mark.names(target))
                 continue
             made = entity_of_old(rekeying, here)
             if made is not None and place_of(made.key) == target:
                 await self.move(db, rekeying, source, here)
                 return True
-        return False
+        return came
 
     async def prepare(self, db: Connection, write: PlannedWrite) -> None:
         """
@@ -225,7 +226,8 @@ class RowSteps:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            if await self.bring_home(db, rekeying, change, change.subject.__dict__):
+            home = await self.bring_home(db, rekeying, change, change.subject.__dict__)
+            if home and await read_place(db, target) is not None:
                 return
             here = await read_place(db, source)
             if here is not None:
