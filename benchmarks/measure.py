@@ -6,14 +6,19 @@ import gc
 import resource
 import statistics
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
+
+import apsw
+import attrs
 
 from benchmarks.model import flight
 from tableorm import Database
 
-__all__ = ["Run", "compare", "fill", "peak_memory", "report", "timed"]
+__all__ = ["Memory", "Run", "compare", "fill", "own_memory", "peak_memory", "report", "timed", "watched"]
 
 Run = Callable[[], Awaitable[None]]
 
@@ -46,6 +51,57 @@ def peak_memory() -> float:
         # In bytes on macOS, in KiB elsewhere.
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 if sys.platform == "darwin" else 1024) / 1024
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def own_memory() -> float:
+    """Return the memory of this process in MiB, without what is mapped of files; 0 where only Linux would say so."""
+    status = Path("/proc/self/status")
+    text = status.read_text(encoding="ascii") if status.exists() else ""
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("RssAnon:")) / 1024
+
+
+@attrs.define
+class Memory:
+    """
+    MiB of the process without what is mapped of files, where Linux says so, and without what SQLite has.
+
+    Args:
+        before: At first.
+        peak: The most that was seen.
+        sqlite: The most that SQLite had.
+    """
+
+    before: float = attrs.field(factory=own_memory)
+    peak: float = 0.0
+    sqlite: float = 0.0
+
+    @property
+    def grown(self) -> float:
+        """What came to it meanwhile, at most."""
+        return max(0.0, self.peak - self.before)
+
+    def look(self) -> None:
+        """Look once."""
+        sqlite = apsw.memory_used() / 1024 / 1024
+        self.peak, self.sqlite = max(self.peak, own_memory() - sqlite), max(self.sqlite, sqlite)
+
+
+@contextmanager
+def watched() -> Generator[Memory]:
+    """Look at the memory of the process again and again."""
+    memory, ended = Memory(), threading.Event()
+
+    def look() -> None:
+        while not ended.wait(0.05):
+            memory.look()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield memory
+    finally:
+        ended.set()
+        thread.join()
 
 
 def report(name: str, ratio: float, target: str, detail: str) -> None:

@@ -9,11 +9,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 from azure.core.credentials import AzureNamedKeyCredential
 from azure.data.tables.aio import TableClient
 
 from benchmarks.flights import ALL, DayFlight, TailFlight, fill_flights
-from benchmarks.measure import report
+from benchmarks.measure import report, watched
 from benchmarks.processes import Effort, run_member, serving, work
 from benchmarks.upkeep import sizes
 from tableorm import Database, connect
@@ -30,7 +31,7 @@ from tableorm_migrations import (
 )
 from tableorm_migrations.rekey import phases
 
-__all__ = ["bench_rekey", "compare_with_hand"]
+__all__ = ["bench_rekey", "bench_rekey_memory", "compare_memory", "compare_with_hand"]
 
 _MODULE = "benchmarks.rekey"
 _CHUNK = 100
@@ -135,7 +136,9 @@ _ACTS: dict[str, Callable[[Database], Awaitable[str]]] = {
 
 async def _take_part(url: str, what: str, said: Path) -> None:
     async def act(db: Database) -> None:
-        said.write_text(await _ACTS[what](db), encoding="utf-8")  # noqa: ASYNC240 - it takes no time
+        with watched() as memory:
+            fill = await _ACTS[what](db)
+        said.write_text(f"{fill} {memory.peak} {memory.sqlite}", encoding="utf-8")  # noqa: ASYNC240 - it takes no time
 
     await run_member(url, act)
 
@@ -143,10 +146,18 @@ async def _take_part(url: str, what: str, said: Path) -> None:
 # What is compared
 
 
-async def _measure(
-    folder: Path, what: str, count: int, *, server: bool, some_aircraft: bool = False
-) -> tuple[Effort, str]:
-    """Do it in a file of its own; return what it took, and how full the transactions were."""
+@attrs.frozen
+class _Found:
+    """What was measured: the effort, operations a transaction, MiB at most without what SQLite had, and that."""
+
+    effort: Effort
+    fill: float
+    peak: float
+    sqlite: float
+
+
+async def _measure(folder: Path, what: str, count: int, *, server: bool, some_aircraft: bool = False) -> _Found:
+    """Do it in a file of its own; return what it took."""
     path, said = folder / f"{what}{count}{server}.tables", folder / "said"
     async with connect(f"local:{path}") as db:
         await fill_flights(db, count, some_aircraft=some_aircraft)
@@ -155,7 +166,9 @@ async def _measure(
             effort = await asyncio.to_thread(work, _MODULE, url, what, said, size=1)
     else:
         effort = await asyncio.to_thread(work, _MODULE, f"local:{path}", what, said, size=1)
-    return effort, said.read_text(encoding="utf-8")
+    fill, peak, sqlite = map(float, said.read_text(encoding="utf-8").split())
+    path.unlink()
+    return _Found(effort, fill, peak, sqlite)
 
 
 async def compare_with_hand(folder: Path, count: int, *, server: bool) -> None:
@@ -165,24 +178,44 @@ async def compare_with_hand(folder: Path, count: int, *, server: bool) -> None:
     The few flights on a server are those of some aircraft, so that partitions are as large as those of all flights.
     """
     by_hand, target = ("sequential", "at least 5.00") if server else ("loop", "at least 0.30")
-    theirs, their_fill = await _measure(folder, by_hand, count, server=server, some_aircraft=server)
+    theirs = await _measure(folder, by_hand, count, server=server, some_aircraft=server)
     for what in ("online", "offline"):
-        ours, fill = await _measure(folder, what, count, server=server, some_aircraft=server)
+        ours = await _measure(folder, what, count, server=server, some_aircraft=server)
         where = "on a server, by the SDK one by one" if server else "in a file, by transactions by hand"
-        detail = f"{theirs.seconds:.1f} s / {ours.seconds:.1f} s; {fill} operations a transaction / {their_fill}"
-        report(f"re-key of {count:,} {where} / {what}", theirs.seconds / ours.seconds, target, detail)
+        detail = f"{theirs.effort.seconds:.1f} s / {ours.effort.seconds:.1f} s"
+        detail += f"; CPU of the client {theirs.effort.busy:.1f} s / {ours.effort.busy:.1f} s"
+        detail += f"; {ours.fill} operations a transaction / {theirs.fill}"
+        report(f"re-key of {count:,} {where} / {what}", theirs.effort.seconds / ours.effort.seconds, target, detail)
+
+
+async def compare_memory(folder: Path, few: int, many: int, *, server: bool) -> None:
+    """Compare the memory of re-keys of few rows and of many, of the process that moves: its own, without SQLite's."""
+    for what in ("online", "offline"):
+        small, large = [await _measure(folder, what, count, server=server) for count in (few, many)]
+        detail = f"{large.peak:.0f} MiB / {small.peak:.0f} MiB"
+        if not server:
+            detail += f", and SQLite {large.sqlite:.0f} MiB / {small.sqlite:.0f} MiB"
+        where = "on a server" if server else "in a file"
+        report(
+            f"peak memory of a re-key {what} {where}, {many:,} / {few:,}",
+            large.peak / small.peak,
+            "at most 1.20",
+            detail,
+        )
 
 
 async def bench_rekey(folder: Path) -> None:
-    """Re-keys against scripts by hand, and the memory of many rows and of few."""
+    """Re-keys against scripts by hand."""
     count = min(ALL, sizes["rekey"])
     await compare_with_hand(folder, count // 30, server=True)
     await compare_with_hand(folder, count // 5, server=False)
-    for what in ("online", "offline"):
-        (few, _), (many, _) = [await _measure(folder, what, each, server=True) for each in (count * 10 // 67, count)]
-        detail = f"{many.peak:.0f} MiB / {few.peak:.0f} MiB"
-        name = f"peak memory of a re-key {what}, {count:,} / {count * 10 // 67:,}"
-        report(name, many.peak / few.peak, "at most 1.20", detail)
+
+
+async def bench_rekey_memory(folder: Path) -> None:
+    """The memory of re-keys of few rows and of many."""
+    count = min(ALL, sizes["rekey"])
+    for server in (True, False):
+        await compare_memory(folder, count * 10 // 67, count, server=server)
 
 
 if __name__ == "__main__":

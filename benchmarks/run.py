@@ -1,6 +1,6 @@
 """
 The benchmarks: `python -m benchmarks.run [NAME ...]`. Each figure is a ratio of two things measured in one run.
-`audit`, `build_index`, `migrations`, `rekey`, `expiry` and `periods` take `--entities N`.
+`audit`, `build_index`, `migrations`, `rekey`, `rekey_memory`, `expiry` and `periods` take `--entities N`.
 
 Both sides take turns, several rounds each, and the median of the ratios counts: a machine whose speed drifts does not
 decide.
@@ -35,7 +35,7 @@ from benchmarks.model import Flight, flight
 from benchmarks.outbox import bench_outbox
 from benchmarks.periods import bench_periods
 from benchmarks.queries import bench_alternatives, bench_memory, bench_partitions, bench_planning
-from benchmarks.rekey import bench_rekey
+from benchmarks.rekey import bench_rekey, bench_rekey_memory
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
 from benchmarks.writes import bench_bulk, bench_save
 from tableorm import Database, connect, to_dict
@@ -281,6 +281,7 @@ BENCHES = {
     "build_index": bench_build_index,
     "migrations": bench_migrations,
     "rekey": bench_rekey,
+    "rekey_memory": bench_rekey_memory,
     "expiry": bench_expiry,
     "logs": bench_logs,
     "periods": bench_periods,

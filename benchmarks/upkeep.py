@@ -5,15 +5,10 @@ A partition is larger than what an audit sums up at once, and the whole larger t
 """
 
 import asyncio
-import threading
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
-import attrs
-
-from benchmarks.measure import report, timed
+from benchmarks.measure import report, timed, watched
 from benchmarks.model import Airport, DerivingFlight, Flight, deriving_flight, flight
 from tableorm import AuditReport, BuildReport, Database, connect
 from tableorm.stores import Operation, Row, RowQuery, Verb
@@ -32,49 +27,6 @@ sizes = {
 
 _PARTITIONS = 20
 _MADE_BY_STORE = frozenset({"odata.etag", "Timestamp", "Timestamp@odata.type"})
-
-
-@attrs.define
-class _Memory:
-    """
-    MiB of the process without what is mapped of files, where Linux says so.
-
-    Args:
-        before: At first.
-        peak: The most that was seen.
-    """
-
-    before: float = attrs.Factory(lambda: _own_memory())  # noqa: PLW0108 - defined below
-    peak: float = 0.0
-
-    @property
-    def grown(self) -> float:
-        """What came to it meanwhile, at most."""
-        return max(0.0, self.peak - self.before)
-
-
-def _own_memory() -> float:
-    status = Path("/proc/self/status")
-    text = status.read_text(encoding="ascii") if status.exists() else ""
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("RssAnon:")) / 1024
-
-
-@contextmanager
-def _watched() -> Generator[_Memory]:
-    """The memory of the process, looked at again and again."""
-    memory, ended = _Memory(), threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.05):
-            memory.peak = max(memory.peak, _own_memory())
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield memory
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _origin(partition: int) -> str:
@@ -126,7 +78,7 @@ async def _audited(folder: Path, count: int) -> tuple[AuditReport, float]:
         await _copied(db, await _written(db, size), range(1, _PARTITIONS))
         reading = await timed(lambda: _assert_read(db, count))
         begun = time.process_time()
-        with _watched() as memory:
+        with watched() as memory:
             found = await db.audit(DerivingFlight)
         busy = time.process_time() - begun
     assert found.clean
@@ -170,7 +122,7 @@ async def bench_build_index(folder: Path) -> None:
     async with connect(f"local:{folder}/build.tables") as db:
         filling = await timed(lambda: _filled(db, count))
         for declared in (DerivingFlight.by_tail, DerivingFlight.by_seats, DerivingFlight.counted):
-            with _watched() as memory:
+            with watched() as memory:
                 built = await db.build_index(declared)
             _say_built(built, filling, memory.grown)
             assert built.built == count

@@ -146,14 +146,26 @@ class TemplateError(ModelError, ValueError):
         template: The template's text.
         fields: Names of the fields whose values do not fit the key; empty if anything else is wrong, as a field that
             was not set.
+        limit: How many characters a key has at most, if that is what is wrong; None for anything else.
     """
 
     fields: tuple[str, ...] = ()
+    limit: int | None = None
 
-    def __init__(self, problem: str, model: str, key: str, template: str, *, fields: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        problem: str,
+        model: str,
+        key: str,
+        template: str,
+        *,
+        fields: Sequence[str] = (),
+        limit: int | None = None,
+    ) -> None:
         what = f"{model}.key" if key == "key" else f"{model}.{key}: template {template!r}"
         super().__init__(f"{what} {problem}")
-        self.problem, self.model, self.key, self.template, self.fields = problem, model, key, template, tuple(fields)
+        self.problem, self.model, self.key, self.template = problem, model, key, template
+        self.fields, self.limit = tuple(fields), limit
 
 
 class EncodeError(TableOrmError, ValueError):
@@ -323,6 +335,7 @@ class EntityExists(Conflict):
         code: The service's error code.
         entity: What was to be written.
         index: Name of the index whose entry found a row at its key: "Employee.by_email". "" if the entity itself did.
+            While entities get new keys, the name of the older model if another entity has the key by that.
     """
 
     def __init__(self, message: str, code: str | None = None, entity: object = None, *, index: str = "") -> None:

@@ -9,6 +9,7 @@ from .rekey.finalize import finalize_rekey
 from .rekey.offline import run_rekey
 from .rekey.online import finalize_move, rekey_phase, roll_back_move, run_move, seal_move, verify_move
 from .rekey.plan import RekeyPlan, RekeyStep, plan_rekey
+from .rekey.rollback import roll_back_rekey
 from .rekey.verify import verify_rekey
 from .report import RewriteReport
 from .revisions import (
@@ -68,6 +69,7 @@ __all__ = [
     "rekey_phase",
     "rewrite",
     "roll_back_move",
+    "roll_back_rekey",
     "run_build_index",
     "run_move",
     "run_rekey",

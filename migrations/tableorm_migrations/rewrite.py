@@ -17,6 +17,7 @@ from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
+from tableorm.models.periods import require_plain_tables
 from tableorm.models.schema import Schema, concrete
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
@@ -72,7 +73,7 @@ async def rewrite(
         ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = RewriteCounts()
     else:
-        ranges, counts = read_cursor(purpose, cursor, "rewrite", RewriteCounts)
+        ranges, counts = read_cursor(purpose, cursor, "rewrite", RewriteCounts, kinds)
     begun = time.monotonic() - counts.seconds
 
     def report() -> RewriteReport:
@@ -114,6 +115,7 @@ def find_rewritten(verb: str, models: Sequence[type[Entity]]) -> tuple[list[Sche
     if not schemas:
         names = ", ".join(model.__name__ for model in models)
         raise ModelError(f"{names}: no concrete class is declared yet; import or declare it before {verb}()")
+    require_plain_tables(verb, schemas)
     tables = sorted({schema.table_name() for schema in schemas})
     return schemas, {
         table: KindSet.of([each.model for each in schemas if each.table == table], table) for table in tables

@@ -53,7 +53,7 @@ RULES = {
     rule.code: rule
     for rule in (
         # Models
-        _rule("model-added", _SAFE, "a model is added", "programs that do not know its kind pass over its rows"),
+        _rule("model-added", _SAFE, "a model is added", "programs that do not know its kind ignore its rows"),
         _rule(
             "model-removed",
             _SAFE,
@@ -102,14 +102,14 @@ RULES = {
             _REWRITE,
             "a function that upgrades is removed",
             "rows of that version cannot be read any more",
-            "run rewrite to the end before",
+            "first run rewrite to the end",
         ),
         _rule(
             "version-lowered",
             _REFUSED,
             "the version is lowered",
             "rows of the higher version would be read as if they had the lower one",
-            "raise it again",
+            "raise the version again",
         ),
         # Keys
         _rule(
@@ -152,7 +152,7 @@ RULES = {
             "field-added-upgraded",
             _REWRITE,
             "a field without a default is added, and the version is raised",
-            "rows of older versions get it by the upgrade",
+            "the upgrade gives the field to rows of older versions",
             "run rewrite when no older program runs",
         ),
         _rule(
@@ -167,7 +167,7 @@ RULES = {
             _TWO,
             "a field without a default is removed",
             "older programs cannot read rows that lack it",
-            "give it a default first; remove it when all programs have that",
+            "first give it a default; remove it when all programs have the default",
         ),
         _rule("field-renamed", _NOTHING, "a field is renamed, and its property stays", "rows name the property"),
         _rule(
@@ -203,14 +203,14 @@ RULES = {
             _TWO,
             "an enum becomes the type of its values",
             "older programs cannot read values that are not in the enum",
-            "write no others before all programs have this",
+            "write no other values before all programs have the new type",
         ),
         _rule(
             "enum-value-added",
             _TWO,
             "an enum gets a value",
-            "older programs cannot read it",
-            "write it only when all programs know it",
+            "older programs cannot read the new value",
+            "write the new value only when all programs know it",
         ),
         _rule(
             "enum-value-removed",
@@ -230,14 +230,14 @@ RULES = {
             "made-required",
             _REFUSED,
             "a field is no longer declared `| None`",
-            "rows in which it is None cannot be read, or are read with the default",
+            "rows in which the field is None cannot be read, or are read with the default",
             "keep `| None`, or raise the version and upgrade",
         ),
         _rule(
             "default-removed",
             _REFUSED,
             "a field loses its default",
-            "rows that were stored before it was declared lack it, and cannot be read",
+            "rows from before the field was declared lack it, and cannot be read",
             "keep the default, or raise the version and upgrade",
         ),
         _rule(
@@ -251,22 +251,22 @@ RULES = {
         _rule(
             "maintained-changed",
             _TWO,
-            "a field becomes a maintained field, or is one no longer",
-            "older programs write the field themselves, or the counts that new ones do not",
+            "a field becomes a maintained field, or is a maintained field no longer",
+            "older programs overwrite a new maintained field, and still count in a former one",
             "end all older programs before the new ones begin; then audit --repair",
         ),
         _rule(
             "expiry-changed",
             _TWO,
             "entities expire by a field, or no longer",
-            "programs without it find entities that others take for expired and delete",
+            "programs without the expiry field find entities that are expired for others, which delete them",
             "end all older programs before the first time is written, and before a sweep",
         ),
         _rule(
             "class-changed",
             _TWO,
             "a class that is stored as JSON text gets or loses members, or their types change",
-            "older programs cannot keep members that they do not know, nor read without those that they need",
+            "older programs lose members that they do not know, and cannot read text without members that they need",
             "give new members defaults, and end all older programs before the new ones begin",
         ),
         # What is derived
@@ -281,14 +281,14 @@ RULES = {
             "index-trusted",
             _BUILD,
             "an index or a list is added with building=False",
-            "it is read, and lacks the entities that are stored already, and those that older programs write",
+            "it is read at once, but lacks the entities that are stored already, and those that older programs write",
             "leave out building; or run build_index when no older program runs, before anybody reads it",
         ),
         _rule(
             "count-added",
             _BUILD,
             "a count or a sum is added",
-            "its field is read like any other, and lacks the entities that are stored already, and those that older "
+            "its field is read at once, but does not count the entities that are stored already, and those that older "
             "programs write",
             "run build_index when no older program runs; let programs use the field after that",
         ),
@@ -296,7 +296,7 @@ RULES = {
             "index-returned",
             _REFUSED,
             "an index or a list that was removed is declared again",
-            "the store may say that it has all entities, and it lacks those that were written without it",
+            "the store may still say that it has all entities, but it lacks those that were written meanwhile",
             "declare it under another name",
         ),
         _rule(
@@ -318,13 +318,13 @@ RULES = {
             _BUILD,
             "an index or a list gets building=False",
             "it is read from now on, whatever the store says",
-            "run build_index to the end before",
+            "first run build_index to the end",
         ),
         _rule(
             "index-hidden",
             _SAFE,
             "an index or a list gets building=True",
-            "it is written on, and not read by new programs",
+            "new programs still write it, but do not read it",
         ),
         _rule(
             "copies-added",
@@ -337,30 +337,30 @@ RULES = {
             "feed-added",
             _TWO,
             "a change feed is added",
-            "what older programs write is not in it",
+            "changes that older programs make are not in it",
             "read it when all programs declare it",
         ),
         _rule(
             "feed-removed",
             _TWO,
             "a change feed is removed",
-            "what new programs write is not in it",
-            "end what reads it before; its rows, whose RowKeys begin with ~f_, can be deleted as bags when no program "
+            "changes that new programs make are not in it",
+            "first end all readers; its rows, whose RowKeys begin with ~f_, can be deleted as bags when no program "
             "declares it",
         ),
         _rule(
             "derived-changed",
             _REFUSED,
-            "what an index, list, count, sum or embedding is made of is changed",
-            "programs of both kinds would take each other's rows for wrong",
+            "an index, list, count, sum or embedding is made of something else",
+            "older and new programs would find each other's rows wrong",
             "declare it under another name, and remove this one later",
         ),
         _rule(
             "derived-removed",
             _TWO,
             "an index, list, count, sum or embedding is removed",
-            "new programs take away what older ones still read",
-            "remove the code that reads it first; remove the declaration when no program reads it any more; then "
+            "new programs delete rows that older programs still read",
+            "first remove the code that reads it; remove the declaration when no program reads it any more; then "
             "audit --repair deletes what is left of it",
         ),
     )

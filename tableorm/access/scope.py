@@ -5,7 +5,7 @@ Scopes: key fields that have one value, say the tenant.
 against mistakes of a program which has all rights; against others there are tokens (`grant`), and both work together.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NoReturn
 
@@ -211,7 +211,7 @@ class ScopeRules(Boundary):
             ModelError: Its key does not tell.
         """
         keys = partition_key, row_key
-        region = self._current_regions().get(table.lower())
+        region = self._find_region(table)
         if region is not None and region.holds(keys):
             return True
         derived = () if schema is None else derived_rows(schema, table)
@@ -429,21 +429,25 @@ class ScopeRules(Boundary):
     # Rows without a model
 
     def _find_regions(self) -> dict[str, KeyRegion]:
-        """Return the range of keys, by table, that holds just the rows of the scope. Raises ModelError."""
+        """Return the ranges of keys, by table or template of names, of just the scope's rows. Raises ModelError."""
         regions: dict[str, KeyRegion] = {}
-        for model in self._models:
-            for schema in concrete(schema_of(model)) or [schema_of(model)]:
-                self._require_fields(schema)
-                region, table = self._region_of_model(schema), schema.table_name().lower()
-                if region is None or regions.setdefault(table, region) != region:
-                    raise ModelError(
-                        f"scope({schema.name}, {self}): no range of keys in table {schema.table_name()} is just the "
-                        "rows of the scope, so they cannot be read without their models; leave the model out"
-                    )
-                refusal = f"scope({schema.name}, {self}): the range of its keys "
-                whole = region.row == EVERYTHING
-                self._refuse_other_rows(refusal, schema, region, self._fields, fields_only=whole)
+        for schema in self._schemas():
+            self._require_fields(schema)
+            region, table = self._region_of_model(schema), schema.table_text().lower()
+            if region is None or regions.setdefault(table, region) != region:
+                raise ModelError(
+                    f"scope({schema.name}, {self}): no range of keys in table {schema.table_text()} is just the "
+                    "rows of the scope, so they cannot be read without their models; leave the model out"
+                )
+            refusal = f"scope({schema.name}, {self}): the range of its keys "
+            whole = region.row == EVERYTHING
+            self._refuse_other_rows(refusal, schema, region, self._fields, fields_only=whole)
         return regions
+
+    def _schemas(self) -> Iterator[Schema]:
+        """Yield the schemas of the models of the scope, those of the kinds of an abstract one."""
+        for model in self._models:
+            yield from concrete(schema_of(model)) or [schema_of(model)]
 
     def _current_regions(self) -> dict[str, KeyRegion]:
         """Return the regions, looked at anew if models were declared since. Raises ModelError."""
@@ -464,8 +468,17 @@ class ScopeRules(Boundary):
         # What RowKeys begin with tells kinds apart, not scopes.
         return KeyRegion(partition, EVERYTHING if self._fields.keys() <= in_partition else row)
 
+    def _find_region(self, table: str) -> KeyRegion | None:
+        """Return the region of a table, which may be that of a period; None if no model of the scope has the table."""
+        regions = self._current_regions()
+        found = regions.get(table.lower())
+        if found is None:
+            schema = next((each for each in self._schemas() if each.may_be_in(table)), None)
+            found = None if schema is None else regions[schema.table_text().lower()]
+        return found
+
     def _region_of_table(self, table: str) -> KeyRegion:
-        region = self._current_regions().get(table.lower())
+        region = self._find_region(table)
         if region is None:
             raise ModelError(
                 f"rows of table {table} without a model cannot be told apart in the scope of {self}; give it a model "

@@ -33,7 +33,7 @@ RULES = {
         LintRule(
             code="growing-partition-key",
             finds="a PartitionKey that begins with a moment or a date",
-            reason="all inserts of a time go to the last partition, which a single server serves",
+            reason="all inserts at one time go to the newest partition, which a single server serves",
             remedy="begin it with a field that has many values at any time, or with {field:spread(16)}",
             section="Prepend/append anti-pattern",
         ),

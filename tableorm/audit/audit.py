@@ -18,6 +18,7 @@ from ..errors import ModelError, shown
 from ..keys.ranges import KeyRegion
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
+from ..models.periods import require_plain_tables
 from ..models.schema import Schema, concrete
 from ..stores import Bounds, Row
 from .check import AuditedSchema
@@ -61,6 +62,7 @@ async def audit(
     if not models:
         raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
+    require_plain_tables("audit", schemas)
     purpose = purpose_of("audit", schemas)
     tables = {schema.table_name() for schema in schemas}
     tables |= {str(each.table) for schema in schemas for each in schema.derived.values() if not each.in_blobs}
@@ -73,7 +75,7 @@ async def audit(
         ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
         counts = AuditCounts()
     else:
-        ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts)
+        ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts, kinds)
     begun = time.monotonic() - counts.seconds
     # An index that is not complete lacks entries, which is no damage.
     derived = [each for schema in schemas for each in schema.derived.values()]

@@ -61,7 +61,7 @@ async def build_index(
         ranges = work.plan_ranges(parallel)
     else:
         what = f"build_index({index})"
-        ranges, (built, checked) = read_cursor(purpose, cursor, what, tuple[AuditCounts, AuditCounts])
+        ranges, (built, checked) = read_cursor(purpose, cursor, what, tuple[AuditCounts, AuditCounts], (work.table,))
     begun = time.monotonic() - built.seconds
     begun_audit = time.monotonic() - checked.seconds
     auditing = all(each.done for each in ranges if each.building)

@@ -11,7 +11,7 @@ import attrs
 
 from ..connection.connection import TURN, Connection
 from ..connection.index_states import known_unreadable
-from ..connection.rows import read_row
+from ..connection.rows import is_place, read_row
 from ..connection.translate import translate
 from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
 from ..keys.ranges import KeyRegion
@@ -22,14 +22,13 @@ from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
-from ..protocol.limits import check_key, check_table_name
 from ..stores import Bounds, Operation, Row
 from ..writes.bulk.pacing import Pace
 from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
 from .scan import pages
 
-__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "is_place", "kind_of"]
+__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "kind_of"]
 
 OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
 """What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
@@ -272,17 +271,6 @@ class AuditContext:
             refused=problem.refused,
         )
         self.counts.record(finding)
-
-
-def is_place(table: str, partition_key: str, row_key: str) -> bool:
-    """Return whether a row can be at a place that a row of somebody else names."""
-    try:
-        check_table_name(table)
-        check_key("PartitionKey", partition_key)
-        check_key("RowKey", row_key)
-    except Fault:
-        return False
-    return True
 
 
 def kind_of(row: Row) -> str:

@@ -9,6 +9,7 @@ import datetime as dt
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
 
+from ..connection.rows import is_place
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.marker_rows import DECISION_KIND
@@ -17,7 +18,7 @@ from ..protocol.edm import datetime_from_text
 from ..stores import CLOCK, Bounds, Operation, Row, Verb
 from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
-from .context import AuditContext, Problem, is_place
+from .context import AuditContext, Problem
 from .report import Damage
 from .scan import pages
 

@@ -3,7 +3,7 @@ Ranges of keys that are worked on one by one, what is counted meanwhile, and the
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
 from typing import Any, Self, TypeVar
 from zlib import compress, crc32, decompressobj, error
@@ -209,7 +209,9 @@ def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: object) ->
     return urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
 
 
-def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[list[AuditRange], S]:
+def read_cursor(
+    purpose: bytes, cursor: str, what: str, kind: type[S], tables: Collection[str]
+) -> tuple[list[AuditRange], S]:
     """
     Return the ranges and the counts that a cursor holds.
 
@@ -218,6 +220,7 @@ def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[
         cursor: What `write_cursor` gave.
         what: Name of that call, for the message.
         kind: The type of the counts.
+        tables: The tables of which the ranges may be.
 
     Raises:
         CursorError: It is damaged, or belongs to another call.
@@ -238,7 +241,14 @@ def read_cursor(purpose: bytes, cursor: str, what: str, kind: type[S]) -> tuple[
         )
     try:
         body = decompressobj().decompress(raw[1 + _HASH_BYTES :], _MAX_BYTES)  # what is cut off there is no JSON
-        ranges, counts = msgspec.json.decode(body, type=tuple[list[AuditRange], Any])
-        return ranges, msgspec.convert(counts, kind)
+        ranges, stored = msgspec.json.decode(body, type=tuple[list[AuditRange], Any])
+        counts = msgspec.convert(stored, kind)
     except (error, msgspec.DecodeError, RecursionError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; begin anew without a cursor") from None
+    other = next((each.table for each in ranges if each.table not in tables), None)
+    if other is not None:
+        raise CursorError(
+            f"{what}: {shown(cursor, 40)} is of table {shown(other)}, which is none of {', '.join(sorted(tables))}; "
+            "begin anew without a cursor"
+        )
+    return ranges, counts

@@ -29,6 +29,8 @@ async def pages(
     what: str,
     pace: Pace | None = None,
     select: tuple[str, ...] | None = None,
+    *,
+    ahead: bool = True,
 ) -> AsyncGenerator[list[Row], None]:
     """
     Yield the rows of some ranges of keys, by pages.
@@ -42,6 +44,8 @@ async def pages(
         what: Name of the operation, for messages.
         pace: Limits how many rows are read in a second; None for any number.
         select: The properties to read; None for all.
+        ahead: Whether the next page is read while one is worked on. Many readers that wait for each other would hold as
+            many pages.
 
     Raises:
         TableOrmError: The store refused.
@@ -61,11 +65,14 @@ async def pages(
         task: asyncio.Task[RowPage] | None = asyncio.create_task(fetch(query, None))
         try:
             while task is not None:
-                page = await task
+                found = [await task]
+                following = found[0].continuation
                 if pace is not None:
-                    await pace.wait(len(page.rows))
-                task = None if page.continuation is None else asyncio.create_task(fetch(query, page.continuation))
-                yield page.rows
+                    await pace.wait(len(found[0].rows))
+                task = asyncio.create_task(fetch(query, following)) if following is not None and ahead else None
+                yield found.pop().rows  # which nothing here holds while they are worked on
+                if following is not None and not ahead:
+                    task = asyncio.create_task(fetch(query, following))
         finally:
             if task is not None:
                 task.cancel()

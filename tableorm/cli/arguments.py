@@ -13,7 +13,7 @@ from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from ..database.connect import GROUP, connect, find_backend
@@ -22,7 +22,16 @@ from ..errors import ModelError, NotSupported, near
 from ..models.entity import Entity, schema_of
 from ..stores import RetryPolicy
 
-__all__ = ["add_database", "add_models", "add_tables", "find_targets", "open_existing", "parse_count", "parse_table"]
+__all__ = [
+    "add_database",
+    "add_models",
+    "add_tables",
+    "find_targets",
+    "open_existing",
+    "parse_count",
+    "parse_table",
+    "tell_left_out",
+]
 
 _URL = "TABLEORM_URL"
 _MODEL = re.compile(r"[\w.]+(:[\w.]+)?")
@@ -46,7 +55,9 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
 
 
-def add_models(parser: argparse.ArgumentParser, *others: type, instances: tuple[type, ...] = ()) -> None:
+def add_models(
+    parser: argparse.ArgumentParser, *others: type, instances: tuple[type, ...] = (), plain_tables: bool = False
+) -> None:
     """
     Declare the models that a command is for, as the last arguments.
 
@@ -54,15 +65,24 @@ def add_models(parser: argparse.ArgumentParser, *others: type, instances: tuple[
         parser: Parses the arguments of the command.
         others: Classes from which the command takes classes too.
         instances: Classes of which it takes instances too.
+        plain_tables: Whether a module alone means its models without a table for each period; `args.left_out` has
+            the others, which `tell_left_out` prints.
     """
     parser.add_argument(
         "models",
         metavar="MODULE[:MODEL]",
         nargs="+",
-        type=partial(_load_targets, (Entity, *others), instances),
+        type=partial(_load_targets, (Entity, *others), instances, plain_tables=plain_tables),
         action=_StoreModels,
-        help="such as hr.models:Employee; a module alone means all of its models, those that it imports included",
+        help="such as hr.models:Employee; a module alone means all of its models, those that it imports included"
+        + (", but for those with a table for each period" if plain_tables else ""),
     )
+
+
+def tell_left_out(args: argparse.Namespace) -> None:
+    """Print which models of a module the command leaves out, on stderr."""
+    for model in args.left_out:
+        print(f"{model.__name__} is left out: it has a table for each period", file=sys.stderr)
 
 
 def add_tables(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -181,7 +201,14 @@ def _is_target(found: Any, bases: tuple[type, ...], instances: tuple[type, ...])
     return isinstance(found, instances) or (isinstance(found, type) and issubclass(found, bases) and found not in bases)
 
 
-def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: str) -> list[Any]:
+class _Targets(NamedTuple):
+    """What an argument means, and which models of a module it leaves out."""
+
+    found: list[Any]
+    left_out: list[Any]
+
+
+def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: str, *, plain_tables: bool) -> _Targets:
     """Return what `module:Model` names, or all that a module alone has but for abstract models."""
     if not _MODEL.fullmatch(text):
         # What has another form is not shown: it may be a connection string in the wrong place, with a key in it.
@@ -189,15 +216,17 @@ def _load_targets(bases: tuple[type, ...], instances: tuple[type, ...], text: st
     module, colon, name = text.partition(":")
     try:
         if not colon:
-            return [each for each in find_targets(module, bases, instances) if not _is_abstract(each)]
-        found: Any = _import(module)
+            found = [each for each in find_targets(module, bases, instances) if not _is_abstract(each)]
+            left_out = [each for each in found if plain_tables and _has_periods(each)]
+            return _Targets([each for each in found if each not in left_out], left_out)
+        target: Any = _import(module)
         for part in name.split("."):
-            found = _find_member(found, part, (bases, instances))
+            target = _find_member(target, part, (bases, instances))
     except ModelError as error:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
-    if not _is_target(found, bases, instances):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {found!r}")
-    return [found]
+    if not _is_target(target, bases, instances):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a model, but {target!r}")
+    return _Targets([target], [])
 
 
 def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[type, ...]]) -> Any:
@@ -213,6 +242,10 @@ def _find_member(holder: Any, name: str, kinds: tuple[tuple[type, ...], tuple[ty
 
 def _is_abstract(target: Any) -> bool:
     return isinstance(target, type) and issubclass(target, Entity) and schema_of(target).abstract
+
+
+def _has_periods(target: Any) -> bool:
+    return isinstance(target, type) and issubclass(target, Entity) and schema_of(target).periods is not None
 
 
 class _Store(argparse.Action):
@@ -242,8 +275,16 @@ class _StoreModels(_Store):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: str | None = None
     ) -> None:
         super().__call__(parser, namespace, values)
-        found = [each for some in getattr(namespace, self.dest) for each in some]
-        setattr(namespace, self.dest, list({id(each): each for each in found}.values()))
+        given: list[_Targets] = getattr(namespace, self.dest)
+        found, left_out = (
+            list({id(each): each for part in parts for each in part}.values()) for parts in zip(*given, strict=True)
+        )
+        if not found:
+            names = ", ".join(each.__name__ for each in left_out)
+            has = "have" if len(left_out) > 1 else "has"
+            raise argparse.ArgumentError(None, f"no model is left: {names} {has} a table for each period")
+        setattr(namespace, self.dest, found)
+        namespace.left_out = left_out
 
     @staticmethod
     def is_item(text: str) -> bool:

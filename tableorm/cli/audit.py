@@ -12,7 +12,7 @@ import msgspec
 from ..audit.report import AuditReport
 from ..errors import counted
 from ..protocol.redaction import escape_unprintable
-from .arguments import add_database, add_models, open_existing, parse_count
+from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
 from .progress import Progress
 
 __all__ = ["AUDIT", "Audit"]
@@ -31,7 +31,7 @@ class Audit:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_models(parser)
+        add_models(parser, plain_tables=True)
         parser.add_argument("--repair", action="store_true", help="repair what is found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
         parser.add_argument(
@@ -47,6 +47,7 @@ class Audit:
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the audit and print its report."""
+        tell_left_out(args)
         report = asyncio.run(self._run(args))
         if args.json:
             print(escape_unprintable(msgspec.json.encode(report.to_dict()).decode()))

@@ -49,6 +49,7 @@ class DropPeriods:
 
     async def _run(self, args: argparse.Namespace) -> int:
         chosen = [(model, _parse_bound(schema_of(model), args.before)) for model in args.models]
+        found = False
         async with open_existing(args) as db:
             for model, before in chosen:
                 dropped = await db.drop_periods(model, before=before, blobs=args.delete_blobs, dry_run=args.dry_run)
@@ -56,6 +57,9 @@ class DropPeriods:
                     print(escape_unprintable(name))
                 if dropped.blobs:
                     print(counted(dropped.blobs, "blob"))
+                found = found or bool(dropped.tables)
+        if not found:
+            print(f"nothing to delete: no table of a period that ended by {args.before}")
         return 0
 
 

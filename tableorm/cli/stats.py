@@ -64,7 +64,10 @@ class StatsCommand:
 
     async def _run(self, args: argparse.Namespace) -> int:
         async with open_existing(args) as db:
-            for table in args.tables or await db.tables():
+            tables: list[str] = args.tables or await db.tables()
+            if not tables and not args.json:
+                print("no tables")
+            for table in tables:
                 measured = await measure_table(
                     db,
                     table,

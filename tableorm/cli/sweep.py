@@ -14,7 +14,7 @@ from ..models.schema import concrete
 from ..protocol.redaction import escape_unprintable
 from ..queries.sweep import is_swept
 from ..queries.sweep_report import SweepReport
-from .arguments import add_database, add_models, open_existing, parse_count
+from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
 from .progress import Progress
 
 __all__ = ["SWEEP", "Sweep"]
@@ -34,7 +34,7 @@ class Sweep:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_models(parser)
+        add_models(parser, plain_tables=True)
         parser.add_argument(
             "--parallel",
             metavar="N",
@@ -49,6 +49,7 @@ class Sweep:
 
     def run(self, args: argparse.Namespace) -> int:
         """Run the sweep and print its report."""
+        tell_left_out(args)
         report = asyncio.run(self._run(args))
         for failure in report.failures:
             print(escape_unprintable(str(failure)))

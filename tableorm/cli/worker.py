@@ -15,7 +15,7 @@ import msgspec
 from ..connection.tasks import stop_tasks
 from ..outbox.workflow import Workflow
 from ..writes.archive_copy import BlobArchive, DatabaseArchive
-from .arguments import add_database, add_models, open_existing, parse_count
+from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
 
 __all__ = ["WORKER", "WorkerCommand"]
 
@@ -32,7 +32,7 @@ class WorkerCommand:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive))
+        add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive), plain_tables=True)
         parser.add_argument("--drain", action="store_true", help="end when the queue is empty")
         for name, default, what in (
             ("concurrency", 32, "how many messages to work on at the same time"),
@@ -45,6 +45,7 @@ class WorkerCommand:
         """Work."""
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
         logging.getLogger("tableorm.worker").setLevel(logging.INFO)
+        tell_left_out(args)
         return asyncio.run(self._run(args))
 
     async def _run(self, args: argparse.Namespace) -> int:

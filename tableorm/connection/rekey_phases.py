@@ -8,8 +8,8 @@ Phases of a re-key: the store says how far it is, in a row of the mapper's own t
     back     entities get their older keys again; then there is no row any more
 
 A program asks when it uses the model first, and again when what it knows is older than a minute. So what is only safe
-when everybody knows a phase waits for two minutes after it began. Nobody goes back from *sealed*: who knows that, or
-*done*, asks no more.
+when everybody knows a phase waits for two minutes after it began. Who knows *sealed* or *done* asks no more. So nobody
+goes back from *sealed*, but for a re-key that was made while nobody wrote, after all programs of the newer model ended.
 """
 
 import asyncio
@@ -19,16 +19,15 @@ from enum import StrEnum
 
 import attrs
 
-from ..errors import NotSupported, TableNotFound
+from ..errors import DecodeError, NotSupported, TableNotFound, shown
 from ..models.rekeying import Rekeying
 from ..models.reserved import UPKEEP_TABLE
 from ..models.schema import Schema
 from ..protocol.codes import Code
-from ..protocol.edm import datetime_from_text
 from ..stores import Operation, Row, Verb
 from .connection import Connection, KnownPhase
 from .index_states import write_records
-from .rows import read_row
+from .rows import read_row, time_of
 
 __all__ = ["ASK_AGAIN", "Phase", "RekeyPhase", "change_phase", "current_phase", "load_phase"]
 
@@ -36,6 +35,7 @@ ASK_AGAIN = 60.0
 """After how many seconds a program asks for the phase again."""
 
 _PARTITION = "re-keys"
+_OFFLINE = "Offline"
 
 
 class Phase(StrEnum):
@@ -68,11 +68,14 @@ class RekeyPhase:
         phase: The phase.
         since: When it began; None for *expand*, which has no row.
         etag: The ETag of the row; None if there is none.
+        offline: Whether it is *sealed* by a re-key that is made while nobody writes: entities have their older keys
+            still, until they are deleted there.
     """
 
     phase: Phase
     since: dt.datetime | None = None
     etag: str | None = None
+    offline: bool = False
 
 
 async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
@@ -110,6 +113,7 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
 
     Raises:
         AccessDenied: The token of the connection does not open the table of the mapper's own records.
+        DecodeError: The row says what no program writes.
     """
     begun, row = asyncio.get_running_loop().time(), None
     with suppress(TableNotFound):
@@ -118,11 +122,27 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
         found = RekeyPhase(phase=Phase.EXPAND)
     else:
         found = RekeyPhase(
-            phase=Phase(row["Phase"]), since=datetime_from_text(row["Timestamp"]), etag=row["odata.etag"]
+            phase=_read_phase(rekeying, row),
+            since=time_of(row, str(rekeying)),
+            etag=row["odata.etag"],
+            offline=bool(row.get(_OFFLINE)),
         )
     known = db.known_phase(rekeying.digest)
     known.phase, known.asked = found.phase, begun
     return found
+
+
+def _read_phase(rekeying: Rekeying[Schema], row: Row) -> Phase:
+    stored = row.get("Phase")
+    try:
+        return Phase(str(stored))
+    except ValueError:
+        raise DecodeError(
+            f"has {shown(stored)} as Phase, which is none of {', '.join(Phase)}; another program has written it: set "
+            f"it to the phase that the {rekeying} was in",
+            UPKEEP_TABLE,
+            (row["PartitionKey"], row["RowKey"]),
+        ) from None
 
 
 async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPhase, phase: Phase) -> RekeyPhase:
@@ -142,8 +162,9 @@ async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPh
         NotSupported: No such phase follows.
         AccessDenied: Not permitted.
     """
-    if phase not in _NEXT[read.phase]:
-        following = ", ".join(sorted(_NEXT[read.phase])) or "nothing"
+    allowed = _NEXT[read.phase] | ({Phase.EXPAND} if read.offline else set[Phase]())
+    if phase not in allowed:
+        following = ", ".join(sorted(allowed)) or "nothing"
         raise NotSupported(f"{rekeying}: {phase} does not follow {read.phase}; what may follow is {following}")
     row: Row = {
         "PartitionKey": _PARTITION,
@@ -153,6 +174,7 @@ async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPh
         "Table": rekeying.new.table_name(),
         "OldTable": rekeying.old.table_name(),
         "Phase": phase.value,
+        _OFFLINE: read.phase is Phase.EXPAND and phase is Phase.SEALED,
     }
     if phase is Phase.EXPAND:
         operation = Operation(Verb.DELETE, row, read.etag)

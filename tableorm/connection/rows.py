@@ -7,17 +7,28 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..errors import DecodeError, shown
+from ..errors import AccessDenied, DecodeError, TableNotFound, shown
 from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
 from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.edm import datetime_from_text
+from ..protocol.limits import check_key, check_table_name
 from ..stores import Operation, Row, Verb
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
 
-__all__ = ["read_live", "read_place", "read_row", "settle_forward", "time_of", "write_as_read"]
+__all__ = [
+    "OtherDenied",
+    "is_place",
+    "read_live",
+    "read_other",
+    "read_place",
+    "read_row",
+    "settle_forward",
+    "time_of",
+    "write_as_read",
+]
 
 
 async def read_row(
@@ -86,12 +97,44 @@ async def read_place(db: Connection, place: Place) -> Row | None:
     return await read_row(db, place.table, place.partition_key, place.row_key)
 
 
+class OtherDenied(AccessDenied):
+    """The row that a mark names must not be read. That is a matter of this mark: it may be forged."""
+
+
+async def read_other(db: Connection, place: Place) -> Row | None:
+    """
+    Return the row that a mark names; None if there is none, or no row can be there, as a forged mark may say.
+
+    Raises:
+        OtherDenied: The credentials do not allow to read it.
+    """
+    if not is_place(place.table, place.partition_key, place.row_key):
+        return None
+    try:
+        return await read_place(db, place)
+    except TableNotFound:
+        return None
+    except AccessDenied as error:
+        raise OtherDenied(f"{error}; the mark of another row names it", error.code) from error
+
+
+def is_place(table: str, partition_key: str, row_key: str) -> bool:
+    """Return whether a row can be at a place that a row of somebody else names."""
+    try:
+        check_table_name(table)
+        check_key("PartitionKey", partition_key)
+        check_key("RowKey", row_key)
+    except Fault:
+        return False
+    return True
+
+
 async def _is_live(db: Connection, row: Row, place: Place) -> bool:
     """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
     mark = mark_of(row)
     if mark is None or mark.state is not MoveState.TENTATIVE:
         return False
-    return is_forward(await read_place(db, mark.other), mark.move, place)
+    return is_forward(await read_other(db, mark.other), mark.move, place)
 
 
 async def read_live(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:

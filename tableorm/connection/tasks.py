@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-__all__ = ["Batcher", "finish", "map_together", "stop_tasks", "take_error", "work_together"]
+__all__ = ["Batcher", "finish", "map_together", "stop_tasks", "take_error", "work_off", "work_together"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -74,6 +74,20 @@ async def map_together(function: Callable[[A], Awaitable[B]], items: Sequence[A]
 
     await work_together(work, min(len(items), _AT_ONCE))
     return [found[number] for number in range(len(items))]
+
+
+async def work_off(function: Callable[[A], Awaitable[object]], items: Iterable[A]) -> None:
+    """
+    Call a function for each item, some at a time; the first error ends the others, and is raised. The next item is
+    asked for when its turn comes, so that a generator of large ones holds few of them.
+    """
+    left = iter(items)
+
+    async def work() -> None:
+        for item in left:
+            await function(item)
+
+    await work_together(work, _AT_ONCE)
 
 
 @attrs.define(eq=False)

@@ -60,6 +60,8 @@ def http_message(error: BaseException) -> str:
     if isinstance(error, InvalidInput):
         return error.message
     if isinstance(error, TemplateError) and error.fields:
+        if error.limit is not None:
+            text = f"too long: a key has {error.limit} characters at most"
         return f"{', '.join(error.fields)}: {text}"
     if (isinstance(error, EncodeError) and not error.misuse and not isinstance(error, MalformedETag)) or (
         isinstance(error, LimitExceeded) and error.field

@@ -6,6 +6,7 @@ import itertools
 from types import TracebackType
 from typing import Self, cast
 
+from ..connection.async_only import AsyncOnly
 from ..connection.beside import observed_blobs, observed_queues
 from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
@@ -22,7 +23,7 @@ from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
 __all__ = ["Stores"]
 
 
-class Stores(Connected):
+class Stores(Connected, AsyncOnly):
     """
     The part of a database that opens and closes its stores, and makes tables.
 

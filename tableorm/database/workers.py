@@ -11,6 +11,7 @@ import attrs
 from ..connection.connection import Connection
 from ..errors import ModelError, shown
 from ..models.entity import Entity, schema_of
+from ..models.periods import require_plain_tables
 from ..models.schema import Schema, concrete
 from ..outbox.decision import Decision
 from ..outbox.move_command import MOVE_COMMAND, MOVE_WORK
@@ -63,6 +64,7 @@ def make_worker(
         else:
             models.append(cast("type[Entity]", each))
     schemas = _kinds_of(models)
+    require_plain_tables("worker", [*schemas.values(), *(schema_of(each.model) for each in archives.values())])
     _log_work(schemas.values(), [*classes, *archives])
 
     async def carry_out_all(table: str, decision: Decision) -> Decision | None:

@@ -162,8 +162,8 @@ def make_format(annotation: Any, spec: str) -> Format | str:
     return f"cannot hold a {name}: only str, int, bool, datetime, date, UUID and enums of them have a key text"
 
 
-def _type_error(value: object, wanted: str) -> ValueError:
-    return ValueError(f"needs {wanted}, got {value!r} ({type(value).__name__})")
+def _type_error(value: object, wanted: str, remedy: str = "") -> ValueError:
+    return ValueError(f"needs {wanted}, got {value!r} ({type(value).__name__}){remedy and f'; give {remedy}'}")
 
 
 def _check_text_value(value: Any) -> str:
@@ -217,7 +217,7 @@ _BOOL = Format(
 
 def _write_uuid(value: Any) -> str:
     if not isinstance(value, UUID):
-        raise _type_error(value, "a UUID")
+        raise _type_error(value, "a UUID", "UUID(text)" if isinstance(value, str) else "")
     return str(value)
 
 
@@ -282,7 +282,9 @@ def _ticks_of(value: Any) -> int:
     if not isinstance(value, dt.datetime):
         raise _type_error(value, "a datetime")
     if value.utcoffset() is None:
-        raise ValueError(f"needs an aware datetime, got the naive {value!r}")
+        raise ValueError(
+            f"needs an aware datetime, got the naive {value!r}; give it a time zone, for example datetime.now(UTC)"
+        )
     ticks = ticks_from_datetime(value)
     if not MIN_TICKS <= ticks <= MAX_TICKS:
         raise ValueError(f"cannot hold {value!r}: outside 1601-01-01 to 9999-12-31 in UTC, the range of Edm.DateTime")

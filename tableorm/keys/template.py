@@ -131,8 +131,11 @@ class Template:
         if len(key) > MAX_KEY_UNITS // 2:
             fault = key_fault(key)
             if fault:
+                # Its characters were checked with the values, so it is too long.
                 raise self._error(
-                    f"makes a key that {fault}: {key[:40]!r}...; shorten {', '.join(self.fields)}", self.fields
+                    f"makes a key that {fault}: {key[:40]!r}...; shorten {', '.join(self.fields)}",
+                    self.fields,
+                    MAX_KEY_UNITS,
                 )
         return key
 
@@ -292,8 +295,8 @@ class Template:
         form = self.parts[number].format
         return form is not None and form.atoms is None
 
-    def _error(self, problem: str, fields: Sequence[str] = ()) -> TemplateError:
-        return TemplateError(problem, self.model, self.key, self.text, fields=fields)
+    def _error(self, problem: str, fields: Sequence[str] = (), limit: int | None = None) -> TemplateError:
+        return TemplateError(problem, self.model, self.key, self.text, fields=fields, limit=limit)
 
 
 def _pattern(part: Part) -> str:

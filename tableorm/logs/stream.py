@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, cast
 
+from ..connection.async_only import AsyncOnly
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks, take_error
 from ..connection.translate import translate
-from ..errors import EncodeError, LimitExceeded, ModelError, TableOrmError, shown
+from ..errors import Conflict, EncodeError, LimitExceeded, ModelError, TableOrmError, shown
 from ..protocol.codes import Code, Fault
 from ..stores import CLOCK, BlobInfo, BlobStore
 from .segments import (
@@ -34,9 +35,11 @@ _LOG = make_logger("tableorm.logs")
 _SEGMENT_BYTES = 4 * 1024 * 1024
 _MOST_WAITING = 4  # segments that could not be stored yet
 _MOST_HOURS = 48  # of which the next number is known
+_MOST_TRIES = 100  # to find a number that is free; each time another program was first, or the server is wrong
+_MOST_SEGMENTS = 2**40  # of an hour
 
 
-class LogStream:
+class LogStream(AsyncOnly):
     """
     Writes a log: records are gathered, and put into blobs, each of which is written once.
 
@@ -217,7 +220,7 @@ class LogStream:
         """
         what = f"write of {segment.count} records into the log {self.name!r}"
         try:
-            while True:
+            for _ in range(_MOST_TRIES):
                 if segment.name is None:
                     number = self._numbers.get(segment.hour, 0) + 1
                     self._note_number(segment.hour, number)
@@ -228,6 +231,10 @@ class LogStream:
                 self._note_number(segment.hour, await self._find_last(segment.hour, self._numbers[segment.hour]))
         except Fault as fault:
             raise translate(fault, what, "") from fault
+        raise Conflict(
+            f"{what}: the server says of each number that the hour {segment.hour:%Y-%m-%d %H} has a segment with it, "
+            f"{_MOST_TRIES} times in a row; see which blobs the container {self.container!r} has, and try it again"
+        )
 
     async def _try_to_put(self, segment: Segment, name: str) -> bool:
         """Write a segment; return False if another one has its name."""
@@ -270,7 +277,7 @@ class LogStream:
         have written there.
         """
         step = 1
-        while await self._is_taken(hour, taken + step):
+        while step < _MOST_SEGMENTS and await self._is_taken(hour, taken + step):
             taken, step = taken + step, 2 * step
         free = taken + step
         while free - taken > 1:

@@ -4,7 +4,19 @@ Entities: the base class of models.
 
 import datetime as dt
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack, cast, dataclass_transform, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Never,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    dataclass_transform,
+    overload,
+)
 
 from ..errors import EncodeError, ModelError, NotLoaded, near, shown
 from ..protocol.codes import Fault
@@ -26,6 +38,9 @@ from .state import STATE, set_state, state_of
 __all__ = ["Entity", "KeyMaker", "schema_of"]
 
 E = TypeVar("E", bound="Entity")
+
+# Stands for an argument that was left out, where type checkers shall refuse that.
+_LEFT_OUT: Any = None
 
 
 class KeyMaker(Generic[E]):
@@ -183,14 +198,19 @@ class Entity(Storable):
     def __copy__(self) -> Self:
         return self.evolve()
 
-    def update(self, changes: Partial[Self]) -> None:
+    def update(self, changes: Partial[Self] = _LEFT_OUT, **fields: Never) -> None:
         """
         Set the fields that a `Partial` was given, by their converters and validators: all of them, or none.
 
         Raises:
             InvalidInput: A field cannot be given, or a value does not pass its validator; it lists all of these.
-            ModelError: The changes are of another model.
+            ModelError: The changes are of another model, or are given as keyword arguments.
         """
+        for name in fields:
+            raise ModelError(
+                f"{type(self).__name__}.update({name}=...) is refused: set the field, as in entity.{name} = value, or "
+                f"give a Partial({type(self).__name__}, {{...}}) of the fields to set"
+            )
         if not isinstance(changes, Partial):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ModelError(
                 f"{type(self).__name__}.update({shown(changes)}) is refused: give a Partial({type(self).__name__}, "

@@ -229,6 +229,8 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
             return [fault if len(fault.path) > 1 else _with_type(fault, info) for fault in faults], None
         if not (kind.annotation is float and type(value) is int):  # a float cannot hold it exactly
             converted = msgspec.convert(value, kind.annotation, str_keys=True)
+            if kind.complete is not None:
+                kind.complete(converted)
             problem = _misfit(info, converted)
             if problem is None:
                 return [], converted

@@ -53,6 +53,7 @@ __all__ = [
     "forward_kind",
     "forward_row",
     "is_forward",
+    "is_kept_whole",
     "is_marker",
     "kept_row",
     "mark_of",
@@ -99,6 +100,8 @@ _DECISIONS, _FEEDS = (
     for head, noun in MARKER_HEADS.items()
 )
 _followers = WeakKeyDictionary[type[Any], str]()  # by model, a workflow or archive of its entities, for messages
+_MADE_BY_STORE = frozenset({"odata.etag", "Timestamp"})
+_NEVER_KEPT = frozenset({MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION})
 _find_marker = re.compile(r"#_(?:tentative|forward|decision|change|feed)(?=:|\Z)").search
 
 
@@ -258,13 +261,17 @@ def kept_row(schema: Schema, row: Row, mark: MoveMark) -> Row:
         row: The row.
         mark: The mark of the forward.
     """
-    gone = ("odata.etag", "Timestamp", MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION)
-    kept = {name: value for name, value in row.items() if name not in gone}
+    kept = {name: value for name, value in row.items() if name not in _NEVER_KEPT and name not in _MADE_BY_STORE}
     kept[ENTITY_TYPE] = forward_kind(str(row[ENTITY_TYPE] if schema.discriminator == "property" else schema.kind))
     if mark.move:
         kept[WRITE_TOKENS] = with_token(tokens_of(row), mark.move)
     kept[MOVE] = mark.to_text()
     return kept
+
+
+def is_kept_whole(row: Row) -> bool:
+    """Return whether a forward keeps all that a row has, so that a merge can make one of it."""
+    return _NEVER_KEPT.isdisjoint(row)
 
 
 def check_marker_rows(schema: Schema, models: Sequence[Schema]) -> None:

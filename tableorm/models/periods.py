@@ -7,7 +7,7 @@ The field of the template is a key field that a key holds in full, so that the k
 
 import datetime as dt
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -20,7 +20,15 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
 from .property_types import FieldInfo
 
-__all__ = ["InTables", "PeriodTables", "find_periods", "is_of_period", "refuse_in_periods", "tables_may_meet"]
+__all__ = [
+    "InTables",
+    "PeriodTables",
+    "find_periods",
+    "is_of_period",
+    "refuse_in_periods",
+    "require_plain_tables",
+    "tables_may_meet",
+]
 
 _NAMES = re.compile(
     r"(?P<head>[A-Za-z0-9]*)\{(?P<field>\w+):(?P<format>%Y(?:%m(?:%d(?:%H)?)?)?|0(?P<width>[1-9][0-9]?)d)\}"
@@ -220,6 +228,21 @@ class InTables:
         if self.table is None or self.table.lower() == table.lower():
             return True
         return self.periods is not None and self.periods.start_of(table) is not None
+
+
+def require_plain_tables(verb: str, models: Iterable[InTables]) -> None:
+    """
+    Refuse models with a table for each period in a call that reads whole tables of the models that it is given.
+
+    Raises:
+        ModelError: There is one; the message names the verb and all of them.
+    """
+    names = ", ".join(dict.fromkeys(each.name for each in models if each.periods is not None))
+    if names:
+        raise ModelError(
+            f"{verb}({names}) is refused: {names} {'have' if ',' in names else 'has'} a table for each period, and "
+            f"{verb}() works on plain tables only; leave {names} out"
+        )
 
 
 def refuse_in_periods(model: InTables, features: Mapping[str, bool]) -> None:

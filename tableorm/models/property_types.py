@@ -33,6 +33,7 @@ from ..protocol.edm import (
     datetime_from_text,
     text_from_datetime,
 )
+from .dataclass_defaults import make_completer
 
 __all__ = ["REFUSALS", "FieldInfo", "PropertyType", "annotation_name", "property_type", "split_optional"]
 
@@ -52,6 +53,7 @@ class PropertyType:
         decode: Converts a JSON value and its annotation to the value; ValueError if they are not of this type.
         inline: Whether values have the EDM type's own Python type, so that generated code can convert them inline.
         json_text: Whether the value is stored as JSON text, may be mutable, and is compared by content.
+        complete: Stores the defaults of dataclasses in a value that msgspec has made; None if there are none to store.
     """
 
     annotation: Any
@@ -60,6 +62,7 @@ class PropertyType:
     decode: Callable[[Any, str | None], Any]
     inline: bool = False
     json_text: bool = False
+    complete: Callable[[Any], None] | None = None
 
     @property
     def name(self) -> str:
@@ -283,7 +286,7 @@ def _decode_datetime(value: Any, annotation: str | None) -> dt.datetime:
 
 def _encode_guid(value: Any) -> str:
     if not isinstance(value, UUID):
-        raise _wrong_type(value, "a UUID")
+        raise _wrong_type(value, "a UUID; give UUID(text)" if isinstance(value, str) else "a UUID")
     return str(value)
 
 
@@ -388,6 +391,7 @@ def _enum_type(annotation: type[enum.Enum]) -> PropertyType | str:
 def _json_type(annotation: Any) -> PropertyType | str:
     try:
         reader = msgspec.json.Decoder(annotation)
+        complete = make_completer(annotation)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:  # a class may name types that are not there
         return f"is declared as {annotation}, which has no JSON form: {error}"
     base = typing.get_origin(annotation) or annotation
@@ -413,7 +417,20 @@ def _json_type(annotation: Any) -> PropertyType | str:
         except (msgspec.DecodeError, *REFUSALS, RecursionError) as error:
             raise ValueError(f"holds JSON text that is not a {base.__name__}: {error}") from None
 
-    return PropertyType(annotation=annotation, edm=Edm.STRING, encode=encode, decode=decode, json_text=True)
+    def decode_and_complete(value: Any, stored: str | None) -> Any:
+        made = decode(value, stored)
+        if complete is not None:
+            complete(made)
+        return made
+
+    return PropertyType(
+        annotation=annotation,
+        edm=Edm.STRING,
+        encode=encode,
+        decode=decode if complete is None else decode_and_complete,
+        json_text=True,
+        complete=complete,
+    )
 
 
 def _describe_difference(value: Any, back: Any, place: str = "") -> str:

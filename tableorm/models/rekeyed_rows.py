@@ -11,7 +11,7 @@ from .reserved import MOVE
 from .schema import Schema
 from .state import EntityState, set_state, state_of
 
-__all__ = ["entity_of_old", "note_older_place", "old_place_of", "renewed"]
+__all__ = ["entity_of_old", "entity_to_be", "has_old_key_of", "note_older_place", "old_place_of", "renewed"]
 
 
 def entity_of_old(rekeying: Rekeying[Schema], row: Row) -> Entity | None:
@@ -41,6 +41,22 @@ def renewed(rekeying: Rekeying[Schema], entity: Entity) -> Entity | None:
         place = Place(rekeying.old.table_name(), *state.keys)
         note_older_place(rekeying.new, made, place, str(state.etag), str(state.timestamp))
     return made
+
+
+def has_old_key_of(rekeying: Rekeying[Schema], made: Entity) -> bool:
+    """
+    Return whether an entity was read at an older key that its newer key tells, where reads by key find it. What another
+    program has written may have fields that are not those of its key.
+    """
+    mark = old_place_of(state_of(made).row)
+    found = rekeying.old_keys(made.__dict__)
+    return mark is not None and any(mark.names(Place(k.table, k.partition_key, k.row_key)) for k in found)
+
+
+def entity_to_be(schema: Schema, row: Row) -> Entity:
+    """Return the entity of a row that is to be written, and has no ETag yet."""
+    entity: Entity = schema.decode({"odata.etag": "", "Timestamp": "", **row})
+    return entity
 
 
 def note_older_place(schema: Schema, entity: Entity, place: Place, etag: str, timestamp: str) -> None:

@@ -20,6 +20,7 @@ from typing import Self
 import attrs
 import msgspec
 
+from ..connection.async_only import AsyncOnly
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.tasks import stop_tasks
@@ -78,7 +79,7 @@ class Handler:
     give_up: Callable[[bytes, str, int], Awaitable[object]]
 
 
-class Worker:
+class Worker(AsyncOnly):
     """
     Carries out what writes have left to do in other partitions. Made by `Database.worker`.
 

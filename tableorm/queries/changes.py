@@ -27,6 +27,7 @@ from ..models.schema import Schema
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row
+from .misuse import NotAPlainStream
 from .polling import PollPause
 
 __all__ = ["ChangeStream", "ChangedEntity", "CommittedChange", "open_changes"]
@@ -68,7 +69,7 @@ class CommittedChange:
     cursor: str
 
 
-class ChangeStream:
+class ChangeStream(NotAPlainStream):
     """
     The changes of a partition, made by `db.changes`. `async for` gives those that were committed before it begins.
 
@@ -85,6 +86,9 @@ class ChangeStream:
         known = [each for each in declared_models(schema) if each.table_text().lower() == self._table.lower()]
         self._models: Mapping[str, type[Any]] = {str(each.kind): each.model for each in known}
         self._begin = None if after is None else self._parse(after)
+
+    def __repr__(self) -> str:
+        return f"<{self._what}>"
 
     def __aiter__(self) -> AsyncIterator[CommittedChange]:
         return self._read(self._begin)

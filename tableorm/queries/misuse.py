@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import ModelError
 
-__all__ = ["NotAList", "check_count", "refuse_keywords"]
+__all__ = ["NotAList", "NotAPlainStream", "check_count", "refuse_keywords"]
 
 _IN_PYTHON = "the service cannot; do it in Python with the entities of await query.all()"
 _INSTEAD = {
@@ -37,6 +37,7 @@ _INSTEAD = {
     "update": "write async for entity in query, change it, and await db.save(entity)",
     "values": "write query.only(Model.field) for some fields alone",
 }
+_READ_ALL = frozenset({"all", "fetch", "fetch_all", "list", "to_list"})
 
 
 class NotAList:
@@ -74,6 +75,29 @@ class NotAList:
 
         def _refuse(self, problem: str, instead: str) -> NoReturn:
             raise ModelError(f"{self!r} {problem}; write {instead}")
+
+
+class NotAPlainStream:
+    """A base for a stream of changes, which is read by `async for`: another use says what to write instead."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            instead = "; write [change async for change in changes]" if name in _READ_ALL else ""
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self
+            )
+
+        def __await__(self) -> NoReturn:
+            self._refuse("cannot be awaited")
+
+        def __iter__(self) -> NoReturn:
+            self._refuse("cannot be read by for")
+
+        def _refuse(self, problem: str) -> NoReturn:
+            raise ModelError(f"{self!r} {problem}; write async for change in changes")
 
 
 def check_count(what: str, count: object) -> None:

@@ -3,10 +3,11 @@ Pages and streams: parts of the results of a query, and where it goes on behind 
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any, Generic, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_args
 
 import attrs
 
+from ..connection.async_only import AsyncOnly
 from ..errors import CursorError, ModelError
 from ..keys.ranges import KeyPosition
 from ..models.property_bag import PropertyBag
@@ -39,6 +40,11 @@ class Page(Generic[E_co]):
 
     items: list[E_co]
     cursor: str | None
+
+    if not TYPE_CHECKING:  # a checker finds the mistake by itself, and shall go on to find it
+
+        def __iter__(self) -> NoReturn:
+            raise ModelError("a page cannot be read by for: its entities are page.items")
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
@@ -154,7 +160,7 @@ class Progress:
         return None if cursor is None else self._before + cursor
 
 
-class EntityStream(Generic[E_co]):
+class EntityStream(AsyncOnly, Generic[E_co]):
     """
     The results of a query in an `async with` block, made by `query.stream()`.
 

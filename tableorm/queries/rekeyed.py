@@ -4,6 +4,7 @@ each of the two models, joined in the order of the newer keys.
 
 Entities go from one key to the other meanwhile. So what they come from is read first, and what they come to afterwards,
 which counts where both have an entity. Those that were found at their older keys are held in memory until their turn.
+If there are too many, the first ones in the order of newer keys are given; then both are read again, for the next ones.
 """
 
 from collections import deque
@@ -13,6 +14,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 import attrs
+import msgspec
 
 from ..connection.rekey_phases import Phase, current_phase
 from ..connection.rekeyed_reads import is_over
@@ -26,19 +28,21 @@ from ..expressions import (
     Field,
     Membership,
     NoneOf,
+    PartitionKey,
     Presence,
+    RowKey,
     conjuncts,
 )
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.rekeyed_rows import entity_of_old, renewed
+from ..models.rekeyed_rows import entity_of_old, has_old_key_of, renewed
 from ..models.rekeying import Rekeying
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from .explain import Explanation
-from .pages import Progress, key_of_entity
+from .pages import Progress
 from .planning.client_filter import make_test
 from .planning.plan import RANKS
 from .planning.planner import planner_of
@@ -49,6 +53,10 @@ __all__ = ["RekeyedSelect"]
 E_co = TypeVar("E_co", covariant=True)
 
 _Keys = tuple[str, str]
+_SortKey = tuple[bytes, bytes]
+
+_MOST_HELD = 50_000
+"""How many entities are held in memory, and for a moment a quarter more; as bytes each takes a kilobyte or more."""
 
 
 class RekeyedSelect(Select[E_co]):
@@ -146,47 +154,71 @@ class RekeyedSelect(Select[E_co]):
                 raise self._refused(phase, problem)
 
     async def _read_both(self, phase: Phase) -> AsyncGenerator[E_co, None]:
-        """Yield entities of both queries, each once: where both have one, that which was read later."""
-        older: dict[_Keys, Any] = {}
-        if phase is Phase.BACK:
-            older = {
-                key_of_entity(entity): entity async for entity in self._read_newer(phase)
-            } | await self._read_older(phase)
-        else:
-            older = await self._read_older(phase)
-        waiting = deque(sorted(older, key=_sort_key))
-        if phase is not Phase.BACK:
-            async with aclosing(self._read_newer(phase)) as found:
-                async for entity in found:
-                    keys = key_of_entity(entity)
-                    older.pop(keys, None)
-                    while self._ordered and waiting and _sort_key(waiting[0]) < _sort_key(keys):
-                        before = older.pop(waiting.popleft(), None)
-                        if before is not None:
-                            yield before
-                    yield entity
-        for keys in waiting:
-            if keys in older:
-                yield older[keys]
+        """
+        Yield entities of both queries, each once: where both have one, that which was read later.
 
-    async def _read_newer(self, phase: Phase) -> AsyncGenerator[E_co, None]:
-        """Yield the entities that have their newer keys."""
+        The first ones in the order of the newer keys are held, up to a number; then the next ones are looked for.
+        """
+        most = _MOST_HELD if self._limit is None else min(_MOST_HELD, self._limit)
+        after: _Keys | None = None
+        while True:
+            held = _Held(most, after)
+            if phase is Phase.BACK:
+                async with aclosing(self._read_newer(phase, after, None)) as newer:
+                    async for entity in newer:
+                        held.add(self._keys_of(entity), entity)
+            await self._read_older(phase, held)
+            waiting = deque(held.end())
+            if phase is not Phase.BACK:
+                async with aclosing(self._read_newer(phase, after, held.last)) as newer:
+                    async for entity in newer:
+                        keys = self._keys_of(entity)
+                        held.found.pop(keys, None)
+                        while self._ordered and waiting and _sort_key(waiting[0]) < _sort_key(keys):
+                            before = waiting.popleft()
+                            if before in held.found:
+                                yield self._load(held.found.pop(before))
+                        yield entity
+            for keys in waiting:
+                if keys in held.found:
+                    yield self._load(held.found.pop(keys))
+            if held.last is None:
+                return
+            after = held.last
+
+    def _keys_of(self, entity: Any) -> _Keys:
+        """Return the newer key of an entity, also of one that was found by an index entry."""
+        keys: _Keys = self._rekeying.new.make_keys(entity.__dict__)
+        return keys
+
+    def _load(self, found: Any) -> Any:
+        """Return an entity that was held."""
+        return self._kinds.load(msgspec.json.decode(found)) if isinstance(found, bytes) else found
+
+    async def _read_newer(self, phase: Phase, after: _Keys | None, last: _Keys | None) -> AsyncGenerator[E_co, None]:
+        """
+        Yield the entities that have their newer keys.
+
+        Args:
+            phase: The phase.
+            after: Those behind this key; None for all.
+            last: Those up to this key; None for all.
+        """
         try:
-            async with aclosing(self._newer._iterate(None, None)) as found:
+            async with aclosing(self._newer.where(*_between(after, last))._iterate(None, None)) as found:
                 async for entity in found:
                     yield entity
         except TableNotFound:
             if phase is Phase.MOVE:
                 raise
 
-    async def _read_older(self, phase: Phase) -> dict[_Keys, Any]:
+    async def _read_older(self, phase: Phase, held: "_Held") -> None:
         """
-        Return the entities that have their older keys, by the keys that they will have.
+        Hold the entities that have their older keys, by the keys that they will have, as bytes, which take less room.
 
         Raises:
             ScanRefused: The query of the older model would visit every partition.
         """
-        found: dict[_Keys, Any] = {}
         tests = [make_test(planner_of(self._kinds).target, term) for term in self._where]
         try:
             async with aclosing(self._older._iterate(None, None)) as entities:
@@ -194,16 +226,16 @@ class RekeyedSelect(Select[E_co]):
                     made = await self._renew(entity)
                     row = None if made is None else state_of(made).row
                     if row is not None and all(test(row) is True for test in tests):
-                        found[row["PartitionKey"], row["RowKey"]] = made
+                        held.add((row["PartitionKey"], row["RowKey"]), msgspec.json.encode(row))
         except ScanRefused as error:
             raise self._scan_refused(phase) from error
-        return found
 
     async def _renew(self, entity: Entity) -> Entity | None:
         """Return what an entity of the older model becomes; None if it has just left its older key."""
         state, db, old = state_of(entity), self._db, self._rekeying.old
         if state.etag is not None and state.keys is not None:
-            return renewed(self._rekeying, entity)
+            made = renewed(self._rekeying, entity)
+            return made if made is not None and has_old_key_of(self._rekeying, made) else None
         assert db is not None
         row = await read_row(db, old.table_name(), *old.make_keys(entity.__dict__))  # of an index entry
         return None if row is None else entity_of_old(self._rekeying, row)
@@ -256,7 +288,57 @@ class RekeyedSelect(Select[E_co]):
         )
 
 
-def _sort_key(keys: _Keys) -> tuple[bytes, bytes]:
+class _Held:
+    """
+    The first entities behind a key that were found, in the order of keys.
+
+    Args:
+        most: How many there are in the end.
+        after: The key; None for the beginning.
+
+    Attributes:
+        found: The entities by their keys. Where one is found twice, the later find counts.
+        last: The key up to which it has all that were found; None if it has all.
+    """
+
+    def __init__(self, most: int, after: _Keys | None) -> None:
+        self.found: dict[_Keys, Any] = {}
+        self.last: _Keys | None = None
+        self._most, self._after = most, None if after is None else _sort_key(after)
+        self._last: _SortKey | None = None
+
+    def add(self, keys: _Keys, entity: Any) -> None:
+        """Add an entity, unless it is not behind the key, or behind enough others."""
+        if self._after is not None or self._last is not None:
+            place = _sort_key(keys)
+            if (self._after is not None and place <= self._after) or (self._last is not None and place > self._last):
+                return
+        self.found[keys] = entity
+        if len(self.found) > self._most + self._most // 4:
+            self.end()
+
+    def end(self) -> list[_Keys]:
+        """Drop those that are too many, and return the keys of the others in order."""
+        keys = sorted(self.found, key=_sort_key)
+        if len(keys) > self._most:
+            keys, dropped = keys[: self._most], keys[self._most :]
+            for each in dropped:
+                del self.found[each]
+            self.last, self._last = keys[-1], _sort_key(keys[-1])
+        return keys
+
+
+def _between(after: _Keys | None, last: _Keys | None) -> list[Expression]:
+    """Return the conditions of rows behind a key, and up to another one."""
+    found: list[Expression] = []
+    if after is not None:
+        found.append((PartitionKey > after[0]) | ((PartitionKey == after[0]) & (RowKey > after[1])))
+    if last is not None:
+        found.append((PartitionKey < last[0]) | ((PartitionKey == last[0]) & (RowKey <= last[1])))
+    return found
+
+
+def _sort_key(keys: _Keys) -> _SortKey:
     return utf16_key(keys[0]), utf16_key(keys[1])
 
 

@@ -41,6 +41,7 @@ from ..errors import (
 )
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
+from ..models.periods import require_plain_tables
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
 from ..protocol.filters import And, Compare, Filter, Op, Or, constant
@@ -92,6 +93,7 @@ async def sweep(
             "sweep() needs at least one model: give those whose entities expire, or that have a change feed"
         )
     schemas = list(dict.fromkeys(schema for model in models for schema in _find_swept(model)))
+    require_plain_tables("sweep", schemas)
     db.used_models.add(*schemas)
     indexes = {schema: run for schema in schemas if (run := await _find_index(db, schema)) is not None}
     scanned = [schema for schema in schemas if schema not in indexes or feed_of(schema) is not None]
@@ -112,7 +114,7 @@ async def sweep(
         ]
         counts = SweepCounts()
     else:
-        ranges, counts = read_cursor(purpose, cursor, "sweep", SweepCounts)
+        ranges, counts = read_cursor(purpose, cursor, "sweep", SweepCounts, tables)
     begun = time.monotonic() - counts.seconds
     pace = None if rate is None else Pace(rate)
 

@@ -45,11 +45,23 @@ from .stages.encode import encode, needs_row
 from .stages.execute import plan_derived, plan_writes
 from .subject import check_change
 
-__all__ = ["WriteExplanation", "WriteStep", "changes_of_verb", "explain", "explain_relocation", "with_prefix"]
+__all__ = [
+    "AS_READ",
+    "BATCH",
+    "TOKEN",
+    "WriteExplanation",
+    "WriteStep",
+    "changes_of_verb",
+    "explain",
+    "explain_after_reading",
+    "explain_relocation",
+    "explain_writes",
+    "with_prefix",
+]
 
-_TOKEN = "-" * 12  # a real one is drawn when it is sent
+TOKEN = "-" * 12  # a real one is drawn when it is sent
 
-_BATCH = "/$batch"
+BATCH = "/$batch"
 
 
 @attrs.frozen
@@ -114,7 +126,7 @@ class WriteExplanation:
         reads = [str(step) for step in self.steps if step.method == "GET"]
         writes = [str(step) for step in self.steps if step.method != "GET"]
         if self.transaction:
-            writes = [f"POST {_BATCH}", *("  " + text.replace("\n", "\n  ") for text in writes)]
+            writes = [f"POST {BATCH}", *("  " + text.replace("\n", "\n  ") for text in writes)]
         writes = [*map(str, self.before), *writes, *map(str, self.after)]
         return "\n".join([*reads, *writes, f"({self.cost} {noun}, {self.bytes_sent} bytes)"])
 
@@ -166,7 +178,7 @@ def changes_of_verb(boundary: Boundary, verb: str, target: Any, given: dict[str,
     return (make(target, **given),)
 
 
-_AS_READ = "the ETag that was read"
+AS_READ = "the ETag that was read"
 
 _MESSAGES = f"/{OUTBOX}/messages"
 
@@ -187,17 +199,17 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     for change in changes:
         check_change(boundary, change)
     if needs_row(changes[0]):
-        return _after_reading(changes)
-    return _explain_writes(boundary, [write for change in changes if (write := encode(change, 0, _TOKEN)) is not None])
+        return explain_after_reading(changes)
+    return explain_writes(boundary, [write for change in changes if (write := encode(change, 0, TOKEN)) is not None])
 
 
-def _explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteExplanation:
+def explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteExplanation:
     """Explain encoded writes. Raises what `explain` raises."""
     if not writes:
         return WriteExplanation(())
     if not any(map(derives, writes)):
         return _explanation(plan_writes(writes))
-    derived = derive(writes, claim=_TOKEN)
+    derived = derive(writes, claim=TOKEN)
     check_effects(boundary, derived)
     read = [effect for effect in derived.effects.values() if effect.reads]
     known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
@@ -232,22 +244,22 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     schema = entity.__schema__
     check_movable(schema)
     saved = explain(boundary, (save_change(entity, verb="move"),))
-    known: Row = {"odata.etag": _AS_READ, **(delete_change(entity, verb="move").before or Stored({})).row}
+    known: Row = {"odata.etag": AS_READ, **(delete_change(entity, verb="move").before or Stored({})).row}
     moved = entity_at_target(entity, schema, fields)
-    command = command_to_move(entity, known, moved, fields, _TOKEN)
-    marked = _explain_writes(boundary, [marking_write(entity, command, _TOKEN)])
-    mark = [attrs.evolve(step, if_match=_AS_READ) if saved.steps else step for step in marked.steps]
-    command = structs.replace(command, etag=_AS_READ)
-    left = _explain_writes(boundary, [leaving_write(entity, known, command)])
+    command = command_to_move(entity, known, moved, fields, TOKEN)
+    marked = explain_writes(boundary, [marking_write(entity, command, TOKEN)])
+    mark = [attrs.evolve(step, if_match=AS_READ) if saved.steps else step for step in marked.steps]
+    command = structs.replace(command, etag=AS_READ)
+    left = explain_writes(boundary, [leaving_write(entity, known, command)])
     insert = insert_change(moved, verb="move")
-    tentative = derive((tentative_write(insert, tentative_mark(command), _TOKEN),)).effects
+    tentative = derive((tentative_write(insert, tentative_mark(command), TOKEN),)).effects
     confirmed = explain(boundary, (insert,))
     reads = [step for step in confirmed.steps if step.method == "GET"]
     left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}
     asked = [step for step in confirmed.before if step.method == "HEAD" and step.path not in left_lists]
     confirmed = attrs.evolve(confirmed, before=tuple(step for step in confirmed.before if step.method != "HEAD"))
     here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
-    batch = WriteStep("POST", _BATCH, None, None)
+    batch = WriteStep("POST", BATCH, None, None)
     before = [
         *([here] if boundary.narrows else ()),
         *saved.before,
@@ -264,23 +276,23 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     ]
     after = [
         *(*left.after, there, here, *reads, *confirmed.before),
-        batch if confirmed.transaction else WriteStep("PUT", there.path, _AS_READ, None),
+        batch if confirmed.transaction else WriteStep("PUT", there.path, AS_READ, None),
         *confirmed.after,
-        WriteStep("DELETE", here.path, _AS_READ),
-        WriteStep("PUT", there.path, _AS_READ, None),
-        WriteStep("DELETE", f"{_MESSAGES}/{_TOKEN}"),
+        WriteStep("DELETE", here.path, AS_READ),
+        WriteStep("PUT", there.path, AS_READ, None),
+        WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}"),
     ]
     return attrs.evolve(left, before=tuple(before), after=tuple(after))
 
 
 def _last(decision_path: str) -> tuple[WriteStep, ...]:
     """Return the requests that end the work on a decision row."""
-    return WriteStep("DELETE", decision_path, "*"), WriteStep("DELETE", f"{_MESSAGES}/{_TOKEN}")
+    return WriteStep("DELETE", decision_path, "*"), WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}")
 
 
 def _reserving_steps(deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that reserve unique values before the write of an entity, if they are free."""
-    for name, claim in claims_of(deferred.work, _TOKEN):
+    for name, claim in claims_of(deferred.work, TOKEN):
         if _is_handed_over(deferred.work.entries[name], claim):
             yield WriteStep("GET", _path(claim.table, claim.partition_key, claim.row_key))
         else:
@@ -315,15 +327,15 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
         for each in entries:
             if isinstance(each, PlacedListEntry):
                 path = _list_path(each)
-                yield from (WriteStep("GET", path), look, WriteStep("PUT", path, _AS_READ, None), look)
+                yield from (WriteStep("GET", path), look, WriteStep("PUT", path, AS_READ, None), look)
         for each in entries:
-            if isinstance(each, ReservedEntry) and each.token != _TOKEN:
+            if isinstance(each, ReservedEntry) and each.token != TOKEN:
                 path = _path(each.table, each.partition_key, each.row_key)
                 if each.place == getattr(noted.get(name), "place", None):
                     giver = WriteStep("GET", _path(plan.table, plan.partition_key, _giver_of(plan, each)))
-                    yield from (WriteStep("GET", path), giver, look, WriteStep("PUT", path, _AS_READ, None), look)
+                    yield from (WriteStep("GET", path), giver, look, WriteStep("PUT", path, AS_READ, None), look)
                 else:
-                    yield from (WriteStep("GET", path), WriteStep("DELETE", path, _AS_READ))
+                    yield from (WriteStep("GET", path), WriteStep("DELETE", path, AS_READ))
         places = [entry for entry in entries if type(entry) is PlacedEntry]
         if not places:
             continue
@@ -333,11 +345,11 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
             yield look
         for place, path in zip(places, paths, strict=True):
             if place != noted.get(name):
-                yield WriteStep("DELETE", path, _AS_READ)
+                yield WriteStep("DELETE", path, AS_READ)
             elif inserted or place is places[-1] is not places[0]:
                 yield WriteStep("POST", f"/{place.table}", None, _entry_body(write, name, place))
             else:
-                yield WriteStep("PUT", path, _AS_READ, _entry_body(write, name, place))
+                yield WriteStep("PUT", path, AS_READ, _entry_body(write, name, place))
         yield look
 
 
@@ -351,11 +363,11 @@ def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | N
     return None if row is None else msgspec.json.encode(row)
 
 
-def _after_reading(changes: Sequence[Change]) -> WriteExplanation:
+def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     """Explain writes whose effects depend on the stored row, which is read first."""
     first = changes[0]
     path = _path(first.table, first.partition_key, first.row_key)
-    etag = _AS_READ if first.if_match in (None, "*") else first.if_match
+    etag = AS_READ if first.if_match in (None, "*") else first.if_match
     deletes = first.mode is Mode.DELETE
     steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag, b"" if deletes else None)]
     steps += (WriteStep("POST", f"/{each.table}", None, None) for each in changes[1:])
@@ -365,7 +377,7 @@ def _after_reading(changes: Sequence[Change]) -> WriteExplanation:
     if first.schema is not None and any(each.deferred for each in first.schema.derived.values()):
         steps.append(WriteStep("POST", f"/{first.table}", None, None))
         before = (WriteStep("POST", _MESSAGES, None, None),)
-        after = _last(_path(first.table, first.partition_key, decision_key(_TOKEN)))
+        after = _last(_path(first.table, first.partition_key, decision_key(TOKEN)))
     return WriteExplanation(tuple(steps), guarded or len(changes) > 1, before, after)
 
 
@@ -386,7 +398,7 @@ def _explanation(
     for path, effect in zip(paths, read, strict=True):
         if not effect.idle:
             # A row that is not there yet is inserted instead.
-            steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, _AS_READ, None))
+            steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ, None))
             steps += [WriteStep("POST", f"/{plan.table}", None, None)] * effect.inserts
     return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
 
@@ -409,7 +421,7 @@ def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
 
     def prefixed(steps: tuple[WriteStep, ...]) -> tuple[WriteStep, ...]:
         return tuple(
-            step if step.path == _BATCH else attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in steps
+            step if step.path == BATCH else attrs.evolve(step, path=f"/{prefix}{step.path[1:]}") for step in steps
         )
 
     return attrs.evolve(

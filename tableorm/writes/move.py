@@ -14,7 +14,7 @@ from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity
 from ..models.json_values import new_entity
 from ..models.key import Key
-from ..models.marker_rows import MoveMark, MoveState, Place, forward_row
+from ..models.marker_rows import MoveMark, MoveState, Place, forward_row, mark_of
 from ..models.moved_from import copy_unknown
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
@@ -24,16 +24,19 @@ from ..models.write_tokens import tokens_of, with_token
 from ..outbox.move_command import MoveCommand
 from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, Verb
-from .plan import Change, PlannedWrite
-from .stages.change import delete_change, guard_change, insert_change
+from .plan import Change, Mode, PlannedWrite
+from .stages.change import delete_change, guard_change, insert_change, rebuild_change
 from .stages.encode import encode, is_partial
 from .subject import forget_maintained, key_of
 
 __all__ = [
     "check_movable",
+    "clearing_write",
     "command_to_move",
+    "confirming_write",
     "entity_at_target",
     "given_fields",
+    "is_leaving",
     "leaves_partition",
     "leaving_mark",
     "leaving_write",
@@ -41,6 +44,7 @@ __all__ = [
     "move_changes",
     "tentative_mark",
     "tentative_write",
+    "without_mark",
 ]
 
 
@@ -275,3 +279,41 @@ def leaving_write(entity: Entity, row: Row, command: MoveCommand) -> PlannedWrit
     forward = forward_row(command.source, kind, with_token(tokens_of(row), command.move), mark)
     operation = Operation(Verb.REPLACE, forward, command.etag)
     return structs.replace(write, operation=operation, token=command.move, weight=None)
+
+
+def without_mark(write: PlannedWrite) -> PlannedWrite:
+    """Return the write that leaves no mark in the row, where it would merge into that."""
+    operation, after = write.operation, write.after
+    if operation.verb is not Verb.MERGE or write.change.mode is Mode.GUARD or after is None or write.partial:
+        return write
+    row = {name: value for name, value in after.items() if name != MOVE}
+    return structs.replace(
+        write, operation=Operation(Verb.REPLACE, row, operation.if_match), after=row.copy(), weight=None
+    )
+
+
+def is_leaving(row: Row, command: MoveCommand) -> bool:
+    """
+    Return whether a row is the version that a command is about, and its mark says so. Whoever may put a message, and
+    may not change the row, moves nothing.
+    """
+    return row["odata.etag"] == command.etag and mark_of(row) == leaving_mark(command)
+
+
+def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
+    """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
+    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
+    write = encode(change, 0, mark.move)
+    assert write is not None
+    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
+
+
+def clearing_write(entity: Entity) -> PlannedWrite:
+    """Return the write that removes the mark of a row."""
+    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
+    assert change.stored is not None
+    row = {name: value for name, value in change.stored.row.items() if name != MOVE}
+    stored = structs.replace(change.stored, row=row)
+    write = encode(structs.replace(change, before=stored, stored=stored), 0)
+    assert write is not None
+    return write

@@ -40,14 +40,15 @@ from .commit import RELOCATION, Loader, check_effects, commit, load_existing, wr
 from .deferred import check_room
 from .move import (
     check_movable,
+    clearing_write,
     command_to_move,
     entity_at_target,
+    is_leaving,
     leaves_partition,
     marking_write,
     move_changes,
 )
 from .plan import Change
-from .relocation import clearing_write, is_leaving
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive

@@ -126,7 +126,7 @@ def _replacement(write: PlannedWrite, schema: Schema, row: Row) -> PlannedWrite:
     )
     if write.token is not None:
         sent[WRITE_TOKENS] = after[WRITE_TOKENS] = with_token(tokens, write.token)
-    stored = Stored(row, etag=etag, upgraded=0 < stored_version(row) < schema.version)
+    stored = Stored(row, upgraded=0 < stored_version(row) < schema.version)
     change = structs.replace(write.change, stored=stored)
     first = (
         None if write.first is None else structs.replace(write.first, mode=Mode.REPLACE, if_match=etag, stored=stored)

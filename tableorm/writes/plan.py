@@ -56,15 +56,18 @@ class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
     Args:
         row: Its members.
         complete: Whether it has no others.
-        etag: Its ETag; None if that is not known.
         upgraded: Whether it was of an older version, and `row` is what it was upgraded to: a merge would leave it half
             old.
     """
 
     row: Row
     complete: bool = True
-    etag: str | None = None
     upgraded: bool = False
+
+    @property
+    def etag(self) -> str | None:
+        """Its ETag; None if that is not known."""
+        return self.row.get("odata.etag")
 
 
 class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):

@@ -23,7 +23,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rekeyed_reads import has_older_keys, read_home
-from ..connection.rows import read_live, read_place, read_row, settle_forward
+from ..connection.rows import read_live, read_other, read_place, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -49,27 +49,35 @@ from ..models.marker_rows import (
 )
 from ..models.property_bag import bag_of_row
 from ..models.rekeying import Rekeying
-from ..models.reserved import MANIFEST, MOVE
+from ..models.reserved import MANIFEST
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand
 from ..protocol.codes import Code
 from ..stores import Operation, Row, Verb
-from .move import entity_at_target, given_fields, leaving_mark, leaving_write, tentative_mark, tentative_write
+from .move import (
+    clearing_write,
+    confirming_write,
+    entity_at_target,
+    given_fields,
+    is_leaving,
+    leaving_write,
+    tentative_mark,
+    tentative_write,
+    without_mark,
+)
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
 from .races import ATTEMPTS, pause_of
-from .stages.change import delete_change, guard_change, insert_change, rebuild_change
+from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
 from .stages.encode import encode
 
 __all__ = [
     "LOST",
+    "BringHome",
     "Commit",
     "Relocation",
-    "clearing_write",
-    "confirming_write",
     "entity_of_row",
-    "is_leaving",
 ]
 
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
@@ -232,12 +240,12 @@ class Relocation:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            there = await read_place(db, target)
-            here = await read_place(db, source)
-            committed = is_forward(here, move, target)
-            mark = mark_of(there)
             entity: Entity | None = None
             try:
+                there = await read_place(db, target)
+                here = await read_other(db, source)
+                committed = is_forward(here, move, target)
+                mark = mark_of(there)
                 if there is not None and mark is not None and mark.move == move and mark.names(source):
                     if mark.state is MoveState.TENTATIVE and not committed:
                         await self.resolve(db, target, schema)
@@ -249,11 +257,11 @@ class Relocation:
                         await self._commit(db, (confirming_write(entity, confirmed),))
                     if mark.stays and schema.moved_from is not None:
                         return entity
-                if here is not None and committed:
+                if here is not None and committed and not _stays(here):
                     await self.delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (clearing_write(entity),))
-            except (ReferenceNotFound, EntityExists) as error:
+            except (ReferenceNotFound, EntityExists, TableNotFound) as error:
                 raise Conflict(f"move {move} to {schema.name} {target} cannot be completed yet: {error}") from error
             except LOST as error:
                 if isinstance(error, OutcomeUnknown) and doubtful:
@@ -362,14 +370,14 @@ class Relocation:
             if mark is not None and mark.state is MoveState.CONFIRMED:
                 change = write.change
                 await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
-            result.append(_without_mark(write) if mark is not None and mark.stays else write)
+            result.append(without_mark(write) if mark is not None and mark.stays else write)
         return result
 
     async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            here = await read_place(db, mark.other)
+            here = await read_other(db, mark.other)
             forward = mark_of(here)
             if here is None or forward is None or not is_forward(here, mark.move, place):
                 return
@@ -410,7 +418,7 @@ class Relocation:
             return True
         if mark is None or mark.state is not MoveState.TENTATIVE or (mark.stays and schema.moved_from is None):
             return False  # a tentative row of the older model, by which a re-key goes back, is for that to resolve
-        here = await read_place(db, mark.other)  # once: between two looks the move could be committed
+        here = await read_other(db, mark.other)  # once: between two looks the move could be committed
         if is_forward(here, mark.move, place):
             return False
         try:
@@ -433,23 +441,10 @@ class Relocation:
         return True
 
 
-def _without_mark(write: PlannedWrite) -> PlannedWrite:
-    """Return the write that leaves no mark in the row, where it would merge into that."""
-    operation, after = write.operation, write.after
-    if operation.verb is not Verb.MERGE or write.change.mode is Mode.GUARD or after is None or write.partial:
-        return write
-    row = {name: value for name, value in after.items() if name != MOVE}
-    return structs.replace(
-        write, operation=Operation(Verb.REPLACE, row, operation.if_match), after=row.copy(), weight=None
-    )
-
-
-def is_leaving(row: Row, command: MoveCommand) -> bool:
-    """
-    Return whether a row is the version that a command is about, and its mark says so. Whoever may put a message, and
-    may not change the row, moves nothing.
-    """
-    return row["odata.etag"] == command.etag and mark_of(row) == leaving_mark(command)
+def _stays(forward: Row) -> bool:
+    """Return whether a forward is one of a re-key, which keeps what the row had."""
+    mark = mark_of(forward)
+    return mark is not None and mark.stays
 
 
 def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:
@@ -484,22 +479,3 @@ def entity_of_row(schema: Schema, row: Row) -> Entity:
             "declares it; leave it to a program that knows it"
         )
     return entity
-
-
-def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
-    """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
-    write = encode(change, 0, mark.move)
-    assert write is not None
-    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
-
-
-def clearing_write(entity: Entity) -> PlannedWrite:
-    """Return the write that removes the mark of a row."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
-    assert change.stored is not None
-    row = {name: value for name, value in change.stored.row.items() if name != MOVE}
-    stored = structs.replace(change.stored, row=row)
-    write = encode(structs.replace(change, before=stored, stored=stored), 0)
-    assert write is not None
-    return write

@@ -9,14 +9,10 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from msgspec import structs
 
+from ..connection.async_only import AsyncOnly
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
-from ..errors import (
-    Conflict,
-    EntityNotFound,
-    ModelError,
-    TransactionFailed,
-)
+from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
 from ..expressions import Field
 from ..models.entity import Entity
 from ..models.key import Key
@@ -68,7 +64,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 T = TypeVar("T")
 
 
-class Transaction:
+class Transaction(AsyncOnly):
     """
     The operations of one transaction, in order. Made by `db.transaction()`.
 

@@ -129,16 +129,26 @@ async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest
     CLOCK.advance(2 * HOUR)
     report = await db.audit(Person)
     assert [each.damage for each in report.findings] == [Damage.UNFINISHED]
-    assert (
-        "a change of Person was committed 2 hours ago, and nobody has done what it has left to do"
-        in report.findings[0].problem
-    )
+    said = "a change of Person was committed 2 hours ago, and nobody has done what it has left to do since"
+    assert report.findings[0].problem == said
     assert len(await committed_decisions(db.store)) == 1
 
     assert (await db.audit(Person, repair=True)).clean
     assert await committed_decisions(db.store) == []
     assert await wrong_entries(db.store) == []
     assert (await db.audit(Person)).found == 0
+
+
+async def test_what_workers_have_given_up(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their last error is said."""
+    await begin(db, monkeypatch)
+    (left,) = [row for row in await everything(db.store, "Crew") if row.get("State") == "committed"]
+    keys = {name: left[name] for name in ("PartitionKey", "RowKey")}
+    await send(db, "Crew", Verb.MERGE, {**keys, "Error": "Conflict: the disk is full", "Tries": 9})
+    CLOCK.advance(2 * HOUR)
+    (finding,) = (await db.audit(Person)).findings
+
+    assert finding.problem.endswith("since; workers have given up (Conflict: the disk is full)")
 
 
 async def test_decision_rows_without_end(

@@ -1,9 +1,13 @@
 """
 Repairs that are not possible: findings with the reason, which stop neither an audit nor the building of an index.
+What the store refuses of any row ends both.
 """
 
-from tableorm import Damage, Database, Entity, Index, Mapped, PropertyBag, field
+import pytest
+
+from tableorm import AccessDenied, Damage, Database, Entity, Index, Mapped, PropertyBag, Unavailable, field
 from tableorm.stores import Operation, Verb
+from tableorm.testing import Faults
 from tests.audit.foreign import Employee, fill, snapshot, write
 from tests.derived.patterns.firm import Department
 from tests.derived.patterns.firm import Employee as Colleague
@@ -105,3 +109,25 @@ async def test_a_copy_of_what_is_no_key_is_of_nobody(db: Database) -> None:
 
     assert report.counts == {"orphan": 1} and report.clean
     assert await snapshot(db) == before
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, AccessDenied), (500, Unavailable)])
+async def test_a_store_that_refuses_repairs_ends_the_audit(db: Database, status: int, error: type[Exception]) -> None:
+    """That concerns all rows, so that it is no finding of one of them; a repaired row is not reported either."""
+    await fill(db)
+    await write(db, Verb.DELETE, "Sales", "name_n1_000001")
+
+    with (
+        Faults(db).fail_next("transaction", with_=status),
+        pytest.raises(error, match="rebuild of Employee"),
+    ):
+        await db.audit(Employee, repair=True)
+
+    assert (await db.audit(Employee)).counts == {"missing": 1}
+
+
+async def test_a_store_that_refuses_what_is_built_ends_the_build(db: Database) -> None:
+    """It is not left to the audit to say of each entity."""
+    await files(db)
+    with Faults(db).fail_next("transaction", with_=403), pytest.raises(AccessDenied):
+        await db.build_index(File.by_code)

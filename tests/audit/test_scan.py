@@ -1,10 +1,15 @@
 """
-Pages of an audit: where the last partition of a page begins.
+Pages of an audit: where the last partition of a page begins, and how fast pages are read.
 """
 
 import pytest
 
-from tableorm.audit.scan import partition_start
+from tableorm import Database, PropertyBag
+from tableorm.audit.scan import pages, partition_start
+from tableorm.connection.connection import connection_of
+from tableorm.keys.ranges import KeyRegion
+from tableorm.stores import Bounds
+from tableorm.writes.bulk.pacing import Pace
 
 
 @pytest.mark.parametrize(
@@ -22,3 +27,31 @@ from tableorm.audit.scan import partition_start
 def test_the_last_partition_of_a_page(keys: str, before: str | None, start: int | None) -> None:
     """It begins behind the last row of another partition, which may be the row before the page."""
     assert partition_start([{"PartitionKey": key} for key in keys], before) == start
+
+
+class Counted(Pace):
+    """A pace that takes no time, and tells for how many rows it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(2.0)
+        self.rows: list[int] = []
+
+    async def wait(self, count: int) -> bool:
+        self.rows.append(count)
+        return True
+
+
+async def test_a_pace_counts_the_rows_of_each_page(db: Database) -> None:
+    """Before a page is given out, the pace is asked for as many rows as the page has, which are those of a second."""
+    await connection_of(db).store.create_table("ScannedRows")
+    for number in range(5):
+        await db.insert(PropertyBag("ScannedRows", "p", f"{number}"))
+    pace = Counted()
+    given: list[int] = []
+
+    regions = [KeyRegion(Bounds.only("p"))]
+    async for rows in pages(connection_of(db), "ScannedRows", None, regions, None, "audit", pace):
+        given.append(len(rows))
+        assert pace.rows == given
+
+    assert given == [2, 2, 1]

@@ -79,6 +79,14 @@ def test_a_dry_run_prints_what_would_go(url: str) -> None:
     assert len(left(url)) == len(TABLES) + 1
 
 
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_nothing_to_delete(dry: list[str]) -> None:
+    """Where no period has ended, the command says so."""
+    done = run_command("drop-periods", "--before", "2023-01-01", *dry, "period_models:Login", "period_models:Bill")
+
+    assert (done.returncode, done.stdout) == (0, "nothing to delete: no table of a period that ended by 2023-01-01\n")
+
+
 @pytest.mark.parametrize(
     ("before", "model", "gone"),
     [

@@ -39,6 +39,21 @@ def test_all_tables(url: str) -> None:
     assert "cost" not in done.stdout
 
 
+def test_no_tables(tmp_path: Path) -> None:
+    """A database without tables is said to have none; as JSON nothing is printed."""
+    url = f"local:{tmp_path / 'none.tables'}"
+
+    async def make() -> None:
+        async with connect(url) as db:
+            await db.create_tables("Other")
+            await db.drop_table("Other")
+
+    asyncio.run(make())
+
+    assert run_command("stats", url).stdout == "no tables\n"
+    assert run_command("stats", url, "--json").stdout == ""
+
+
 def test_the_url_of_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tables may come first, as in other commands."""
     monkeypatch.setenv("TABLEORM_URL", url)

@@ -3,11 +3,11 @@ Calls of several tasks that are made together.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tableorm.connection.tasks import Batcher, map_together, work_together
+from tableorm.connection.tasks import Batcher, map_together, work_off, work_together
 
 Batch = tuple[str, list[int]]
 
@@ -126,3 +126,45 @@ async def test_many_items_need_few_tasks() -> None:
     assert await map_together(double, []) == []
     with pytest.raises(ValueError, match="no way"):
         await map_together(double, range(1000))
+
+
+async def test_items_are_asked_for_when_their_turn_comes() -> None:
+    """A generator of many items is never far ahead of the calls; each is made."""
+    begun, ended = list[int](), list[int]()
+    most = 0
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            begun.append(number)
+            yield number
+
+    async def call(number: int) -> None:
+        nonlocal most
+        most = max(most, len(begun) - len(ended))
+        await asyncio.sleep(0)
+        ended.append(number)
+
+    await work_off(call, items())
+
+    assert sorted(ended) == [*range(100)]
+    assert most <= 16
+
+
+async def test_a_call_that_fails_ends_the_others() -> None:
+    """Its error is raised, and no more items are asked for."""
+    asked = list[int]()
+
+    def items() -> Iterator[int]:
+        for number in range(100):
+            asked.append(number)
+            yield number
+
+    async def call(number: int) -> None:
+        await asyncio.sleep(0)
+        if number == 3:
+            raise ValueError("no way")
+
+    with pytest.raises(ValueError, match="no way"):
+        await work_off(call, items())
+
+    assert len(asked) < 100

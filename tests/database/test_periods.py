@@ -175,8 +175,12 @@ async def test_what_is_not_dropped(db: Database) -> None:
         await db.scope(user="a").drop_periods(Login, before=NOON)
     with pytest.raises(ModelError, match=r"drop_periods\(\)"):
         await db.drop_table(Login)
-    with pytest.raises(ModelError, match="models of one table only"):
-        await db.audit(Login)
+    with pytest.raises(ModelError, match=r"audit\(Login\) is refused: Login has a table .*; leave Login out"):
+        await db.audit(Plain, Login)
+    with pytest.raises(
+        ModelError, match=r"worker\(Login, Bill\) is refused: .* have a table .*; leave Login, Bill out"
+    ):
+        db.worker(Plain, Login, Bill)
     with pytest.raises(ModelError, match="models of one table only"):
         await db.build_index(Login.by_outcome)
 

@@ -142,7 +142,7 @@ READS: dict[str, tuple[type[Any], Callable[[Database], Awaitable[list[Any]]]]] =
         Eventual,
         lambda db: db.select(Eventual.by_city).where(Eventual.city == "1").all(),
     ),
-    "the same with `.verify(False)`": (
+    "a query of an eventual `Index` with `.verify(False)`": (
         Eventual,
         lambda db: db.select(Eventual.by_city).where(Eventual.city == "1").verify(False).all(),
     ),

@@ -96,6 +96,22 @@ def test_a_table_is_rekeyed_offline(folder: Path) -> None:
     assert sorted(each.name for each in folder.iterdir() if each.suffix == ".tables") == ["notes.tables"]
 
 
+def test_a_rekey_offline_is_given_up() -> None:
+    """A command deletes what was copied, if the operator gives his word; then a move while programs go on can begin."""
+    moved = migrate("move", "--offline", "--writers-stopped")
+    refused = migrate("rollback", "--offline")
+    misled = migrate("rollback")
+    back = migrate("rollback", "--offline", "--no-new-programs", "--json")
+    again = migrate("rollback", "--offline", "--no-new-programs", "--delete-changed")
+    online = migrate("move", "--no-blind-writers")
+
+    assert [each[0] for each in (moved, refused, back, again, online)] == [0, 1, 0, 1, 0]
+    assert "--no-new-programs" in refused[2]
+    assert "made while nobody writes, it is roll_back_rekey() (the command: rollback --offline)" in misled[2]
+    assert json.loads(back[1].splitlines()[-1])["written"] == 30
+    assert "there is nothing to go back from" in again[2]
+
+
 def test_a_table_is_rekeyed_online(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each phase by a command, with the word of the operator at each gate; and the way back, until it is sealed."""
     monkeypatch.setattr(phases, "KNOWN_EVERYWHERE", 0.0)

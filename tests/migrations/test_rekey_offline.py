@@ -25,6 +25,7 @@ from tableorm import (
     field,
 )
 from tableorm_migrations import RunReport, finalize_rekey, list_runs, run_rekey, verify_rekey
+from tableorm_migrations.runs import plan
 
 
 class Trip(Entity, table="RekeyTrips", partition_key="{origin}", row_key="{day:%Y-%m-%d}_{number:06d}"):
@@ -323,8 +324,9 @@ async def test_what_was_written_between_two_verifications(db: Database) -> None:
 
 
 @pytest.mark.parametrize("db", ["memory"], indirect=True)
-async def test_what_was_written_since_the_verification_stays(db: Database) -> None:
+async def test_what_was_written_since_the_verification_stays(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """An entity that is inserted while the older ones are deleted stays, and is reported."""
+    monkeypatch.setattr(plan, "SMALL_PAGES", 0)  # so that there is more than one range
     await fill(db, trips(20))
     await run_rekey(db, Trip, TailTrip, to_new=to_tail, writers_stopped=True)
     await verify_rekey(db, Trip, TailTrip, to_new=to_tail)

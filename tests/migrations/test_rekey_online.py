@@ -278,15 +278,16 @@ async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.
     """While a tentative row cannot be confirmed nothing is deleted at the older keys, without which it is no entity."""
 
     async def fail(*_: object) -> WindowReport:
-        failure = RowFailure(Place("OnlineTails", "N1", "x"), Conflict("it cannot be completed yet"))
-        return WindowReport(failures=[failure])
+        return WindowReport(failures=[RowFailure(place, Conflict("it cannot be completed yet"))])
 
     await fill(db, legs(10))
     await run_move(db, TailLeg, no_blind_writers=True)
     await verify_move(db, TailLeg)
     await seal_move(db, TailLeg, no_old_programs=True)
-    keys = {"PartitionKey": "N1", "RowKey": "x"}
-    await db.store.write("OnlineTails", Operation(Verb.INSERT, {**keys, "EntityType": "TailLeg#_tentative"}))
+    place = Place("OnlineTails", "N1", "2024-01-01_000001")
+    row = await db.store.get(place.table, place.partition_key, place.row_key)
+    row |= {"EntityType": "TailLeg#_tentative", "_mv": row["_mv"].replace("confirmed", "tentative")}
+    await db.store.write("OnlineTails", Operation(Verb.REPLACE, row, row["odata.etag"]))
     monkeypatch.setattr(online, "resolve_window", fail)
 
     with pytest.raises(Conflict, match="cannot be completed yet"):

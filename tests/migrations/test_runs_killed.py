@@ -4,7 +4,6 @@ Processes that share a run and are killed, while others write and read what it c
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +11,16 @@ from typing import Any
 
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
+from tests.children import environment
 from tests.torture import Rounds
 
 PROGRAMS = Path(__file__).with_name("programs")
-ROOT = Path(__file__).parents[2]
 
 
 def run_program(name: str, *arguments: object) -> list[Any]:
     """Run one of the programs, and return what it printed."""
     command = [sys.executable, str(PROGRAMS / name), *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -14,8 +14,9 @@ from tableorm.keys.intervals import overlaps
 from tableorm.models.entity import schema_of
 from tableorm.stores import Bounds, RowPage, RowQuery
 from tableorm_migrations import run_rewrite
+from tableorm_migrations.runs import plan as module
 from tableorm_migrations.runs.plan import MOST_RANGES, plan_ranges
-from tests.database.between import Between
+from tests.database.between import Between, Shuffled
 
 
 class Place(Entity, table="RunPlaces", partition_key="{name}", row_key="place"):
@@ -91,6 +92,40 @@ async def test_keys_of_several_parts_are_shared_out() -> None:
     held = [sum(overlaps(each.partitions, Bounds.only(key)) for key in keys) for each in ranges]
     assert len(ranges) <= 32
     assert max(held) <= 20
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+async def test_a_small_table_is_divided_by_its_rows(*, ordered: bool) -> None:
+    """Each range has at least as many rows as were asked for; a range costs several requests."""
+    async with connect("local::memory:") if ordered else Database(Shuffled()) as db:
+        await db.create_tables(Journey)
+        for number in range(30):
+            await db.insert(Journey(origin="EWR" if number < 16 else "JFK", day=dt.date(2026, 1, 1 + number)))
+        tables = [("RunJourneys", [schema_of(Journey)])]
+        one, three, most, all_of_one = [
+            await plan_ranges(db, "test", tables, most=most, rows=rows)
+            for most, rows in ((96, 1000), (96, 9), (2, 1), (96, 1))
+        ]
+
+    assert [each.partitions for each in one] == [Bounds()]
+    starts = ["EWR_2026-01-11", "JFK_2026-01-21"]
+    assert [each.partitions.lower for each in three] == [None, *starts]
+    assert [each.partitions.upper for each in three] == [*starts, None]
+    assert len(most) == 2
+    assert len(all_of_one) == 30
+
+
+async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are more keys than some pages, ranges are equal shares of the keys."""
+    monkeypatch.setattr(module, "SMALL_PAGES", 2)
+    monkeypatch.setattr(module, "MAX_PAGE", 10)
+    async with connect("local::memory:") as db:
+        await db.create_tables(Numbered)
+        for number in range(0, 5000, 100):
+            await db.insert(Numbered(number=number))
+        ranges = await plan_ranges(db, "test", [("RunNumbers", [schema_of(Numbered)])], rows=1000)
+
+    assert len(ranges) >= 24
 
 
 async def test_a_build_has_each_range_twice() -> None:

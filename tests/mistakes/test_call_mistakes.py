@@ -3,13 +3,16 @@
 import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from tableorm import (
     Database,
     Entity,
+    Feed,
     Index,
     Mapped,
     ModelError,
@@ -33,6 +36,14 @@ class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{numb
     note: Mapped[str] = field(default="")
 
     by_note = Index(row_key="note_{note}_{number:06d}")
+
+
+class Ticket(Entity, table="MistakenTickets", partition_key="{id}", row_key="{at:ticks}"):
+    id: Mapped[UUID]
+    at: Mapped[dt.datetime]
+    seller: Mapped[UUID | None] = field(default=None)
+
+    changes = Feed(keep=dt.timedelta(days=1))
 
 
 ANY: Any = Order
@@ -121,6 +132,26 @@ def test_a_database_of_another_loop() -> None:
 def order(**fields: Any) -> Order:
     made: Order = ANY(**{"shop": "a", "number": 1, **fields})
     return made
+
+
+ID = UUID(int=1)
+NAIVE, AWARE = dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # noqa: DTZ001
+
+
+def ticket(**fields: Any) -> Ticket:
+    make: Any = Ticket
+    made: Ticket = make(**{"id": ID, "at": AWARE, **fields})
+    return made
+
+
+async def insert_many(db: Any) -> None:
+    async with db.transaction() as tx:
+        for number in range(101):
+            tx.insert(order(number=number))
+
+
+async def read_page(db: Any) -> list[Any]:
+    return list(await db.select(Order).where(Order.shop == "a").page(5))
 
 
 CALLS: list[tuple[Callable[[Any], Any], str]] = [
@@ -250,6 +281,25 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda db: db.scope(tenat="x").get(Order, shop="a", number=1), "the scope of tenat='x': 'tenat' is not a field"),
     (lambda db: db.scope(shop="b").insert(order()), "Order.shop is 'a', and this scope is of shop='b'"),
+    (
+        lambda db: db.get(Ticket, id=str(ID), at=AWARE),
+        r"Ticket.partition_key: .* needs a UUID, got '00.*01' \(str\); give UUID\(text\) \(field 'id'\)",
+    ),
+    (lambda db: db.insert(ticket(seller=str(ID))), r"Ticket.seller: '00.*01' is a str, not a UUID; give UUID\(text\)"),
+    (
+        lambda db: db.insert(ticket(at=NAIVE)),
+        r"Ticket.row_key: .* needs an aware datetime, .* give it a time zone, for example datetime.now\(UTC\)",
+    ),
+    (
+        insert_many,
+        r"the transaction has 202 operations, 100 are allowed; .*; use several transactions, or db.bulk\(\), which",
+    ),
+    (read_page, "a page cannot be read by for: its entities are page.items"),
+    (
+        lambda db: db.changes(Ticket, id=ID),
+        r"<changes\(Ticket\) of partition '00.*01'> cannot be awaited; write async for change in changes",
+    ),
+    (lambda db: list(db.changes(Ticket, id=ID)), "cannot be read by for; write async for change in changes"),
 ]
 
 
@@ -258,6 +308,10 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: to_dict(PropertyBag("T", "a", "b")), "PropertyBag'> is not a model"),  # type: ignore[arg-type]
     (lambda: to_dict(order(), include=NUMBER), r"to_dict\(include=...\) of Order: 5 is not a field"),
     (lambda: order().update(NUMBER), r"Order.update\(5\) is refused: give a Partial\(Order, {...}\) of the fields"),
+    (
+        lambda: order().update(note="x"),  # type: ignore[arg-type]
+        r"Order.update\(note=...\) is refused: set the field, as in entity.note = value, or give a Partial",
+    ),
     (lambda: from_dict(NUMBER, {}), "5 is not a model"),
     (lambda: Partial(order(), {}), "is not a model"),  # type: ignore[arg-type]
     (lambda: PropertyBag("Orders", "a", "b", NUMBER), r"'b'\).properties: 5 is of type int; give a dictionary"),
@@ -297,3 +351,30 @@ async def test_a_verb(db: Database, call: Callable[[Any], Any], message: str) ->
     """The verb, the model or argument, and the value are named, and what to give."""
     with pytest.raises(TableOrmError, match=message):
         await call(db)
+
+
+BLOCKS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda db: db, "Database"),
+    (lambda db: db.scope(shop="a"), "Scope"),
+    (lambda db: db.transaction(), "Transaction"),
+    (lambda db: db.bulk(), "Bulk"),
+    (lambda db: db.worker(Order), "Worker"),
+    (lambda db: db.select(Order).stream(), "EntityStream"),
+]
+
+
+@pytest.mark.parametrize(("make", "name"), BLOCKS)
+async def test_with_in_place_of_async_with(db: Database, make: Callable[[Any], Any], name: str) -> None:
+    """What has an asynchronous block says that it needs `async with`."""
+    with pytest.raises(ModelError, match=f"a {name} cannot be used by with; write async with"), ExitStack() as stack:
+        stack.enter_context(make(db))
+
+
+async def test_a_list_of_changes(db: Database) -> None:
+    """A stream of changes has no methods of queries."""
+    changes: Any = db.changes(Ticket, id=ID)
+
+    with pytest.raises(AttributeError, match=r"no attribute 'all'; write \[change async for change in changes\]"):
+        changes.all()
+    with pytest.raises(AttributeError, match=r"no attribute 'cursor'$"):
+        _ = changes.cursor

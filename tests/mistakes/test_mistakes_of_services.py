@@ -82,7 +82,7 @@ async def test_whose_fault_an_error_is() -> None:
     assert [http_status(error) for error in given] == [500, 500, 422, 422, 500, 500, 422]
     assert [http_message(error) for error in (large, long)] == [
         "id: a value does not fit the key",
-        "email, id: a value does not fit the key",
+        "email, id: too long: a key has 512 characters at most",
     ]
     assert isinstance(large, TemplateError)
     assert large.fields == ("id",)

@@ -15,6 +15,7 @@ import pytest
 
 from tableorm import (
     EntityExists,
+    LostRace,
     NotRead,
     PreconditionFailed,
     TableOrmError,
@@ -26,6 +27,7 @@ from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.workflow import step_token
 from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK
+from tableorm.writes import archive
 from tableorm.writes.archive_copy import open_copy
 from tests.faults import Fate
 from tests.outbox.archives import HOUR, Order, World
@@ -75,6 +77,29 @@ async def test_unsaved_changes_are_archived(world: World) -> None:
     await world.recover()
 
     assert (now["total"], now["code"]) == (3.5, "d")
+    await world.check_archived(now)
+
+
+async def test_others_write_the_entity_before_each_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many attempts the worker leaves it to the next one, which archives it as it is then."""
+    monkeypatch.setattr(archive, "ATTEMPTS", 3)
+    network = world.blobs if world.to.name == "old-orders" else world.there
+    codes, busy = list[str](), True
+
+    async def write() -> None:
+        codes.append(f"c{len(codes)}")
+        await world.db.modify(Order, lambda order: order.evolve(code=codes[-1]), customer="ann", id=1)
+        network.meanwhile = write if busy else None
+
+    await world.begin()
+    network.meanwhile = write
+    with pytest.raises(LostRace, match=r"archive of Order.* others wrote the entity first, 3 times in a row"):
+        await world.carry_out(await world.begun())
+    network.meanwhile, busy = None, False
+
+    now = (await world.rows())["order_001"]
+    await world.recover()
+    assert now["code"] == codes[-1]
     await world.check_archived(now)
 
 

@@ -3,7 +3,6 @@ Processes that are killed while they follow a plan, and workers that are killed 
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,18 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.azurite import Azurite
+from tests.children import environment
 from tests.outbox.plans import PLANS
 from tests.torture import Rounds, choose_rounds
 
-ROOT = Path(__file__).parents[2]
 NAMES = [plan.name for plan in PLANS]
 
 
 def killed(url: str, count: int, names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Return of each run what has died, and what was wrong in the end."""
     command = [sys.executable, str(Path(__file__).with_name("child_plans.py")), url, str(count), *names]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -5,7 +5,6 @@ Habits that are kept by tests: the public names, the version, and what CI does w
 import ast
 import importlib.metadata
 import inspect
-import os
 import re
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from packaging.requirements import Requirement
 import tableorm
 import tableorm.testing
 from scripts.docs_pages import ROOT, pages
+from tests.children import environment
 from tests.packaging.sources import MODULES, PACKAGES, parse_module, relative
 
 
@@ -166,8 +166,8 @@ def test_skips_in_ci(tmp_path: Path, ci: str) -> None:
 
     options = ["-rfE", "-p", "no:cacheprovider", "--continue-on-collection-errors", "--rootdir", str(tmp_path)]
     command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
-    environment = {**os.environ, "CI": ci, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    done = subprocess.run(command, cwd=tmp_path, env=environment(CI=ci), capture_output=True, text=True, check=False)
 
     refused = {number for number, passes in enumerate(SKIPS.values()) if ci and not passes}
     assert set(map(int, re.findall(r"^(?:FAILED|ERROR) test_(\d)\.py", done.stdout, re.MULTILINE))) == refused

@@ -201,6 +201,29 @@ async def test_numbers(db: Database) -> None:
     assert [each.year for each in found] == [2019, 2019, 2024, 2024]
 
 
+async def test_the_first_and_the_last_moment(db: Database) -> None:
+    """Nothing is before the one nor after the other, and no arithmetic fails there; both are found by themselves."""
+    first, last = dt.datetime(1601, 1, 1, tzinfo=UTC), dt.datetime.max.replace(tzinfo=UTC)
+    for at in (first, NOON, last):
+        await db.insert(Ping(host="a", at=at))
+    for found, condition in [
+        ([], Ping.at > last),
+        ([], ~(Ping.at <= last)),
+        ([last], Ping.at >= last),
+        ([], Ping.at < first),
+        ([], ~(Ping.at >= first)),
+        ([first], Ping.at <= first),
+        ([NOON, last], Ping.at > first),
+        ([first, NOON], Ping.at < last),
+    ]:
+        query = db.select(Ping).where(Ping.host == "a", condition)
+        assert [each.at for each in await query.all()] == found
+    for day in (dt.date.min, dt.date.max):
+        await db.insert(Begun(host="a", day=day))
+    for condition in (Begun.day > dt.date.max, Begun.day < dt.date.min):
+        assert await db.select(Begun).where(Begun.host == "a", condition).all() == []
+
+
 async def test_limits(db: Database) -> None:
     """A limit holds for all tables together, in whatever way the results are taken."""
     pings = await fill(db)

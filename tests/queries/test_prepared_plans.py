@@ -191,6 +191,20 @@ async def test_a_database_knows_shapes_of_any_models() -> None:
         assert one is two and len(planner_of(one).plans) == 1
 
 
+def test_plans_are_kept_up_to_a_weight() -> None:
+    """One that would exceed it begins anew, and one of more than a tenth of it is not kept."""
+    plans = type(planner_of(fresh(Order)).plans)(100)
+    shapes = [shape_of([SHOP] * (1 + number))[0] for number in range(11)]
+    counts: list[int] = []
+    for shape, weight in zip(shapes, [11, *[10] * 10], strict=True):
+        plans.keep(shape, cast("Any", None), weight)
+        counts.append(len(plans))
+    plans.keep(shapes[0], cast("Any", None), 1)
+
+    assert counts == [*range(11)]
+    assert len(plans) == 1
+
+
 def test_what_is_kept_is_bounded() -> None:
     """Shapes without end push each other out; one that is very large is not kept at all."""
     kinds = fresh(Order)

@@ -27,6 +27,8 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
+from tableorm.queries import rekeyed
+from tableorm.stores import RowPage, RowQuery
 from tableorm.testing import MemoryStore
 from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
@@ -141,9 +143,10 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
 
 
 @seeds(12, 3000)
-async def test_queries_find_what_they_find_in_the_end(seed: int) -> None:
-    """The same entities in the same order, whatever has been moved by then."""
+async def test_queries_find_what_they_find_in_the_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same entities in the same order, whatever has been moved by then, and however few are held in memory."""
     random = Random(seed)
+    monkeypatch.setattr(rekeyed, "_MOST_HELD", random.choice([1, 2, 5, 50_000]))
     async with connect("local::memory:") as db, connect("local::memory:") as done:
         for each in (db, done):
             await each.create_tables(Lap, NewLap)
@@ -169,9 +172,10 @@ async def test_queries_find_what_they_find_in_the_end(seed: int) -> None:
 
 
 @seeds(8, 1000)
-async def test_queries_beside_movers(seed: int) -> None:
+async def test_queries_beside_movers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However requests follow each other, no entity comes twice; and none is missed before and after its move."""
     random = Random(seed)
+    monkeypatch.setattr(rekeyed, "_MOST_HELD", random.choice([1, 2, 50_000]))
     turns = Turns(random)
     names = ["mover", "reader"]
     async with opened(turns, names, Lap, NewLap) as programs:
@@ -201,6 +205,52 @@ async def test_queries_beside_movers(seed: int) -> None:
 
         await turns.run({"mover": go(), "reader": read()})
         assert [lap.id for lap in await reader.select(NewLap).allow_scan().all()] == [0, 1, 2]
+
+
+class CountingStore(FaultyStore):
+    """A store that counts how often the table of fees is read from its beginning."""
+
+    scans = 0
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        self.scans += table == "RekeyedQueriesFees" and continuation is None
+        return await super().query(table, query, limit, continuation)
+
+
+@pytest.mark.parametrize("phase", OPEN)
+async def test_no_more_than_some_are_held(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Of more entities than may be held in memory the first ones are given, and then the next ones are read. A query that
+    wants fewer holds no more than it wants.
+    """
+    most = 0
+    adding = rekeyed._Held.add  # pyright: ignore[reportPrivateUsage]
+
+    def add(held: Any, keys: Any, entity: Any) -> None:
+        nonlocal most
+        adding(held, keys, entity)
+        most = max(most, len(held.found))
+
+    monkeypatch.setattr(rekeyed, "_MOST_HELD", 10)
+    monkeypatch.setattr(rekeyed._Held, "add", add)  # pyright: ignore[reportPrivateUsage]
+    store = CountingStore(MemoryStore())
+    async with connect("local::memory:") as db:
+        connection_of(db).wrap_store(lambda _: store)
+        await db.create_tables(Fee, NewFee)
+        for number in range(35):
+            await db.insert(Fee(payer="x", id=34 - number, cents=100 * number))
+        set_phase(db, NewFee, phase)
+        keys = sorted((f"fee_{number}_x", number) for number in range(35))
+
+        found = [(fee.id, fee.euros) async for fee in db.select(NewFee).allow_scan()]
+        scans, store.scans = store.scans, 0
+        first = await db.select(NewFee).allow_scan().limit(3).all()
+
+        assert found == [(number, 34.0 - number) for _, number in keys]
+        assert (scans, most) == (4, 12)
+        assert [fee.id for fee in first] == [number for _, number in keys[:3]]
+        assert store.scans == 1
+        assert await db.select(NewFee).allow_scan().count() == 35
 
 
 @pytest.mark.parametrize("phase", OPEN)
@@ -243,6 +293,15 @@ async def test_functions_say_what_is_found(db: Database, phase: Phase) -> None:
     assert await query.where(NewFee.euros > 2.0).count() == 0
     assert await query.exists()
     assert await query.limit(0).all() == []
+
+
+@pytest.mark.parametrize("phase", OPEN)
+async def test_a_query_of_one_key(db: Database, phase: Phase) -> None:
+    """It finds the entity, whichever key that has."""
+    set_phase(db, NewLap, phase)
+    for track in ("x", "y"):
+        query = db.select(NewLap).where(NewLap.track == track, NewLap.id == 1)
+        assert [lap.text for lap in await query.all()] == [f"t{track}"]
 
 
 async def test_what_is_refused_until_the_end(db: Database) -> None:

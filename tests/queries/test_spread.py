@@ -252,6 +252,7 @@ async def test_more_than_64_buckets_have_to_be_allowed() -> None:
         five = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d", "e"]))
         with pytest.raises(ScanRefused, match="so name 80 partitions; the rows of 64 at most are merged"):
             await five.all()
+        assert len(five.allow_scan().explain().requests) == 5  # one for each site
         found = await five.allow_scan().all()
         assert ids(found) == sorted(ids(found)) and len(found) == 80
         four = db.select(Sample).where(Sample.site.in_(["north", "south", "c", "d"]))

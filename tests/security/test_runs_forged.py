@@ -5,15 +5,17 @@ Texts in rows of shared runs, of states of indexes and of revisions, which who m
 import asyncio
 import datetime as dt
 import logging
+from typing import Any
 
 import pytest
 
-from tableorm import Entity, LostRace, Mapped, connect
-from tableorm.stores import Operation, Verb
-from tableorm_migrations import RunReport, migration_status, run_rewrite
+from tableorm import Database, DecodeError, Entity, LostRace, Mapped, ModelError, connect
+from tableorm.audit.ranges import AuditRange
+from tableorm.stores import Bounds, Operation, Verb
+from tableorm_migrations import RunReport, drop_run, list_runs, migration_status, run_rewrite
 from tableorm_migrations.command.output import Output
 from tableorm_migrations.command.stored import print_run
-from tableorm_migrations.runs.rows import Run, RunCounts
+from tableorm_migrations.runs.rows import Run, RunCounts, RunRange, RunRow
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LINE = "x\n0002_more: applied"
@@ -81,3 +83,81 @@ async def test_a_row_in_the_place_of_a_run_does_not_hold_its_processes(monkeypat
         with pytest.raises(LostRace, match="delete what other programs have written into partition 'run again'"):
             async with asyncio.timeout(5):
                 await run_rewrite(db, Boat, name="again")
+
+
+async def begin_run(db: Database, **values: Any) -> Run:
+    """Write a run of rewriting boats that is under way, as another program would."""
+    await db.create_tables(Boat, Run)
+    await run_rewrite(db, Boat)
+    [done] = [row for row in await db.select(RunRow).allow_scan().all() if isinstance(row, Run)]
+    done.state, done.ended, done.generation = "open", None, done.generation + 1
+    for name, value in values.items():
+        setattr(done, name, value)
+    await db.save(done)
+    return done
+
+
+def range_of(run: Run, **values: Any) -> RunRange:
+    part = AuditRange(table="ForgedBoats", partitions=Bounds())
+    given: dict[str, Any] = {"name": run.name, "number": 0, "generation": run.generation, "part": part, **values}
+    return RunRange(**given)
+
+
+@pytest.mark.parametrize(("said", "there"), [(2, 1), (1, 0), (10**9, 1), (0, 1), (-1, 0)])
+async def test_a_run_that_has_not_the_ranges_that_it_says(said: int, there: int) -> None:
+    """Nobody waits for ranges that are not there: the error says what to do."""
+    async with connect("local::memory:") as db:
+        run = await begin_run(db, ranges=said)
+        if there:
+            await db.insert(range_of(run))
+        with pytest.raises(ModelError, match=f"says that it has .*, and {there} are there; .* call drop_run"):
+            async with asyncio.timeout(20):
+                await run_rewrite(db, Boat)
+        await drop_run(db, run.name)
+        assert (await run_rewrite(db, Boat)).complete
+
+
+async def test_a_range_of_another_table() -> None:
+    """A process works on no table that its run is not of."""
+    async with connect("local::memory:") as db:
+        run = await begin_run(db, ranges=1)
+        await db.insert(range_of(run, part=AuditRange(table="Others", partitions=Bounds())))
+        with pytest.raises(ModelError, match="has a range of table 'Others', and is of ForgedBoats"):
+            await run_rewrite(db, Boat)
+
+
+@pytest.mark.parametrize("lease", [1e300, float("inf"), float("nan"), -1.0])
+async def test_a_lease_that_never_ends(lease: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range of a process that is not there is taken over, whatever lease its row says."""
+    monkeypatch.setattr("tableorm_migrations.runs.process._LONGEST_LEASE", 0.2)
+    async with connect("local::memory:") as db:
+        run = await begin_run(db, ranges=1)
+        await db.insert(range_of(run, owner="nobody", taken="t", lease=lease))
+        async with asyncio.timeout(20):
+            assert (await run_rewrite(db, Boat)).complete
+
+
+async def test_failures_that_are_too_long() -> None:
+    """What ranges say of failures is cut to what the row of the run can hold."""
+    async with connect("local::memory:") as db:
+        run = await begin_run(db, ranges=2)
+        counts = RunCounts(failed=1, failures=["x" * 20_000])
+        for number in range(2):
+            part = AuditRange(table="ForgedBoats", partitions=Bounds(), done=True)
+            await db.insert(range_of(run, number=number, part=part, counts=counts))
+        report = await run_rewrite(db, Boat)
+        assert (report.state, report.failed, max(map(len, report.failures))) == ("failed", 2, 300)
+
+
+async def test_a_sum_that_is_no_number() -> None:
+    """It is an error that names the row, for who works on the run and for who lists all runs."""
+    async with connect("local::memory:") as db:
+        run = await begin_run(db, ranges=1)
+        await db.insert(range_of(run))
+        keys = {"PartitionKey": f"run {run.name}", "RowKey": "range_0000"}
+        row = {**keys, "counts": '{"sums":{"sources":{"rows":1,"digest":"none"}}}'}
+        await db.store.write("TableormUpkeep", Operation(Verb.MERGE, row, "*"))
+        with pytest.raises(DecodeError, match="range_0000"):
+            await list_runs(db)
+        with pytest.raises(DecodeError, match="range_0000"):
+            await run_rewrite(db, Boat)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, DecodeError, LimitExceeded, connect
+from tableorm import Conflict, Database, DecodeError, LimitExceeded, connect
 from tableorm.logs import LogStream, read_log
 from tableorm.logs.segments import read_records, segment_name
-from tableorm.stores import BlobPage
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import BlobInfo, BlobPage
 from tableorm_local.engine.blobs import Blobs
 
 NOON = dt.datetime(2014, 7, 31, 12, tzinfo=dt.UTC)
@@ -33,6 +34,33 @@ async def test_numbers_that_are_taken_far_ahead_hide_no_records(db: Database) ->
         await db.blobs.put("logs", segment_name("queue", NOON, 2**power), b"", metadata=TIMES)
     async with LogStream(db, "queue") as log:
         await log.write({"n": 1}, at=NOON)
+    assert [record.data async for record in read_log(db, "queue", NOON, NOON + HOUR)] == [{"n": 1}]
+
+
+@pytest.mark.parametrize("every_number", [True, False])
+async def test_a_server_that_has_each_segment_already(
+    db: Database, monkeypatch: pytest.MonkeyPatch, every_number: bool
+) -> None:
+    """A writer gives up if a server says that it has each segment already, and keeps the records."""
+    refused = set[str]()
+
+    async def refuse(_: Blobs, __: str, name: str, *___: Any, **____: Any) -> None:
+        refused.add(name)
+        raise Fault(Code.BLOB_EXISTS, "there is one")
+
+    async def describe(_: Blobs, __: str, name: str) -> BlobInfo:
+        if not (every_number or name in refused):
+            raise Fault(Code.BLOB_NOT_FOUND, "there is none")
+        return BlobInfo(name=name, length=1, etag="x", modified=NOON, metadata={"id": "another"})
+
+    log = LogStream(db, "queue")
+    async with log:
+        with monkeypatch.context() as patched:
+            patched.setattr(Blobs, "put", refuse)
+            patched.setattr(Blobs, "info", describe)
+            await log.write({"n": 1}, at=NOON)
+            with pytest.raises(Conflict, match="the server says of each number"):
+                await log.flush()
     assert [record.data async for record in read_log(db, "queue", NOON, NOON + HOUR)] == [{"n": 1}]
 
 

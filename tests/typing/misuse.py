@@ -185,6 +185,15 @@ async def reading(db: Database) -> None:
     db.explain_write("sing", Team(name="a"))  # E
     db.explain_write("move", Team.key(name="a"), name="b")  # E
     db.explain_write("save", Team(name="a"), name="b")  # E
+    Team(name="a").update(name="b")  # E
+    Team(name="a").update(None)  # E
+    for _ in db.changes(Team):  # E
+        use()
+    for _ in await db.select(Team).page():  # E
+        use()
+    with db.transaction():  # E
+        use()
+    db.changes(Team).all()  # E
     use(team, other, sure, query, teams)
 
 

@@ -186,6 +186,25 @@ async def test_transactions(db: Database) -> None:
     assert await db.get_or_none(Plain, id=4) is None
 
 
+async def test_a_save_beside_an_insert_over_an_expired_row(db: Database) -> None:
+    """Only inserts replace rows: who prolongs another life in the same transaction changes that field alone."""
+    await insert_expired(db, 1)
+    await db.insert(Plain(id=2, note="mine", expires=utc_now() + HOUR))
+    bag = await db.get(PropertyBag.key("LivesPlain", "p", "002"))
+    bag["More"] = 7
+    await db.save(bag)
+    kept = await db.get(Plain, id=2)
+    CLOCK.advance(2 * HOUR)
+    async with db.transaction() as tx:
+        tx.insert(Plain(id=1))
+        kept.expires = utc_now() + HOUR
+        tx.save(kept)
+
+    found = await db.get(Plain, id=2)
+    assert (found.note, dict(found.extra)) == ("mine", {"More": 7})
+    assert (await db.get(Plain, id=1)).note is None
+
+
 async def test_a_coalesced_insert_keeps_what_is_counted(db: Database) -> None:
     """So does an insert that a later change of its transaction is put into."""
     await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))

@@ -23,6 +23,7 @@ from tableorm import (
     LostRace,
     Mapped,
     NotSupported,
+    OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
     RetryPolicy,
@@ -44,7 +45,7 @@ from tableorm.writes import races, relocation
 from tableorm.writes.commit import RELOCATION
 from tableorm.writes.races import ATTEMPTS
 from tests import unfinished_moves
-from tests.faults import FaultyStore
+from tests.faults import Fate, FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of
 
 
@@ -59,6 +60,13 @@ class Person(Entity, table="Meetings", partition_key="{dep}", row_key="person_{i
 class Other(Entity, table="Meetings", partition_key="{dep}", row_key="{name}"):
     dep: Mapped[str]
     name: Mapped[str]
+
+
+class Filed(Entity, table="MeetingsFiled", tracked=True, partition_key="{year}", row_key="filed_{id:03d}"):
+    year: Mapped[int] = field(default=0)
+    id: Mapped[int] = field(default=1)
+    dep: Mapped[str] = field(default="")
+    text: Mapped[str] = field(default="")
 
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
@@ -508,6 +516,21 @@ async def test_a_move_that_fails_while_another_changes_the_entity(
     left = await db.get_or_none(Person, dep="a", id=1)
     assert (None if left is None else left.text) == (None if change == "delete" else "new")
     assert (await db.get(Person, dep="b", id=1)).text == "taken"
+
+
+async def test_an_audit_of_the_new_model_alone(db: Database, network: FaultyStore) -> None:
+    """A move to another table is completed, also where the forward is in a table that is not audited."""
+    await db.create_tables(Filed)
+    network.plan(*[Fate.FINE] * FORWARD, *[Fate.LOST_REQUEST] * 999)
+    with pytest.raises(OutcomeUnknown):
+        await db.archive(await db.get(Person, dep="a", id=1), to=Filed, year=2024)
+    network.plan()
+    CLOCK.advance(2 * HOUR)
+    report = await db.audit(Filed, repair=True)
+
+    assert [(each.damage, each.repaired) for each in report.findings] == [(Damage.UNFINISHED, True)]
+    assert (await db.get(PropertyBag.key("MeetingsFiled", "2024", "filed_001")))["EntityType"] == "Filed"
+    assert await kinds(db) == []
 
 
 async def test_an_audit_ends_a_move_whose_target_is_gone(db: Database, network: FaultyStore) -> None:

@@ -17,6 +17,7 @@ from tableorm import (
     Mapped,
     NotSupported,
     PreconditionFailed,
+    PropertyBag,
     TransactionFailed,
     connect,
     field,
@@ -54,6 +55,18 @@ class NewTrip(Entity, table="Rekeyed", partition_key="{id}", row_key="day_{day}"
     text: Mapped[str] = field(default="")
 
     by_text = Index(row_key="newtext_{text}_{day}")
+
+
+class Stop(Entity, table="RekeyedStops", tracked=True, partition_key="{day}", row_key="stop_{id}"):
+    day: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="")
+
+
+class NewStop(Entity, table="RekeyedStops", partition_key="{id}", row_key="day_{day}", moved_from=Stop):
+    day: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="")
 
 
 @pytest.fixture
@@ -257,6 +270,28 @@ async def test_a_move_by_other_fields_is_refused(db: Database) -> None:
     await move(db, NewTrip)
     with pytest.raises(NotSupported, match="NewTrip cannot be moved to another partition while it takes"):
         await db.move(await db.get(NewTrip, day="mon", id=1), id=2)
+
+
+async def test_a_bag_that_is_merged_over_whatever_is_there(db: Database) -> None:
+    """Beside an entity that has come home, a bag of another one changes what it has, and nothing that others wrote."""
+    await db.create_tables(Stop, NewStop)
+    set_phase(db, NewStop, Phase.MOVE)
+    for day in ("mon", "tue"):
+        await db.insert(Stop(day=day, id=1))
+    await move(db, NewStop)
+    bag = await db.get(PropertyBag.key("RekeyedStops", "1", "day_mon"))
+    other = await db.get(NewStop, day="mon", id=1)
+    other.text = "of others"
+    await db.save(other)
+    stop = await db.get(NewStop, day="tue", id=1)
+    async with db.transaction() as tx:
+        bag["Note"] = "new"
+        tx.merge(bag, ["Note"], if_match="*")
+        stop.text = "new"
+        tx.save(stop)
+
+    found = await db.get(NewStop, day="mon", id=1)
+    assert (found.text, found.extra["Note"]) == ("of others", "new")
 
 
 async def test_a_late_tentative_row_brings_nothing_back(db: Database, network: FaultyStore) -> None:

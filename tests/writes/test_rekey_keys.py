@@ -50,6 +50,29 @@ class NewNote(
     id: Mapped[int]
 
 
+class Ticket(Entity, table="RekeyedTickets", tracked=True, partition_key="{shop}", row_key="{number:03d}"):
+    shop: Mapped[str]
+    number: Mapped[int]
+    customer: Mapped[str]
+
+
+def keys_of_ticket(customer: str, number: int) -> list[dict[str, Any]]:
+    del customer
+    return [{"shop": shop, "number": number} for shop in ("north", "south")]
+
+
+class NewTicket(
+    Entity,
+    table="RekeyedNewTickets",
+    partition_key="{customer}",
+    row_key="{number:03d}",
+    moved_from=MovedFrom(Ticket, old_keys=keys_of_ticket),
+):
+    customer: Mapped[str]
+    number: Mapped[int]
+    shop: Mapped[str]
+
+
 class Plane(Entity, table="RekeyedPlanes", tracked=True, partition_key="{day}", row_key="{flight}"):
     day: Mapped[str]
     flight: Mapped[str]
@@ -115,8 +138,8 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Nothing is there; the phase is *move*."""
-    async with database_on(network, Note, NewNote, Plane, NewPlane, Old, New, Stay, NewStay) as db:
-        for model in (NewNote, NewPlane, New, NewStay):
+    async with database_on(network, Note, NewNote, Ticket, NewTicket, Plane, NewPlane, Old, New, Stay, NewStay) as db:
+        for model in (NewNote, NewTicket, NewPlane, New, NewStay):
             set_phase(db, model, Phase.MOVE)
         yield db
 
@@ -135,6 +158,39 @@ async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Databas
     assert (report.transactions, report.operations) == (5, 100 + 20 + 20 + 100 + 19)
     assert len(await db.select(NewNote).allow_scan().all()) == 120
     assert not await db.select(Note).allow_scan().all()
+
+
+async def test_forwards_and_confirmed_rows_are_merged(db: Database, network: FaultyStore) -> None:
+    """Only what changes is sent. Rows are stored as if they were replaced: with what programs have added too."""
+    keys = {"PartitionKey": "ann", "RowKey": "1"}
+    added = {"seen": True, "size": "7", "size@odata.type": "Edm.Int64", "EntityType": "Note", "owner": "ann", "id": 1}
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, {**keys, **added, "_w": "earlier"}))
+    network.plan()
+    report = await move(db, NewNote)
+
+    assert report.moved == 1
+    assert [each.verb for operations in network.sent for each in operations] == [Verb.INSERT, Verb.MERGE, Verb.MERGE]
+    assert all("size" not in each.row for operations in network.sent[1:] for each in operations)
+    (old,) = await rows_of(connection_of(db), "RekeyedNotes")
+    (new,) = await rows_of(connection_of(db), "RekeyedNewNotes")
+    own = ("EntityType", "PartitionKey", "RowKey", "Timestamp", "odata.etag", "_mv", "_w")
+    values = {name: value for name, value in added.items() if name not in own}
+    assert {name: value for name, value in old.items() if name not in own} == values
+    assert {name: value for name, value in new.items() if name not in own} == values
+    assert (old["EntityType"], new["EntityType"]) == ("Note#_forward", "NewNote")
+    assert old["_w"].endswith(",earlier") and old["_w"].split(",")[0] == new["_w"].split(",")[0]
+
+
+async def test_a_manifest_of_nothing_that_is_declared_stays_in_no_forward(db: Database) -> None:
+    """A merge could not remove it."""
+    keys = {"PartitionKey": "ann", "RowKey": "1"}
+    row = {**keys, "EntityType": "Note", "owner": "ann", "id": 1, "_w": b"".hex(), "_w@odata.type": "Edm.Binary"}
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, row))
+    report = await move(db, NewNote)
+
+    assert (report.moved, report.failures) == (1, [])
+    (old,) = await rows_of(connection_of(db), "RekeyedNotes")
+    assert "_w@odata.type" not in old and old["_w"]
 
 
 async def test_two_older_entities_with_one_newer_key(db: Database) -> None:
@@ -309,27 +365,62 @@ async def test_an_entity_that_went_back_since_its_row_was_read(db: Database) -> 
     assert await kinds_of(db, NewNote) == ["ann Note"]
 
 
-async def test_an_older_key_whose_entity_was_deleted_hides_no_other_one(db: Database) -> None:
-    """Of several older keys of a newer one, each is looked at; an insert takes its own, whatever the others say."""
+# A newer key that entities of several older keys have, one after the other
 
-    def sign(note: NewNote) -> None:
-        note.extra["Signed"] = True
 
-    await db.insert(Note(owner="ann", id=1))
-    await move(db, NewNote)
-    await db.delete(NewNote, id=1, if_match="*")
-    await db.insert(Note(owner="ben", id=1))
+@pytest.fixture
+async def reused(db: Database) -> Database:
+    """A ticket of ann that had its key in the north is deleted; a program of the older model makes one in the south."""
+    await db.insert(Ticket(shop="north", number=1, customer="ann"))
+    await db.delete(await db.get(NewTicket, customer="ann", number=1))
+    await db.insert(Ticket(shop="south", number=1, customer="ann"))
+    return db
+
+
+@pytest.mark.parametrize("verb", ["save", "modify", "delete", "refresh", "upsert", "get_or_insert"])
+async def test_what_a_deleted_entity_has_left_hides_no_other_one(reused: Database, verb: str) -> None:
+    """Each verb finds the entity that lies at another one of the older keys of its key."""
+    db = reused
+    ticket = await db.get(NewTicket, customer="ann", number=1)
+    if verb == "get_or_insert":
+        found, made = await db.get_or_insert(NewTicket(customer="ann", number=1, shop="north"))
+        assert (found.shop, made) == ("south", False)
+    elif verb == "modify":
+
+        def seat(each: NewTicket) -> None:
+            each.extra["Seat"] = "5A"
+
+        await db.modify(ticket.key, seat)
+    else:
+        ticket.extra["Seat"] = "5A"
+        await getattr(db, verb)(ticket)
+    assert await db.exists(NewTicket, customer="ann", number=1) == (verb != "delete")
+    assert await db.get_or_none(Ticket, shop="south", number=1) is None
+
+
+async def test_an_insert_finds_an_entity_at_any_older_key(reused: Database) -> None:
+    """There are never two entities of one newer key."""
     with pytest.raises(EntityExists):
-        await db.insert(NewNote(owner="ben", id=1))
-    await db.modify(NewNote, sign, id=1)
-    assert dict((await db.get(NewNote, id=1)).extra) == {"Signed": True}
+        await reused.insert(NewTicket(customer="ann", number=1, shop="north"))
+    assert [each.shop for each in await reused.select(NewTicket).allow_scan().all()] == ["south"]
 
-    await db.delete(await db.get(NewNote, id=1))
-    await db.insert(NewNote(owner="ann", id=1))
-    await db.delete(NewNote, id=1, if_match="*")
-    await db.insert(Note(owner="ann", id=2))
-    await move(db, NewNote)
-    await db.delete(NewNote, id=2, if_match="*")
-    await db.insert(NewNote(owner="ben", id=2))
+
+async def test_an_entity_with_the_newer_key_of_a_deleted_one_takes_its_own_older_key(db: Database) -> None:
+    """Programs of the older model insert no entity with the older key of one that was inserted by its newer key."""
+    await db.insert(Ticket(shop="north", number=1, customer="ann"))
+    await db.delete(await db.get(NewTicket, customer="ann", number=1))
+    await db.insert(NewTicket(customer="ann", number=1, shop="south"))
     with pytest.raises(EntityExists):
-        await db.insert(Note(owner="ben", id=2))
+        await db.insert(Ticket(shop="south", number=1, customer="ben"))
+    with pytest.raises(EntityExists, match="another entity with its key by Ticket"):
+        await db.insert(NewTicket(customer="ben", number=1, shop="south"))
+
+
+async def test_the_older_key_of_a_deleted_entity_is_free(db: Database) -> None:
+    """It is free also if its newer key is that of another entity by now, which has another older key."""
+    await db.insert(NewTicket(customer="ann", number=1, shop="north"))
+    await db.delete(await db.get(NewTicket, customer="ann", number=1))
+    await db.insert(NewTicket(customer="ann", number=1, shop="south"))
+    await db.insert(NewTicket(customer="ben", number=1, shop="north"))
+    found = await db.select(NewTicket).allow_scan().all()
+    assert [(each.customer, each.shop) for each in found] == [("ann", "south"), ("ben", "north")]

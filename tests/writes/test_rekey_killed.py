@@ -3,14 +3,13 @@ Processes that are killed in the steps of a re-key.
 """
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.children import environment
 from tests.torture import Rounds
 
-ROOT = Path(__file__).parents[2]
 MOVED = {"texts": {"1": "t", "2": "t"}, "kinds": ["New", "New#by_text"]}
 OUTCOMES = {
     "move": [MOVED],
@@ -26,9 +25,7 @@ OUTCOMES = {
 def test_processes_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     """After any request another process finishes the re-key: each entity is there once, and the write or none of it."""
     command = [sys.executable, str(Path(__file__).with_name("child_rekey.py")), str(tmp_path), str(rounds(8, 0))]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True
-    )
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
 
     assert len(found) >= 8

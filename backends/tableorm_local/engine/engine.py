@@ -440,7 +440,7 @@ async def _open_in_worker(worker: Worker, path: str, patience: float, *, create:
         return await opened
     except asyncio.CancelledError:
         # It may have been opened just before, so that nobody else closes it.
-        if opened.done() and not opened.cancelled() and opened.exception() is None:
+        if not opened.cancelled() and opened.exception() is None:
             worker.run(opened.result().close, lambda _: None)
             worker.stop()
         raise

@@ -20,6 +20,7 @@ from ..rekey.finalize import finalize_rekey
 from ..rekey.offline import run_rekey
 from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, verify_move
 from ..rekey.plan import plan_rekey
+from ..rekey.rollback import roll_back_rekey
 from ..rekey.verify import verify_rekey
 from ..runs.report import RunReport
 from .arguments import add_run, run_options
@@ -206,19 +207,42 @@ class FinalizeAction:
 @attrs.frozen
 class RollbackAction:
     """
-    `tableorm migrate rollback URL MODULE:MODEL` gives entities their older keys again, until a re-key is sealed. The
-    exit status is 1 if something had to stay.
+    `tableorm migrate rollback URL MODULE:MODEL` gives entities their older keys again, until a re-key is sealed; with
+    `--offline` it deletes what was copied. The exit status is 1 if something had to stay.
     """
 
     help: str = "give the entities of a re-key their older keys again, unless it is sealed"
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        _add_all(parser)
+        _add_all(parser, offline=True)
+        parser.add_argument(
+            "--no-new-programs",
+            action="store_true",
+            help="with --offline: say that no program of the newer model is left, and none that copies",
+        )
+        parser.add_argument(
+            "--delete-changed",
+            action="store_true",
+            help="with --offline: delete also entities of the newer model that are not what the older ones give",
+        )
 
     def run(self, args: argparse.Namespace) -> int:
         """Roll back."""
-        return asyncio.run(_run(args, roll_back_move))
+
+        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+            if not args.offline:
+                return roll_back_move(db, model, **options)
+            return roll_back_rekey(
+                db,
+                _older(model),
+                model,
+                no_new_programs=args.no_new_programs,
+                on_difference="delete" if args.delete_changed else "keep",
+                **options,
+            )
+
+        return asyncio.run(_run(args, call))
 
 
 def _add_all(parser: argparse.ArgumentParser, *, offline: bool = False, parallel: int = 8) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from tableorm import Entity, NotSupported
-from tableorm.cli.arguments import add_database, add_models, open_existing
+from tableorm.cli.arguments import add_database, add_models, open_existing, tell_left_out
 from tableorm.models.derivation import DerivationOf
 from tableorm.protocol.redaction import escape_unprintable
 
@@ -110,12 +110,13 @@ class RewriteAction:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
         add_database(parser)
-        add_models(parser)
+        add_models(parser, plain_tables=True)
         parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
         add_run(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Rewrite."""
+        tell_left_out(args)
         return asyncio.run(self._run(args))
 
     async def _run(self, args: argparse.Namespace) -> int:

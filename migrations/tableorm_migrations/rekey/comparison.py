@@ -13,11 +13,13 @@ from typing import Any
 
 import attrs
 
+from tableorm import DecodeError
 from tableorm.audit.scan import pages
 from tableorm.connection.rows import read_place
 from tableorm.connection.tasks import map_together
 from tableorm.keys.ranges import KeyRegion
-from tableorm.models.marker_rows import MoveMark, MoveState, Place, is_marker, mark_of, row_of_marker
+from tableorm.models.marker_rows import TENTATIVE, MoveMark, MoveState, Place, is_marker, mark_of, row_of_marker
+from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.write_tokens import newest_token
 from tableorm.stores import Row
 
@@ -25,7 +27,7 @@ from ..runs.process import Job
 from ..runs.rows import RunCounts, name_row
 from .hashing import HashSums, differing_shares, hash_entity, share_of
 from .phases import OnlineRekey
-from .sides import Side, make_job
+from .sides import make_job, read_side
 
 __all__ = ["comparison"]
 
@@ -35,8 +37,8 @@ _SAMPLES = 20
 def comparison(rekey: OnlineRekey, what: str) -> Job:
     """Return the job that compares both sides."""
     compare = _Comparison(rekey)
-    old = Side(schema=rekey.rekeying.old, where=rekey.filter_old(entities=True), act=compare.count_old)
-    new = Side(schema=rekey.rekeying.new, where=rekey.filter_new(entities=True), act=compare.count_new)
+    old = read_side(rekey.rekeying.old, rekey.filter_old(entities=True), compare.count_old)
+    new = read_side(rekey.rekeying.new, rekey.filter_new(entities=True), compare.count_new)
     return make_job(rekey, what, old, new, judge=compare.judge)
 
 
@@ -56,6 +58,9 @@ class _Comparison:
                 if mark is None:
                     if rekey.old_kinds.resolve(row) is not None:
                         left.append(row)
+                    continue
+                if mark.state is MoveState.TENTATIVE and TENTATIVE in row[ENTITY_TYPE] and not mark.stays:
+                    left.append(row)  # of a move by the older model
                     continue
                 entities += 1
                 if mark.state is MoveState.FORWARD:
@@ -116,8 +121,7 @@ class _Comparison:
         where = rekey.filter_old(entities=False)
         async with aclosing(pages(rekey.connection, table, where, [KeyRegion()], None, rekey.verb)) as found:
             async for rows in found:
-                marked = [(row, mark) for row in rows if (mark := mark_of(row)) is not None]
-                forwards = [row for row, mark in marked if mark.state is MoveState.FORWARD and _share(mark) in shares]
+                forwards = [row for row in rows if (mark := _mark_of_forward(row)) and _share(mark) in shares]
                 failures += [each for each in await map_together(self._compare, forwards) if each is not None]
                 if len(failures) >= _SAMPLES:
                     break
@@ -130,8 +134,10 @@ class _Comparison:
         try:
             there = await read_place(rekey.connection, mark.other)
             found = mark_of(there)
-            made = None if there is None or found is None or found.move != mark.move else self._made(there, found)
             new = rekey.rekeying.new
+            if there is not None and found is None and newest_token(there) and rekey.new_kinds.resolve(there):
+                return None  # written by a program with tableorm, after one without it had removed the mark
+            made = None if there is None or found is None or found.move != mark.move else self._made(there, found)
             if made is not None and hash_entity(new, made) == hash_entity(new, self._convert(row)):
                 return None
             problem = "is missing" if there is None else "has other content"
@@ -157,6 +163,15 @@ class _Comparison:
             return self.rekey.new_kinds.load(row_of_marker(self.rekey.rekeying.new, row))
         as_made = mark.state is MoveState.CONFIRMED and newest_token(row) == mark.move
         return self.rekey.new_kinds.load(row) if as_made else None
+
+
+def _mark_of_forward(row: Row) -> MoveMark | None:
+    """Return the mark of a forward that names a move; None for other rows, and those that were found to be damaged."""
+    try:
+        mark = mark_of(row)
+    except DecodeError:
+        return None
+    return mark if mark is not None and mark.state is MoveState.FORWARD else None
 
 
 def _share(mark: MoveMark) -> int:

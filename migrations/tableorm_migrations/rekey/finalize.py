@@ -3,19 +3,16 @@
 """
 
 from collections.abc import Callable
-from contextlib import aclosing
 from functools import partial
 from typing import Any
 
 import attrs
 
-from tableorm import Conflict, Database, Entity, EntityNotFound, Key, NotSupported
+from tableorm import Database, Entity, Key, NotSupported
 from tableorm.audit.ranges import AuditRange
-from tableorm.audit.scan import pages
-from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.protocol.edm import ticks_from_text
-from tableorm.writes.bulk.bulk import delete_found
+from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
 
 from ..runs.plan import plan_ranges
@@ -23,8 +20,10 @@ from ..runs.process import Job, RunOptions, RunSteps, carry_out
 from ..runs.report import RunReport
 from ..runs.rows import RunCounts, read_run
 from .layouts import Layouts
-from .offline import Merge, check_merge, run_names
+from .offline import Merge, check_merge
+from .pages import delete_rows, work_by_pages
 from .verify import SOURCES, verification
+from .window import ROWS
 
 __all__ = ["finalize_rekey"]
 
@@ -75,9 +74,9 @@ async def finalize_rekey(
     layouts = Layouts.of("finalize_rekey", db, (old, new), to_new, target)
     check_merge("finalize_rekey", merge)
     label = f"finalize_rekey({old.__name__}, {new.__name__})"
-    first_name, second_name, name = run_names(layouts)
+    second_name = layouts.run_name("verify again")
     options = RunOptions(name=second_name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    first, _ = await read_run(db, first_name)
+    first, _ = await read_run(db, layouts.run_name("verify"))
     if first is None or first.state != "done":
         raise NotSupported(f"{label} is refused: no verification has found that both sides agree; run verify_rekey()")
     again = await carry_out(db, verification("finalize_rekey", layouts, merge), options)
@@ -96,49 +95,33 @@ async def finalize_rekey(
         verb="finalize_rekey",
         what=f"finalize {layouts}",
         purpose=layouts.purpose,
-        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])]),
+        tables=(layouts.old.table_name(),),
+        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])], rows=ROWS),
         work=partial(_delete_range, layouts, second.counts.latest),
     )
-    report = await carry_out(db, job, attrs.evolve(options, name=name))
+    report = await carry_out(db, job, attrs.evolve(options, name=layouts.run_name("finalize")))
     if report.complete:
         await layouts.enter("finalize_rekey", Phase.DONE)
     return report
 
 
-async def _delete_range(layouts: Layouts, latest: int, part: AuditRange, pace: Pace | None) -> RunSteps:
+def _delete_range(layouts: Layouts, latest: int, part: AuditRange, pace: Pace | None) -> RunSteps:
     """Delete the older entities of a range, but for those that were written after a moment."""
-    db, kinds, held = layouts.db, layouts.old_kinds, RunCounts()
-    async with aclosing(
-        pages(connection_of(db), part.table, kinds.filter, part.left, None, "finalize_rekey", pace)
-    ) as found:
-        async for rows in found:
-            failures: list[str] = []
-            read = 0
-            async with db.bulk() as bulk:
-                for row in rows:
-                    if kinds.schema_of_row(row) is None:
-                        continue
-                    read += 1
-                    key = Key(layouts.old.model, part.table, row["PartitionKey"], row["RowKey"])
-                    if ticks_from_text(row["Timestamp"]) > latest:
-                        failures.append(f"{key}: was written after it was verified, and stays")
-                    else:
-                        await delete_found(bulk, key, row)
-            kept = len(failures)
-            for each in bulk.report.failed:
-                if isinstance(each.error, EntityNotFound):
-                    continue
-                changed = isinstance(each.error, Conflict)
-                failures.append(f"{each.entity}: {'was written meanwhile, and stays' if changed else each.error}")
-            counts = RunCounts.of(
-                entities=read,
-                written=read - kept - bulk.report.failures,
-                failed=len(failures),
-                failures=failures,
-            )
-            held = held.plus(attrs.evolve(counts, others={"transactions": bulk.report.requests}))
-            if rows and db.store.capabilities.ordered:
-                part = attrs.evolve(part, partition=rows[-1]["PartitionKey"], row=rows[-1]["RowKey"])
-                yield part, held
-                held = RunCounts()
-    yield attrs.evolve(part, done=True), held
+    old, kinds = layouts.old, layouts.old_kinds
+
+    async def delete(rows: list[Row]) -> RunCounts:
+        verified: list[Row] = []
+        failures: list[str] = []
+        for row in rows:
+            if kinds.schema_of_row(row) is None:
+                continue
+            if ticks_from_text(row["Timestamp"]) <= latest:
+                verified.append(row)
+            else:
+                key = Key(old.model, part.table, row["PartitionKey"], row["RowKey"])
+                failures.append(f"{key}: was written after it was verified, and stays")
+        read = len(verified) + len(failures)
+        counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
+        return counts.plus(await delete_rows(layouts.db, old, verified))
+
+    return work_by_pages("finalize_rekey", layouts.db, kinds, part, pace, delete)

@@ -3,11 +3,12 @@ The two models of an offline re-key, and how an entity of the older one becomes 
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self, cast
 
 import attrs
 
-from tableorm import Database, Entity, ModelError, NotSupported
+from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
 from tableorm.audit.ranges import purpose_of
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
@@ -15,9 +16,13 @@ from tableorm.errors import shown
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.moved_from import copy_fields, copy_unknown
+from tableorm.models.rekeying import Rekeying
 from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
 from tableorm.stores import Row
+
+from ..runs.process import default_name
+from ..runs.report import drop_run
 
 __all__ = ["Layouts"]
 
@@ -46,6 +51,12 @@ class Layouts:
     old_kinds: KindSet
     new_kinds: KindSet
     _to_new: ToNew = attrs.field(alias="to_new")
+    _keys_lose: bool = attrs.field(init=False)
+    """Whether fields of the older key are stored besides, so that what they say may not be what the key says."""
+
+    def __attrs_post_init__(self) -> None:
+        loses = any(self.old.fields[name].stored for name in self.old.key_fields)
+        object.__setattr__(self, "_keys_lose", loses)
 
     @classmethod
     def of(
@@ -108,6 +119,35 @@ class Layouts:
         templates = [each.text for schema in (self.old, self.new) for each in schema.templates()]
         return purpose_of(f"rekey {templates}", [self.old, self.new]).hex()
 
+    def run_name(self, what: str) -> str:
+        """Return the name of a run: "re-key", "verify", "verify again", "finalize" or "roll back"."""
+        return default_name(f"{what} {self}", self.purpose)
+
+    async def forget_runs(self, *names: str) -> None:
+        """
+        Forget runs of these models, unless another process has just done so.
+
+        Args:
+            names: What `run_name` takes.
+
+        Raises:
+            TransactionFailed: A process works on one of them.
+        """
+        for name in names:
+            with suppress(ModelError):  # there is none
+                while True:
+                    try:
+                        await drop_run(self.db, self.run_name(name))
+                    except TransactionFailed as error:
+                        if not isinstance(error.__cause__, EntityNotFound):
+                            raise
+
+    @property
+    def _rekeying(self) -> Rekeying[Schema] | None:
+        """What the newer model says of the older one, if it is this one."""
+        found = self.new.moved_from
+        return found if found is not None and found.old is self.old else None
+
     async def enter(self, verb: str, phase: Phase) -> None:
         """
         Let programs whose newer model says `moved_from=` the older one look at the newer keys alone.
@@ -119,10 +159,9 @@ class Layouts:
         Raises:
             NotSupported: An online re-key is under way.
         """
-        rekeying = self.new.moved_from
-        if rekeying is None or rekeying.old is not self.old:
+        db, rekeying = connection_of(self.target), self._rekeying
+        if rekeying is None:
             return
-        db = connection_of(self.target)
         found = await load_phase(db, rekeying)
         if found.phase in (Phase.MOVE, Phase.BACK):
             raise NotSupported(
@@ -132,9 +171,45 @@ class Layouts:
         if found.phase is Phase.EXPAND or (found.phase is Phase.SEALED and phase is Phase.DONE):
             await change_phase(db, rekeying, found, phase)
 
+    async def check_way_back(self, label: str) -> None:
+        """
+        Refuse to go back if programs do not look at the newer keys because of an offline re-key.
+
+        Raises:
+            NotSupported: Nothing was begun, or it is an online re-key, or the older entities are gone.
+        """
+        if self._rekeying is None:
+            return
+        found = await load_phase(connection_of(self.target), self._rekeying)
+        if found.offline:
+            return
+        problem, remedy = "an online re-key", "roll_back_move() goes back until it is sealed"
+        if found.phase is Phase.EXPAND:
+            problem, remedy = "no re-key", "there is nothing to go back from"
+        if found.phase is Phase.DONE:
+            problem, remedy = "the re-key has ended", "the way back is another re-key"
+        raise NotSupported(f"{label} is refused: in phase {found.phase.value!r} there is {problem}; {remedy}")
+
+    async def leave(self) -> None:
+        """Let programs whose newer model says `moved_from=` the older one look at the older keys again."""
+        if self._rekeying is not None:
+            db = connection_of(self.target)
+            found = await load_phase(db, self._rekeying)
+            if found.offline:
+                await change_phase(db, self._rekeying, found, Phase.EXPAND)
+
     def load(self, row: Row) -> Any:
-        """Return the entity of the older model that a row holds; None if it holds none."""
-        return self.old_kinds.load(row)
+        """
+        Return the entity of the older model that a row holds; None if it holds none.
+
+        Raises:
+            DecodeError: It does not fit the model, or its fields are not those of its key.
+        """
+        entity = self.old_kinds.load(row)
+        keys = row["PartitionKey"], row["RowKey"]
+        if self._keys_lose and isinstance(entity, Entity) and self.old.make_keys(entity.__dict__) != keys:
+            raise DecodeError("has fields that make another key; another program has written it", self.old.name, keys)
+        return entity
 
     def convert(self, entity: Any) -> list[Any]:
         """

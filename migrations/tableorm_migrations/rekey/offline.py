@@ -2,7 +2,7 @@
 `run_rekey`: several processes copy all entities of a model to the keys of another one, while nobody writes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, Literal, cast
 
@@ -35,14 +35,14 @@ from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import fill_nothing, plain_insert, save_change
 
 from ..runs.plan import plan_ranges
-from ..runs.process import Job, RunOptions, RunSteps, carry_out, default_name
-from ..runs.report import RunReport, drop_run
+from ..runs.process import Crew, Job, RunOptions, RunSteps, carry_out
+from ..runs.report import RunReport
 from ..runs.rows import RunCounts, name_row
 from .hashing import hash_entity
 from .layouts import Layouts
-from .window import MOST_RANGES, WINDOW, Window, work_in_batches
+from .window import MOST_RANGES, ROWS, WINDOW, Window, work_in_batches
 
-__all__ = ["Merge", "check_merge", "merge_into", "run_names", "run_rekey"]
+__all__ = ["Merge", "check_merge", "merge_into", "run_rekey"]
 
 Merge = Callable[[Any, Any], Any]
 """Takes the entity that is stored and another one of the same key, and returns what they are together."""
@@ -116,8 +116,10 @@ async def run_rekey(
         verb="run_rekey",
         what=f"re-key {layouts}",
         purpose=layouts.purpose,
+        tables=(layouts.old.table_name(),),
         plan=copy.plan,
         work=copy.work,
+        crew=copy.crew,
     )
     return await carry_out(
         db, job, RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
@@ -128,14 +130,6 @@ def check_merge(verb: str, merge: object) -> None:
     """Refuse what is no function. Raises ModelError."""
     if merge is not None and not callable(merge):
         raise ModelError(f"{verb}(merge={shown(merge)}) is refused: give a function of two entities")
-
-
-def run_names(layouts: Layouts) -> tuple[str, str, str]:
-    """Return the names of the runs that follow on a copy: the two verifications, and the deletion."""
-    first, second, last = (
-        default_name(f"{what} {layouts}", layouts.purpose) for what in ("verify", "verify again", "finalize")
-    )
-    return first, second, last
 
 
 @attrs.define(eq=False)
@@ -154,34 +148,36 @@ class _Copy:
     merge: Merge | None
     skip: bool
     most: int
+    crew: Crew = attrs.field(init=False, factory=Crew)
     _window: Window = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._window = Window(self._insert)
+        self._window = Window(self._sort, self._insert, self.most, self.crew)
 
     async def plan(self) -> list[AuditRange]:
         """Return the ranges, create the table of the newer model, and forget what was done for an earlier copy."""
         layouts = self.layouts
         ranges = await plan_ranges(
-            layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES
+            layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES, rows=ROWS
         )
         await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
-        for name in run_names(layouts):
-            with suppress(ModelError):  # there is none
-                await drop_run(layouts.db, name)
+        await layouts.forget_runs("verify", "verify again", "finalize", "roll back")
         return ranges
 
     async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
         """Copy the entities of a range."""
         db, ordered = self.layouts.db, self.layouts.db.store.capabilities.ordered
-        found = pages(connection_of(db), part.table, self.layouts.old_kinds.filter, part.left, None, "run_rekey", pace)
-        batches = work_in_batches(part, found, self._copy, self.most, ordered=ordered)
-        async with self._window.join(), aclosing(batches) as steps:
+        where = self.layouts.old_kinds.filter
+        found = pages(connection_of(db), part.table, where, part.left, None, "run_rekey", pace, ahead=False)
+        async with (
+            self._window.join() as batch,
+            aclosing(work_in_batches(part, found, batch, ordered=ordered)) as steps,
+        ):
             async for step in steps:
                 yield step
 
-    async def _copy(self, rows: Sequence[Row]) -> RunCounts:
-        """Copy the entities of some rows, with those of other workers; return what was counted."""
+    async def _sort(self, rows: Sequence[Row]) -> tuple[list[tuple[str, Row]], RunCounts]:
+        """Return the rows whose entities are copied, each with a newer PartitionKey, and what was counted."""
         read = dropped = 0
         failures: list[str] = []
         good: list[tuple[str, Row]] = []
@@ -203,9 +199,9 @@ class _Copy:
                 good.append((keys[0][0], row))
         counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
         others = {"dropped": dropped} if dropped else {}
-        return (await self._window.write(good)).plus(attrs.evolve(counts, others=others))
+        return good, attrs.evolve(counts, others=others)
 
-    async def _insert(self, rows: list[Row]) -> RunCounts:
+    async def _insert(self, rows: Iterable[Row]) -> RunCounts:
         """Insert what some rows become, and settle what was refused."""
         layouts, refused = self.layouts, dict[int, Exception]()
         sources: list[tuple[Any, Row]] = []

@@ -3,14 +3,17 @@ An online re-key, phase by phase: entities get their newer keys while programs r
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Literal
 
 import attrs
+from msgspec import structs
 
-from tableorm import Database, Entity, EntityExists, ModelError, NotSupported
+from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
 from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.connection.rows import read_live
 from tableorm.errors import counted, shown
 from tableorm.stores import Row
 from tableorm.writes.rekey.finalize import finalize_window
@@ -25,6 +28,7 @@ from ..runs.rows import read_run
 from .comparison import comparison
 from .phases import OnlineRekey
 from .sides import make_job, written_side
+from .window import CHUNK
 
 __all__ = ["finalize_move", "rekey_phase", "roll_back_move", "run_move", "seal_move", "verify_move"]
 
@@ -108,7 +112,7 @@ async def run_move(
         await rekey.enter(phase, Phase.MOVE)
     old, new = rekey.rekeying.old, rekey.rekeying.new
 
-    async def move(rows: Sequence[Row]) -> WindowReport:
+    async def move(rows: Iterable[Row]) -> WindowReport:
         await rekey.require(Phase.MOVE)
         report = await move_window(rekey.connection, rekey.rekeying, rows)
         if report.collisions and on_collision == "stop":
@@ -125,12 +129,17 @@ async def run_move(
 
     resolve = partial(resolve_window, rekey.connection, rekey.rekeying)
 
+    # What derives other rows needs the entities in each step, and so more memory.
+    chunk = CHUNK if old.derived or new.derived else 2 * CHUNK
+
     def make_pass() -> Job:
         return make_job(
             rekey,
             "move",
-            written_side(rekey.old_kinds, rekey.old_kinds.filter, move, parallel, partition_of),
-            written_side(rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES),
+            written_side(rekey, rekey.old_kinds, rekey.filter_left(), move, parallel, partition_of, chunk=chunk),
+            written_side(
+                rekey, rekey.new_kinds, rekey.filter_new(entities=False), resolve, parallel, ranges=_FEW_RANGES
+            ),
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
@@ -343,17 +352,20 @@ async def finalize_move(
     await rekey.wait_until_known(phase)
     connection, rekeying = rekey.connection, rekey.rekeying
 
-    async def confirm(rows: Sequence[Row]) -> WindowReport:
+    async def confirm(rows: Iterable[Row]) -> WindowReport:
         found = await resolve_window(connection, rekeying, rows)
-        if found.failures:  # without its forward such a row would be no entity: no forward is deleted before
-            raise found.failures[0].error
+        for failure in found.failures:
+            with suppress(DecodeError):  # nobody can take such a row for an entity
+                if await read_live(connection, *structs.astuple(failure.place)) is not None:
+                    raise failure.error  # without its forward it would be no entity: no forward is deleted before
         return found
 
     job = make_job(
         rekey,
         "finalize move of",
-        written_side(rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
+        written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
         written_side(
+            rekey,
             rekey.old_kinds,
             rekey.filter_old(entities=False),
             partial(finalize_window, connection, rekeying, confirmed=True),
@@ -400,13 +412,15 @@ async def roll_back_move(
     rekey = OnlineRekey.of("roll_back_move", db, model)
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
-    phase = await rekey.read_phase(
-        Phase.MOVE, Phase.BACK, remedy="once a re-key is sealed, the way back is another re-key"
+    remedy = (
+        "once a re-key is sealed, the way back is another re-key; of one that is made while nobody writes, it is "
+        "roll_back_rekey() (the command: rollback --offline)"
     )
+    phase = await rekey.read_phase(Phase.MOVE, Phase.BACK, remedy=remedy)
     phase = await rekey.enter(phase, Phase.BACK)
     await rekey.wait_until_known(phase)
 
-    async def back(rows: Sequence[Row]) -> WindowReport:
+    async def back(rows: Iterable[Row]) -> WindowReport:
         await rekey.require(Phase.BACK)
         return await roll_back_window(rekey.connection, rekey.rekeying, rows)
 
@@ -414,8 +428,8 @@ async def roll_back_move(
         return make_job(
             rekey,
             "roll back move of",
-            written_side(rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
-            written_side(rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
+            written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
+            written_side(rekey, rekey.old_kinds, rekey.filter_old(entities=False), back, parallel),
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"

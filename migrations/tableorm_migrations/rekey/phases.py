@@ -4,6 +4,7 @@ An online re-key as the store knows it: its two models, its phase, and how long 
 
 import asyncio
 import datetime as dt
+import time
 from typing import Any, Self
 
 import attrs
@@ -22,6 +23,8 @@ from tableorm.models.schema import Schema
 from tableorm.protocol.edm import Edm, datetime_from_text
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
 from tableorm.stores import Operation, Row, Verb
+
+from ..runs.process import Crew
 
 __all__ = ["KNOWN_EVERYWHERE", "OnlineRekey"]
 
@@ -42,6 +45,7 @@ class OnlineRekey:
         rekeying: The two models.
         old_kinds: The kinds of the older model.
         new_kinds: The kinds of the newer one.
+        crew: The workers of this process.
     """
 
     db: Database
@@ -49,6 +53,7 @@ class OnlineRekey:
     rekeying: Rekeying[Schema]
     old_kinds: KindSet
     new_kinds: KindSet
+    crew: Crew = attrs.field(factory=Crew)
 
     @classmethod
     def of(cls, verb: str, db: Database, model: type[Entity]) -> Self:
@@ -110,9 +115,15 @@ class OnlineRekey:
         return await change_phase(self.connection, self.rekeying, read, phase)
 
     async def wait_until_known(self, phase: RekeyPhase) -> None:
-        """Wait until every program that runs knows a phase, by the clock of the store."""
+        """
+        Wait until every program that runs knows a phase, by the clock of the store; no longer than if it had begun just
+        now, should its row be of a damaged file.
+        """
+        begun = time.monotonic()
         while phase.since is not None:
-            left = KNOWN_EVERYWHERE - (await self._read_clock() - phase.since).total_seconds()
+            left = KNOWN_EVERYWHERE - max(
+                (await self._read_clock() - phase.since).total_seconds(), time.monotonic() - begun
+            )
             if left <= 0:
                 break
             await asyncio.sleep(left)
@@ -134,6 +145,11 @@ class OnlineRekey:
             NotSupported: The re-key is in another phase by now.
         """
         await self.read_phase(phase, remedy="another process has gone on meanwhile")
+
+    def filter_left(self) -> Filter | None:
+        """Return the condition of what has its older key: entities, and rows of moves by the older model."""
+        own = self.old_kinds.filter
+        return None if own is None else Or((_between(f"{self.rekeying.old.kind}{TENTATIVE}"), own))
 
     def filter_old(self, *, entities: bool) -> Filter | None:
         """Return the condition of rows of the older model: marker rows of re-keys, and if so its entities."""

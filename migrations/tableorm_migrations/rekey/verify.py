@@ -16,9 +16,10 @@ from tableorm.audit.ranges import AuditRange
 from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
 from tableorm.connection.tasks import map_together
+from tableorm.keys.ranges import KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.edm import ticks_from_text
-from tableorm.stores import Bounds, Row
+from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
 
 from ..runs.plan import MOST_RANGES, plan_ranges
@@ -28,6 +29,8 @@ from ..runs.rows import RunCounts, name_row
 from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
 from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
+from .pages import work_by_pages
+from .window import ROWS
 
 __all__ = ["SOURCES", "verification", "verify_rekey"]
 
@@ -92,6 +95,7 @@ def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job:
         verb=verb,
         what=f"verify {layouts}",
         purpose=layouts.purpose,
+        tables={layouts.old.table_name(), layouts.new.table_name()},
         plan=check.plan,
         work=check.work,
         judge=check.judge,
@@ -106,29 +110,20 @@ class _Verification:
     async def plan(self) -> list[AuditRange]:
         """Return the ranges of the older table, which are `building`, and those of the newer one."""
         layouts, most = self.layouts, MOST_RANGES // 2
-        sources = await plan_ranges(layouts.db, "verify_rekey", [(layouts.old.table_name(), [layouts.old])], most=most)
+        sources = await plan_ranges(
+            layouts.db, "verify_rekey", [(layouts.old.table_name(), [layouts.old])], most=most, rows=ROWS
+        )
         targets = await plan_ranges(
-            layouts.target, "verify_rekey", [(layouts.new.table_name(), [layouts.new])], most=most
+            layouts.target, "verify_rekey", [(layouts.new.table_name(), [layouts.new])], most=most, rows=ROWS
         )
         return [attrs.evolve(each, building=True) for each in sources] + targets
 
-    async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
+    def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
         """Add up what a range of either side holds."""
         layouts = self.layouts
         db, kinds = (layouts.db, layouts.old_kinds) if part.building else (layouts.target, layouts.new_kinds)
         count = self._count_sources if part.building else self._count_targets
-        held = RunCounts()  # of a range that has to be read again from its beginning
-        async with aclosing(_read(db, part.table, kinds, part, pace)) as found:
-            async for rows in found:
-                counts = await count(rows)
-                if not rows:
-                    continue
-                if db.store.capabilities.ordered:
-                    part = attrs.evolve(part, partition=rows[-1]["PartitionKey"], row=rows[-1]["RowKey"])
-                    yield part, counts
-                else:
-                    held = held.plus(counts)
-        yield attrs.evolve(part, done=True), held
+        return work_by_pages("verify_rekey", db, kinds, part, pace, count)
 
     async def _count_sources(self, rows: list[Row]) -> RunCounts:
         """Add up what some older entities become."""
@@ -206,14 +201,10 @@ class _Verification:
         """Return some differences between the two sides in a share, found by comparing its rows one by one."""
         layouts, found = self.layouts, list[str]()
         places = dict[tuple[str, str], str]()
-        async with aclosing(_read(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
+        async with aclosing(_read_all(layouts.db, layouts.old.table_name(), layouts.old_kinds)) as sources:
             async for rows in sources:
                 made = [(row, each) for row in rows for each in self._convert_quietly(row)]
-                inside = [
-                    (row, each, keys)
-                    for row, each in made
-                    if share_of(*(keys := layouts.new.make_keys(each.__dict__))) == share
-                ]
+                inside = [(row, each, keys) for row, (each, keys) in made if share_of(*keys) == share]
                 for row, each, keys in inside:
                     if keys in places:
                         found.append(f"{name_row(row)}: {each.key} is the key of {places[keys]} too; give merge=")
@@ -222,7 +213,7 @@ class _Verification:
                 found += [each for each in compared if each is not None]
                 if len(found) >= _SAMPLES:
                     return found[:_SAMPLES]
-        async with aclosing(_read(layouts.target, layouts.new.table_name(), layouts.new_kinds)) as targets:
+        async with aclosing(_read_all(layouts.target, layouts.new.table_name(), layouts.new_kinds)) as targets:
             async for rows in targets:
                 for row in rows:
                     keys = row["PartitionKey"], row["RowKey"]
@@ -233,20 +224,17 @@ class _Verification:
                     break
         return found[:_SAMPLES]
 
-    def _convert_quietly(self, row: Row) -> list[Any]:
-        """Return what a row becomes; nothing if it cannot be converted, which was told before."""
+    def _convert_quietly(self, row: Row) -> list[tuple[Any, tuple[str, str]]]:
+        """Return what a row becomes, with its keys; nothing if it cannot be converted, which was told before."""
+        layouts = self.layouts
         try:
-            entity = self.layouts.load(row)
-            return [] if entity is None else self.layouts.convert(entity)
+            entity = layouts.load(row)
+            made = [] if entity is None else layouts.convert(entity)
+            return [(each, layouts.new.make_keys(each.__dict__)) for each in made]
         except Exception:  # noqa: BLE001 - as above
             return []
 
 
-async def _read(
-    db: Database, table: str, kinds: KindSet, part: AuditRange | None = None, pace: Pace | None = None
-) -> AsyncGenerator[list[Row], None]:
-    """Yield the rows of a table, or of a range of it, by pages."""
-    regions = (AuditRange(table=table, partitions=Bounds()) if part is None else part).left
-    async with aclosing(pages(connection_of(db), table, kinds.filter, regions, None, "verify_rekey", pace)) as found:
-        async for rows in found:
-            yield rows
+def _read_all(db: Database, table: str, kinds: KindSet) -> AsyncGenerator[list[Row], None]:
+    """Yield the rows of a table by pages."""
+    return pages(connection_of(db), table, kinds.filter, [KeyRegion()], None, "verify_rekey")

@@ -75,6 +75,7 @@ async def run_build_index(
         verb="run_build_index",
         what=f"build {index}",
         purpose=purpose_of(f"build {index.name} {declared}", build.schemas).hex(),
+        tables=(build.table,),
         plan=partial(plan_ranges, db, "run_build_index", [(build.table, build.schemas)], build=True),
         work=partial(_build, build),
         no_older_writers=no_older_writers,

@@ -2,6 +2,7 @@
 The plan of a run: ranges of keys of which each holds rows, so that several processes have something to share.
 
 The table is asked where its rows are: keys such as `tenant_00017` are but a small part of all keys that there can be.
+Each range costs several requests, so a small table may be divided into few: then all of its keys are read.
 """
 
 from collections.abc import Sequence
@@ -14,12 +15,17 @@ from tableorm.connection.tasks import map_together
 from tableorm.keys.intervals import EVERYTHING, meet, starting_with, successor
 from tableorm.keys.ranges import divide
 from tableorm.models.schema import Schema
-from tableorm.stores import Bounds, RowQuery
+from tableorm.protocol.edm import utf16_key
+from tableorm.protocol.limits import MAX_PAGE
+from tableorm.stores import Bounds, RowPage, RowQuery
 
-__all__ = ["MOST_RANGES", "plan_ranges"]
+__all__ = ["MOST_RANGES", "SMALL_PAGES", "plan_ranges"]
 
 MOST_RANGES = 96
 """More would not fit into one transaction with the row of the run."""
+
+SMALL_PAGES = 16
+"""How many pages of keys are read to learn whether a table is small."""
 
 # Each round finds rows in smaller ranges; keys need more than a few if they begin alike in groups within groups.
 _ROUNDS = 8
@@ -32,6 +38,7 @@ async def plan_ranges(
     *,
     build: bool = False,
     most: int = MOST_RANGES,
+    rows: int | None = None,
 ) -> list[AuditRange]:
     """
     Return the ranges of a run, which together are all keys of some tables.
@@ -42,6 +49,7 @@ async def plan_ranges(
         tables: The tables, each with the models that it has entities of.
         build: Whether each range comes twice, to build in it, and to audit it afterwards.
         most: How many ranges there are at most.
+        rows: How many rows each range of a small table has at least; None for as many ranges as there may be.
 
     Raises:
         ModelError: There are too many tables.
@@ -55,15 +63,48 @@ async def plan_ranges(
     parts = most // len(tables) // (1 + build)
     found: list[AuditRange] = []
     for table, schemas in tables:
-        bounds = await _divide_table(connection_of(db), verb, table, schemas, parts)
+        bounds = await _divide_table(connection_of(db), verb, table, schemas, parts, rows)
         found += [AuditRange(table=table, partitions=each, building=build) for each in bounds]
     return found + [AuditRange(table=each.table, partitions=each.partitions) for each in found if build]
 
 
 async def _divide_table(
-    db: Connection, verb: str, table: str, schemas: Sequence[Schema], parts: int
+    db: Connection, verb: str, table: str, schemas: Sequence[Schema], parts: int, rows: int | None
 ) -> Sequence[Bounds]:
-    """Return intervals of PartitionKeys, in order, that are about equal shares of the keys near those in use."""
+    """Return intervals of PartitionKeys, in order: about equal shares of the rows, or of the keys near those in use."""
+    starts: Sequence[str | None] | None = None
+    if rows is not None:
+        starts = await _divide_small(db, verb, table, parts, rows)
+    if starts is None:
+        starts = await _divide_keys(db, verb, table, schemas, parts)
+    return [
+        Bounds(low, high, upper_open=high is not None)
+        for low, high in zip([None, *starts], [*starts, None], strict=True)
+    ]
+
+
+async def _divide_small(db: Connection, verb: str, table: str, parts: int, rows: int) -> Sequence[str] | None:
+    """Return the PartitionKeys with which ranges of a small table begin, but for the first one; None if it is large."""
+    partitions: list[str] = []
+    continuation: str | None = None
+    for _ in range(SMALL_PAGES):
+        page = await _read_keys(db, verb, table, EVERYTHING, MAX_PAGE, continuation)
+        partitions += [row["PartitionKey"] for row in page.rows]
+        continuation = page.continuation
+        if continuation is None:
+            break
+    else:
+        return None
+    partitions.sort(key=utf16_key)
+    parts = max(1, min(parts, len(partitions) // rows))
+    starts = dict.fromkeys(partitions[len(partitions) * number // parts] for number in range(1, parts))
+    return [each for each in starts if each != partitions[0]]
+
+
+async def _divide_keys(
+    db: Connection, verb: str, table: str, schemas: Sequence[Schema], parts: int
+) -> Sequence[str | None]:
+    """Return the PartitionKeys with which ranges begin that are about equal shares of the keys near those in use."""
     shares = [EVERYTHING]
     for _ in range(_ROUNDS):
         narrowed = await map_together(partial(_narrow, db, verb, table), shares)
@@ -74,11 +115,7 @@ async def _divide_table(
             break
         templates = [schema.partition for schema in schemas]
         shares = [part for share in shares for part in ([share] if share.point else divide(share, templates, each))]
-    starts = [share.lower for share in shares[1:]]
-    return [
-        Bounds(low, high, upper_open=high is not None)
-        for low, high in zip([None, *starts], [*starts, None], strict=True)
-    ]
+    return [share.lower for share in shares[1:]]
 
 
 async def _narrow(db: Connection, verb: str, table: str, share: Bounds) -> Bounds | None:
@@ -105,14 +142,21 @@ async def _narrow(db: Connection, verb: str, table: str, share: Bounds) -> Bound
 
 async def _find_partition(db: Connection, verb: str, table: str, bounds: Bounds) -> str | None:
     """Return a PartitionKey within some bounds, the first one if the store has an order; None if there is none."""
-    query = RowQuery(bounds, select=("PartitionKey", "RowKey"))
     continuation: str | None = None
     while True:
-        store, _ = db.sending("query", "")
-        page = await db.call(verb, table, store.query(table, query, 1, continuation))
+        page = await _read_keys(db, verb, table, bounds, 1, continuation)
         if page.rows:
             found: str = page.rows[0]["PartitionKey"]
             return found
         continuation = page.continuation
         if continuation is None:
             return None
+
+
+async def _read_keys(
+    db: Connection, verb: str, table: str, bounds: Bounds, size: int, continuation: str | None
+) -> RowPage:
+    """Return a page of rows with nothing but their keys."""
+    query = RowQuery(bounds, select=("PartitionKey", "RowKey"))
+    store, _ = db.sending("query", "")
+    return await db.call(verb, table, store.query(table, query, size, continuation))

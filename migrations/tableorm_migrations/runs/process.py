@@ -9,7 +9,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import aclosing, suppress
 from typing import cast
 
@@ -19,7 +19,7 @@ from tableorm import Database, LostRace, ModelError, TableNotFound
 from tableorm.audit.audit import check_arguments
 from tableorm.audit.ranges import AuditRange
 from tableorm.connection.tasks import finish, stop_tasks, work_together
-from tableorm.errors import shown
+from tableorm.errors import counted, shown
 from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.models.write_tokens import new_token
 from tableorm.stores import utc_now
@@ -29,15 +29,34 @@ from .lease import BEATS, Lease, may_lose_race
 from .report import RunReport, report_run
 from .rows import Run, RunCounts, RunRange, read_run
 
-__all__ = ["Job", "RunOptions", "RunSteps", "carry_out", "default_name", "is_open"]
+__all__ = ["Crew", "Job", "RunOptions", "RunSteps", "carry_out", "default_name", "is_open"]
 
 _LONGEST_NAME = 200
 # Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_LONGEST_LEASE = 3600.0
+_MOST_LOOKS = 5  # in a row at a run that stands still and has not all of its ranges: then these were written by others
 _MOST_BEGINNINGS = 10  # of which others begin the run first in all but one, or something is in its place
 
 RunSteps = AsyncGenerator[tuple[AuditRange, RunCounts], None]
 """Work on a range: how far it is, and what was counted since, again and again."""
+
+
+def _expect_nobody(working: int) -> bool:
+    del working
+    return False
+
+
+@attrs.define(eq=False)
+class Crew:
+    """
+    The workers of this process, for jobs in which they wait for each other.
+
+    Attributes:
+        expects_more: Tells whether soon more workers will be at work than this number.
+    """
+
+    expects_more: Callable[[int], bool] = _expect_nobody
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -49,6 +68,7 @@ class Job:
         verb: Name of the function, for messages.
         what: What it does, for people: "rewrite Member".
         purpose: A hash of that, of the models, and of their declarations.
+        tables: The tables of which its ranges are.
         plan: Makes its ranges; all that are `building` are done before any other is begun.
         work: Works on a range from where it stands, at a pace.
         no_older_writers: Whether no program is left that writes without what is built.
@@ -56,16 +76,19 @@ class Job:
             built. It may be done twice. None for nothing.
         judge: Returns what was counted in all, with the failures that only all ranges together show. It may be called
             twice. None if there are none.
+        crew: Is told of the workers of this process.
     """
 
     verb: str
     what: str
     purpose: str
+    tables: Collection[str]
     plan: Callable[[], Awaitable[list[AuditRange]]]
     work: Callable[[AuditRange, Pace | None], RunSteps]
     no_older_writers: bool = False
     finish: Callable[[], Awaitable[object]] | None = None
     judge: Callable[[RunCounts], Awaitable[RunCounts]] | None = None
+    crew: Crew = attrs.field(factory=Crew)
 
 
 @attrs.frozen(kw_only=True)
@@ -148,6 +171,9 @@ class _Process:
         self._fresh = False
         self._ended = asyncio.Event()
         self._turn = asyncio.Lock()
+        self._taking = False
+        job.crew.expects_more = self._expects_more
+        self._torn, self._torn_etag = 0, ""
         self._pause = _SHORTEST_PAUSE
 
     async def work_to_end(self) -> RunReport:
@@ -219,8 +245,29 @@ class _Process:
             if etag != each.etag:
                 since = now
             self._seen[each.number] = each.etag, since
-            if each.owner and now - since >= each.lease:
+            if each.owner and now - since >= min(_LONGEST_LEASE, each.lease):
                 self._forsaken.add(each.number)
+        if run is not None and run.state == "open":
+            self._check_ranges(run)
+
+    def _check_ranges(self, run: Run) -> None:
+        """Refuse ranges that other programs have written: a process would wait for them for ever, or work elsewhere."""
+        problem = ""
+        if not self._is_whole:  # it may have ended, and begun again, while it was read
+            self._torn = self._torn + 1 if run.etag == self._torn_etag else 1
+            self._torn_etag = str(run.etag)
+            if self._torn == _MOST_LOOKS:
+                problem = f"says that it has {counted(run.ranges, 'range')}, and {len(self._ranges)} are there"
+        for each in self._ranges.values():
+            if each.part.table not in self._job.tables:
+                problem = (
+                    f"has a range of table {shown(each.part.table)}, and is of {', '.join(sorted(self._job.tables))}"
+                )
+        if problem:
+            raise ModelError(
+                f"{self._job.verb}: the run {self._name!r} {problem}; another program has written its rows: call "
+                f"drop_run(db, {self._name!r}), and begin again"
+            )
 
     @property
     def _is_whole(self) -> bool:
@@ -237,6 +284,12 @@ class _Process:
             if each.number not in self._held and (not each.owner or each.number in self._forsaken)
         ]
         return random.choice(free) if free else None
+
+    def _expects_more(self, working: int) -> bool:
+        """Return whether more workers than those have a range, or will take one."""
+        if self._taking or len(self._held) > working:
+            return True
+        return len(self._held) < self._options.parallel and self._find_free() is not None
 
     # Working
 
@@ -275,9 +328,9 @@ class _Process:
 
     async def _take(self, row: RunRange) -> Lease | None:
         """Take a range; return None if another process was first."""
-        row.owner, row.taken, row.lease = self._owner, new_token(), self._lease
+        row.owner, row.taken, row.lease = self._owner, new_token(), min(_LONGEST_LEASE, self._lease)
         row.beat += 1
-        lease = Lease(self._db, row)
+        lease, self._taking = Lease(self._db, row), True
         try:
             with may_lose_race():
                 await self._db.save(row)
@@ -287,6 +340,8 @@ class _Process:
         except BaseException:
             await lease.release()  # the row may have been written
             raise
+        finally:
+            self._taking = False
         return None
 
     async def _work_while_held(self, lease: Lease) -> None:

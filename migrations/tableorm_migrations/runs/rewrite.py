@@ -66,6 +66,7 @@ async def run_rewrite(
         verb="run_rewrite",
         what=f"rewrite {', '.join(sorted(schema.name for schema in schemas))}",
         purpose=purpose_of(f"rewrite {versions}", schemas).hex(),
+        tables=kinds,
         plan=partial(plan_ranges, db, "run_rewrite", tables),
         work=lambda part, pace: _rewrite(db, kinds[part.table], part, pace),
     )

@@ -34,6 +34,9 @@ class RowSum:
     rows: int = 0
     digest: str = "0"
 
+    def __attrs_post_init__(self) -> None:
+        int(self.digest, 16)  # a ValueError makes the row that says something else one that cannot be decoded
+
     def plus(self, other: Self) -> Self:
         """Return the sum of the rows here and elsewhere."""
         return self.plus_hashes(other.rows, int(other.digest, 16))
@@ -79,7 +82,7 @@ class RunCounts:
             entities=self.entities + other.entities,
             written=self.written + other.written,
             failed=self.failed + other.failed,
-            failures=[*self.failures, *other.failures][:most],
+            failures=[_shorten(each) for each in [*self.failures, *other.failures][:most]],
             others={name: self.others.get(name, 0) + other.others.get(name, 0) for name in self.others | other.others},
             sums={
                 name: self.sums.get(name, nothing).plus(other.sums.get(name, nothing))

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import attrs
 
 from ...audit.check import IsCandidate, Phase
-from ...audit.context import EntitySnapshot, Problem, is_place, kind_of
+from ...audit.context import EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
+from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
 from ...models.manifest import ManifestEntry, PlacedListEntry
 from ...writes.maintainer import RowKeys

@@ -140,6 +140,7 @@ class ListSchema(Maintainer):
                 "row_key",
                 self.row.text,
                 fields=self.row.fields,
+                limit=MAX_KEY_UNITS - BITS,
             )
         return key
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, Self, cast
 
 from msgspec import structs
 
+from ...connection.async_only import AsyncOnly
 from ...connection.connection import Connection
 from ...connection.translate import translate
 from ...errors import AccessDenied, ModelError, TableNotFound, TableOrmError, shown
@@ -65,7 +66,7 @@ _YIELD_SECONDS = 0.002
 _TURN = 32  # operations that are taken before other tasks get a turn, which the transactions under way need to end
 
 
-class Bulk:
+class Bulk(AsyncOnly):
     """
     Many writes over any partitions. Made by `db.bulk()`; `report` says how they went.
 

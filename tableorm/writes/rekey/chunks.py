@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ...connection.connection import Connection
+from ...connection.rows import OtherDenied
 from ...connection.tasks import map_together
 from ...connection.translate import translate
 from ...errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, Unavailable
@@ -38,6 +39,8 @@ async def each_row(
         try:
             changed = await step(*each)
             report.moved += changed  # after the step, while which others count too
+        except OtherDenied as error:
+            report.failures.append(RowFailure(each[0], error))
         except (TableNotFound, AccessDenied, Unavailable):
             raise
         except EntityExists as error:

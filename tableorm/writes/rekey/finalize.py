@@ -3,12 +3,12 @@ The end of a re-key: forwards are deleted, after everything has its newer key an
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from ...connection.connection import Connection
-from ...connection.rows import read_place
-from ...errors import LostRace, TableOrmError
+from ...connection.rows import read_other, read_place
+from ...errors import DecodeError, LostRace, TableOrmError
 from ...models.marker_rows import MoveState, Place, is_marker, mark_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
@@ -16,7 +16,7 @@ from ...stores import Operation, Row, Verb
 from ..races import ATTEMPTS, pause_of
 from .chunks import each_row, in_chunks, send_operations
 from .meetings import resolve_row
-from .report import WindowReport
+from .report import RowFailure, WindowReport
 
 __all__ = ["finalize_window"]
 
@@ -24,7 +24,7 @@ _FORWARDS = (MoveState.FORWARD, MoveState.SETTLED)
 
 
 async def finalize_window(
-    db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row], *, confirmed: bool = False
+    db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row], *, confirmed: bool = False
 ) -> WindowReport:
     """
     Delete forwards of the older model. Only in phase *sealed*, in which nothing but their entities follows them.
@@ -37,12 +37,19 @@ async def finalize_window(
             that each forward names is read, and confirmed if it is tentative.
     """
     report, table = WindowReport(), rekeying.old.table_name()
-    forwards = [(Place(table, row["PartitionKey"], row["RowKey"]), row) for row in rows if _is_forward(rekeying, row)]
+    forwards: list[tuple[Place, Row]] = []
+    for row in rows:
+        place = Place(table, row["PartitionKey"], row["RowKey"])
+        try:
+            if _is_forward(rekeying, row):
+                forwards.append((place, row))
+        except DecodeError as error:
+            report.failures.append(RowFailure(place, error))
 
     async def confirm(_: Place, row: Row | None) -> bool:
         mark = mark_of(row)
         if mark is not None and mark.state is MoveState.FORWARD:
-            await resolve_row(db, rekeying, mark.other, await read_place(db, mark.other))
+            await resolve_row(db, rekeying, mark.other, await read_other(db, mark.other))
         return False
 
     if not confirmed:

@@ -2,11 +2,12 @@
 Tentative rows that a mover has left at newer keys.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from ...connection.connection import Connection
 from ...models.marker_rows import MoveState, Place, mark_of
 from ...models.rekeying import Rekeying
+from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
 from ...stores import Row
 from ..commit import RELOCATION
@@ -16,7 +17,7 @@ from .report import WindowReport
 __all__ = ["resolve_row", "resolve_window"]
 
 
-async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row]) -> WindowReport:
+async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
     """
     Confirm the tentative rows that are entities, and delete the others after their moves were made impossible.
 
@@ -34,8 +35,14 @@ async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Seque
 async def resolve_row(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
     """Do so with one row; return whether it was confirmed."""
     mark = mark_of(row)
-    if mark is None or mark.state is not MoveState.TENTATIVE:
+    if row is None or mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(rekeying.new, place, row):
         return False
     if await RELOCATION.resolve(db, place, rekeying.new):
         return False
     return await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.new) is not None
+
+
+def _is_of(schema: Schema, place: Place, row: Row) -> bool:
+    """Return whether a tentative row is of a model: a forged forward may name one of another."""
+    same_table = place.table.lower() == schema.table_name().lower()
+    return same_table and str(row.get(ENTITY_TYPE)).partition("#")[0] == schema.kind

@@ -27,7 +27,7 @@ from ...errors import (
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.marker_rows import Place, is_marker
-from ...models.rekeyed_rows import note_older_place, old_place_of
+from ...models.rekeyed_rows import entity_to_be, note_older_place, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
 from ...models.state import set_state, state_of
@@ -42,7 +42,7 @@ from ..stages.encode import encode
 from ..subject import forget
 from .steps import source_of
 
-__all__ = ["OlderWrites", "WriteChange"]
+__all__ = ["OlderWrites", "WriteChange", "refuse_blind", "to_older"]
 
 _SINGLE = (Mode.INSERT, Mode.SAVE, Mode.MERGE, Mode.REPLACE, Mode.DELETE)
 
@@ -100,11 +100,7 @@ class OlderWrites:
             if _is_at_newer_key(change):
                 await self._refuse_gone_back(db, rekeying, change, phase)
                 return False
-            if change.mode not in _SINGLE or (change.unseen and change.mode not in (Mode.INSERT, Mode.DELETE)):
-                raise NotSupported(
-                    f"{change}: {rekeying} is in phase {phase.value!r}, in which entities are written at their older "
-                    "keys by insert, save, modify and delete alone; use these, or wait until entities are moved"
-                )
+            refuse_blind(rekeying, change, phase)
             home = await read_home(db, rekeying, target, fields)
             if change.mode is Mode.INSERT:
                 if home is not None:
@@ -141,12 +137,7 @@ class OlderWrites:
         self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, *, repeat: bool
     ) -> bool:
         """Insert an entity at its older key; return whether that was free of rows of moves."""
-        write = encode(change, 0)
-        assert write is not None
-        assert write.after is not None
-        made = _entity_of(rekeying.new, write.after)
-        source = source_of(rekeying, made)
-        older: Entity = rekeying.to_old(made)
+        made, source, older = to_older(rekeying, change)
         insert = structs.replace(plain_insert(older), verb=change.verb)
         try:
             await self._write_change(db, insert, repeat=repeat)
@@ -161,6 +152,7 @@ class OlderWrites:
                     f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
                     Code.ENTITY_EXISTS,
                     change.subject,
+                    index=rekeying.old.name,
                 ) from error
             if phase is Phase.BACK:
                 raise Conflict(
@@ -190,7 +182,7 @@ class OlderWrites:
         if write.after is None:
             written = delete_change(older, verb=change.verb)
         else:
-            made = _entity_of(rekeying.new, write.after)
+            made = entity_to_be(rekeying.new, write.after)
             _take_values(rekeying, older, made, home.row, source)
             written = fill_nothing(save_change(older, verb=change.verb))
         try:
@@ -204,17 +196,42 @@ class OlderWrites:
         return True
 
 
+def refuse_blind(rekeying: Rekeying[Schema], change: Change, phase: Phase) -> None:
+    """
+    Refuse what writes an entity at its older key without looking.
+
+    Raises:
+        NotSupported: The change does.
+    """
+    if change.mode not in _SINGLE or (change.unseen and change.mode not in (Mode.INSERT, Mode.DELETE)):
+        raise NotSupported(
+            f"{change}: {rekeying} is in phase {phase.value!r}, in which entities are written at their older "
+            "keys by insert, save, modify and delete alone; use these, or wait until entities are moved"
+        )
+
+
+def to_older(rekeying: Rekeying[Schema], change: Change) -> tuple[Entity, Place, Entity]:
+    """
+    Return what an insert makes: the entity as it is to be stored, where that is by the older model, and the entity of
+    that model.
+
+    Raises:
+        EncodeError: A value does not fit its field.
+        ModelError: Nobody would find it by its newer key.
+    """
+    write = encode(change, 0)
+    assert write is not None
+    assert write.after is not None
+    made = entity_to_be(rekeying.new, write.after)
+    older: Entity = rekeying.to_old(made)
+    return made, source_of(rekeying, made), older
+
+
 def _is_at_newer_key(change: Change) -> bool:
     """Return whether a change is of an entity that was read at its newer key, so that its ETag decides there."""
     before = change.before
     blind = change.unseen or change.mode is Mode.INSERT or before is None
     return not blind and before is not None and before.complete and old_place_of(before.row) is None
-
-
-def _entity_of(schema: Schema, row: Row) -> Entity:
-    """Return the entity of a row that is to be written."""
-    entity: Entity = schema.decode({"odata.etag": "", "Timestamp": "", **row})
-    return entity
 
 
 def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before: Row, source: Place) -> None:

@@ -7,16 +7,16 @@ bring back what was deleted since.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rows import read_place, write_as_read
-from ...errors import EntityExists, LostRace
+from ...connection.rows import read_other, read_place, settle_forward, write_as_read
+from ...errors import Conflict, EntityExists, LostRace
 from ...models.kinds import KindSet
-from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, mark_of
+from ...models.marker_rows import MoveMark, MoveState, Place, is_forward, is_marker, mark_of
 from ...models.property_bag import bag_of_row
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
@@ -40,7 +40,7 @@ from .steps import settled_row, source_of
 __all__ = ["roll_back_window"]
 
 
-async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Sequence[Row]) -> WindowReport:
+async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
     """
     Give entities their older keys again, and free older keys whose entities were deleted.
 
@@ -77,6 +77,8 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
         if row is None:
             return bool(begun)
         if mark is not None and mark.state is MoveState.FORWARD:
+            if mark.stays or not _is_in_table(rekeying.old, mark.other):
+                raise _forged(rekeying, place)
             await RELOCATION.finish(db, mark.move, place, mark.other, rekeying.old)
             return True
         if mark is not None and mark.state is MoveState.TENTATIVE:
@@ -102,7 +104,10 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
             )
         other = mark_of(here)
         if other is not None and other.state is MoveState.FORWARD and (mark is None or mark.move != other.move):
-            continue  # the forward is of a later move than the newer row as it was read
+            found = mark_of(await read_place(db, place))  # after the forward, which may be of a later move than the row
+            if found is None or found.move != other.move:
+                await settle_forward(db, source, here)  # a program without tableorm has written the row
+            continue
         if other is not None and other.state is MoveState.TENTATIVE:
             row = await read_place(db, place)  # after the tentative row was read, which may build on a newer one
             found = mark_of(row)
@@ -145,22 +150,51 @@ async def _may_replace(db: Connection, here: Row, place: Place) -> bool:
         return False
     if mark.names(place):
         return True
-    return mark.state is not MoveState.FORWARD and await read_place(db, mark.other) is None
+    return mark.state is not MoveState.FORWARD and await read_other(db, mark.other) is None
 
 
 async def _free(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
     """Delete a marker row at an older key whose entity is gone; return whether it is deleted."""
     mark = mark_of(row)
-    if row is None or mark is None:
+    if row is None:
         return False
-    there = await read_place(db, mark.other)  # after the row at the older key was read
+    if mark is None:
+        raise _forged(rekeying, place)
+    there = await read_other(db, mark.other)  # after the row at the older key was read
     if there is not None:
-        found = mark_of(there)
-        if mark.state is MoveState.TENTATIVE and found is not None and found.move == mark.move:
+        if mark.state is MoveState.TENTATIVE and is_forward(there, mark.move, place):
             await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.old)
-        return False
+            return False
+        if _comes_from(rekeying, there, mark.other, place):
+            return False  # it goes back, or says why not, when it is read itself
+        if mark.state is MoveState.FORWARD:
+            raise _forged(rekeying, place)
     try:
         await RELOCATION.delete(db, place, row, mark if mark.state is MoveState.TENTATIVE else None)
     except LOST:
         return False
     return True
+
+
+def _comes_from(rekeying: Rekeying[Schema], row: Row, at: Place, place: Place) -> bool:
+    """Return whether a row is of an entity of the newer model, which had an older key, or is about to be one."""
+    new = rekeying.new
+    if not _is_in_table(new, at):
+        return False
+    if is_marker(row):
+        return str(row[ENTITY_TYPE]).partition("#")[0] == new.kind
+    if KindSet((new,), new.table_name(), bags=False).resolve(row) is None:
+        return False
+    return source_of(rekeying, entity_of_row(new, row)) == place
+
+
+def _is_in_table(schema: Schema, place: Place) -> bool:
+    return place.table.lower() == schema.table_name().lower()
+
+
+def _forged(rekeying: Rekeying[Schema], place: Place) -> Conflict:
+    """Return the error of a marker row that no step of a re-key leaves."""
+    return Conflict(
+        f"{rekeying}, back: {place} is a marker row, and the row that it names is not of its entity; another program "
+        "has written one of the two: delete the wrong one, and go back once more"
+    )

@@ -11,12 +11,13 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
-from ...connection.rows import read_place, settle_forward, write_as_read
+from ...connection.rows import read_live, read_other, read_place, settle_forward, write_as_read
 from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
+from ...models.kinds import KindSet
 from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
-from ...models.rekeyed_rows import entity_of_old, old_place_of
+from ...models.rekeyed_rows import entity_of_old, entity_to_be, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
@@ -74,7 +75,7 @@ class RowSteps:
                 row = None
             here = row or await read_place(db, source)
             mark = mark_of(here)
-            if here is None or (mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)):
+            if here is None or _is_forward(here, mark):
                 if mark is not None and mark.state is MoveState.FORWARD and mark.stays:
                     await self._relocation.finish(db, mark.move, source, mark.other, rekeying.new)
                 for left in begun.values():
@@ -161,8 +162,9 @@ class RowSteps:
             if mark is not None and mark.state is MoveState.TENTATIVE and not mark.stays:
                 here = await self._finish_older(db, rekeying, source)
             if here is None or is_marker(here):
-                # It came home between the two reads; or it was deleted, and another one has another older key.
-                came = came or (mark is not None and mark.names(target))
+                if here is not None and mark is not None and mark.names(target):
+                    await _settle_unfollowed(db, source, here, mark)
+                    came = True  # between the two reads, perhaps; or another entity has had this key, and is deleted
                 continue
             made = entity_of_old(rekeying, here)
             if made is not None and place_of(made.key) == target:
@@ -226,15 +228,15 @@ class RowSteps:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            home = await self.bring_home(db, rekeying, change, change.subject.__dict__)
-            if home and await read_place(db, target) is not None:
-                return
+            came = await self.bring_home(db, rekeying, change, change.subject.__dict__)
+            if came and await read_live(db, *structs.astuple(target)) is not None:
+                return  # it is there, which the insert will find
             here = await read_place(db, source)
             if here is not None:
                 mark = mark_of(here)
                 if mark is not None and mark.names(target):
                     return
-                if mark is not None and not await _is_taken(db, mark):
+                if mark is not None and not await _is_taken(db, rekeying, source, mark):
                     if await settle_forward(db, source, here, target):
                         return
                     continue
@@ -242,6 +244,7 @@ class RowSteps:
                     f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
                     Code.ENTITY_EXISTS,
                     change.subject,
+                    index=rekeying.old.name,
                 )
             insert = Operation(Verb.INSERT, settled_row(rekeying, source, target))
             if await write_as_read(db, source.table, [insert], name="", what=f"the forward {source}"):
@@ -249,12 +252,29 @@ class RowSteps:
         raise Conflict(f"{change}: its key by {rekeying.old.name}, {source}, cannot be taken; try it again")
 
 
-async def _is_taken(db: Connection, mark: MoveMark) -> bool:
+async def _settle_unfollowed(db: Connection, source: Place, here: Row, mark: MoveMark) -> None:
+    """Settle a forward if there is no row where it says: a program without tableorm has deleted that."""
+    if mark.state is MoveState.FORWARD and mark.stays and await read_place(db, mark.other) is None:
+        await settle_forward(db, source, here)
+
+
+def _is_forward(row: Row, mark: MoveMark | None) -> bool:
+    """Return whether a row is a forward. An entity with such a mark, which another program has made up, is none."""
+    return is_marker(row) and mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)
+
+
+async def _is_taken(db: Connection, rekeying: Rekeying[Schema], source: Place, mark: MoveMark) -> bool:
     """Return whether an entity has an older key at which there is a row with a mark."""
     if mark.state not in (MoveState.FORWARD, MoveState.SETTLED):
         return True
-    there = await read_place(db, mark.other)
-    return there is not None and (mark.state is MoveState.FORWARD or not is_marker(there))
+    there = await read_other(db, mark.other)
+    if there is None or mark.state is MoveState.FORWARD:
+        return there is not None
+    new = rekeying.new
+    if is_marker(there) or KindSet((new,), new.table_name(), bags=False).resolve(there) is None:
+        return False
+    # It may have been deleted, and inserted with another older key.
+    return place_of(rekeying.old_key(entity_of_row(new, there))) == source
 
 
 def place_of(key: Key[Any]) -> Place:
@@ -308,7 +328,7 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
 
 def _old_key(rekeying: Rekeying[Schema], row: Row) -> Key[Any]:
     """Return the key that the entity of a row of the newer model has by the older one."""
-    return rekeying.old_key(rekeying.new.decode({"odata.etag": "", "Timestamp": "", **row}))
+    return rekeying.old_key(entity_to_be(rekeying.new, row))
 
 
 def keeping_write(entity: Entity, row: Row, target: Place, move: str) -> PlannedWrite:

@@ -195,12 +195,12 @@ def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
     if isinstance(subject, Entity) and type(subject) is not Entity:
         state: EntityState = getattr(subject, STATE, UNSTORED)
         row = None if state is UNSTORED else state.row
-        return state, None if row is None else Stored(row, not state.partial, row.get("odata.etag"), state.upgraded)
+        return state, None if row is None else Stored(row, not state.partial, state.upgraded)
     if not isinstance(subject, PropertyBag):
         schema_of_subject(subject)
         return UNSTORED, None
     before = stored_row_of(subject)
-    return UNSTORED, None if before is None else Stored(before, not read_in_part(subject), before.get("odata.etag"))
+    return UNSTORED, None if before is None else Stored(before, not read_in_part(subject))
 
 
 def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
@@ -230,7 +230,7 @@ def _pending_row(before: Stored | None, pending: PlannedWrite | None) -> Stored 
     if pending.after is None:
         return None
     upgraded = before is not None and before.upgraded
-    return Stored(pending.after, not pending.partial, pending.after.get("odata.etag"), upgraded)
+    return Stored(pending.after, not pending.partial, upgraded)
 
 
 def _stored_keys(verb: str, own: dict[str, Any], schema: Schema, before: Stored) -> tuple[str, str]:

@@ -43,7 +43,7 @@ def _at_newer_key(change: Change, row: Row, old: MoveMark) -> Change:
     """
     mark, etag = mark_of(row), row["odata.etag"]
     same = mark is not None and mark.names(old.other) and mark.etag == old.etag and newest_token(row) == mark.move
-    stored = Stored(row, etag=etag)
+    stored = Stored(row)
     if_match = etag if same and change.if_match == old.etag else change.if_match
     return structs.replace(change, before=stored, stored=stored, if_match=if_match)
 
@@ -98,7 +98,7 @@ def complete(change: Change, row: Row | None) -> Change:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
-    stored = Stored(row, etag=etag, upgraded=upgraded)
+    stored = Stored(row, upgraded=upgraded)
     if change.copied is not None:
         _refuse_other(change, row, change.copied)
         if not is_partial(change):

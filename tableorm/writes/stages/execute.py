@@ -266,6 +266,8 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
         derived = sum(write.effect is not None for write in writes)
         hint = f"; {derived} of them write what is derived from its entities" if derived else ""
+        if transaction:
+            hint += "; use several transactions, or db.bulk(), which divides its operations"
         _refuse_size(
             writes[MAX_TRANSACTION_OPERATIONS],
             f"the transaction has {len(writes)} operations, {MAX_TRANSACTION_OPERATIONS} are allowed{hint}",

@@ -23,7 +23,7 @@ from tableorm import (
 from tableorm.derived.aggregate import audit as aggregate_audit
 from tableorm.stores import Operation, Verb
 from tests.database.conftest import also_in_file
-from tests.derived.patterns.firm import Department, Employee, assert_consistent
+from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
 from tests.derived.patterns.test_random import Client
 from tests.torture import Rounds
 
@@ -36,6 +36,12 @@ class EmployeeOfOld(Entity, table="Firm", kind="Employee", partition_key="{depar
     name: Mapped[str] = field(default="Ann")
     last_name: Mapped[str | None] = field(default="Li")
     salary: Mapped[int | None] = field(default=None)
+
+
+class BadgeOfOld(Entity, table="Firm", kind="Badge", partition_key="{department}", row_key="badge_{number:06d}"):
+    department: Mapped[str]
+    number: Mapped[int]
+    code: Mapped[str | None] = field(default=None)
 
 
 async def fill(db: Database, people: int) -> None:
@@ -75,6 +81,43 @@ async def test_many_at_a_time(db: Database) -> None:
 
     assert (report.entities, report.built) == (600, 600)  # the departments are read too, and have nothing to build
     assert report.requests < 25
+
+
+@pytest.mark.parametrize(("people", "transactions"), [(98, 1), (99, 2)])
+async def test_a_transaction_of_counted_entities_is_as_full_as_it_may_be(
+    db: Database, people: int, transactions: int
+) -> None:
+    """It holds 98 entities and the row of the count, and has room for one row that tells of other partitions."""
+    await db.insert(Department(name="Sales"))
+    async with db.bulk() as bulk:
+        for number in range(people):
+            await bulk.insert(EmployeeOfOld(department="Sales", id=number))
+    sent: list[str] = []
+    with db.observe(lambda request: sent.append(request.operation)):
+        report = await db.build_index(Employee.counted)
+
+    assert (report.complete, report.built) == (True, people)
+    assert sent.count("transaction") == transactions
+
+
+@pytest.mark.parametrize(("people", "transactions"), [(49, 1), (50, 2), (98, 2)])
+async def test_no_transaction_of_index_entries_is_too_large(db: Database, people: int, transactions: int) -> None:
+    """Each entity takes two rows, so that 49 fit; the report counts no transaction that could not be sent."""
+    async with db.bulk() as bulk:
+        for number in range(people):
+            await bulk.insert(BadgeOfOld(department="Sales", number=number, code=f"c{number}"))
+    sent: list[str] = []
+    built: list[tuple[int, int, int]] = []
+
+    def note(report: BuildReport) -> None:
+        if report.audit is None:
+            built.append((report.requests, len(sent), sent.count("transaction")))
+
+    with db.observe(lambda request: sent.append(request.operation)):
+        assert (await db.build_index(Badge.by_code, parallel=1, on_progress=note)).built == people
+
+    requests, all_sent, sent_transactions = built[-1]
+    assert (requests, sent_transactions) == (all_sent, transactions)
 
 
 @also_in_file

@@ -2,7 +2,6 @@
 Writers and readers of a change feed that are killed, and go on: each reader sees each change once, in order.
 """
 
-import os
 import subprocess
 import sys
 import time
@@ -12,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from tableorm import connect
+from tests.children import environment
 from tests.derived.feed.staff import Employee, changes_of
 from tests.torture import Rounds
-
-_ROOT = Path(__file__).parents[3]
 
 Process = subprocess.Popen[str]
 
@@ -27,8 +25,7 @@ def start() -> Iterator[Callable[..., Process]]:
 
     def begin(*arguments: object) -> Process:
         command = [sys.executable, str(Path(__file__).with_name("child_feed.py")), *map(str, arguments)]
-        environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
         processes.append(process)
         return process
 

@@ -4,7 +4,6 @@ Processes that are killed at a write: before it is sent, while it is under way, 
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -13,17 +12,15 @@ from typing import Any
 
 from tableorm import connect
 from tests.azurite import Azurite
+from tests.children import environment
 from tests.torture import Rounds, seeds
-
-_ROOT = Path(__file__).parents[3]
 
 
 def killed(url: str, moments: int, first: int = 0, step: int = 1) -> list[dict[str, Any]]:
     """What was found after each."""
     child = Path(__file__).with_name("child_office.py")
     command = [sys.executable, *map(str, (child, url, moments, first, step))]
-    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

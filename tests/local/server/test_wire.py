@@ -553,3 +553,35 @@ def test_a_transaction_is_read_in_steps() -> None:
     assert count_steps(100, 100) == 0
     assert count_steps(5, 40 * 1024) == 2
     assert count_steps(5, 70 * 1024) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "rest"),
+    [
+        (b"A: 1\r\nB: 2\r\n\r\nbody", ["B", "A"], b"body"),
+        (b"A: 1\nB: 2\n \t\nbody\n\n", ["B", "A"], b"body\n\n"),
+        (b"A: 1\n\r\nbody", ["A"], b"body"),
+        (b"\r\nA: 1\r\n\r\nbody", [], b"A: 1\r\n\r\nbody"),
+        (b"\n\nbody", [], b"body"),
+        (b"A: 1", ["A"], b""),
+        (b"", [], b""),
+    ],
+)
+def test_the_head_of_a_part_ends_with_its_first_blank_line(text: bytes, names: list[str], rest: bytes) -> None:
+    """Whatever its line ends are; a part may begin with the blank line, and then has no headers."""
+    headers, content = multipart._read_headers(text)  # pyright: ignore[reportPrivateUsage]
+
+    assert [*headers] == names
+    assert content == rest
+
+
+@pytest.mark.parametrize("root", ["http://127.0.0.1:10002/acc", "http://acc.table.core.localhost"])
+@pytest.mark.parametrize("path", ["/T(PartitionKey='a',RowKey='b')", "/acc/T", "/T?x#y", "/T#y?x", "/"])
+def test_a_url_of_the_same_place_is_read_as_one_of_another_host(root: str, path: str) -> None:
+    """Most clients write the URLs of parts with the host that they speak to; that is read without parsing the URL."""
+    in_path = root.endswith("/acc")
+    batch = "/acc/$batch" if in_path else "/$batch"
+    place = Place(account="acc", secondary=False, path=batch, resource_path="/$batch", root=root)
+    other = "http://example.org/acc" if in_path else "http://acc.table.example.org"
+
+    assert part_path(place, root + path) == part_path(place, other + path) == path.partition("?")[0].partition("#")[0]

@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.flights import DayFlight, TailFlight, fill_flights, make_flights
 from tableorm import connect
 from tableorm_migrations import finalize_rekey, run_rekey, verify_rekey
+from tableorm_migrations.runs import plan
 from tests.migrations.programs.processes import NEVER, Deadly, fork, wait_for_any
 
 LEASE = 0.5
@@ -94,5 +95,6 @@ def run_killed(url: str, count: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    plan.__dict__["SMALL_PAGES"] = 0  # so that the processes have many ranges to share also of few flights
     connect(sys.argv[1])  # loads the backend, which the forked processes then have
     print(json.dumps(run_killed(sys.argv[1], int(sys.argv[2]))))  # noqa: T201

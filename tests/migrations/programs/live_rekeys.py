@@ -23,6 +23,7 @@ from tableorm import Database, EntityExists, EntityNotFound, TableOrmError, conn
 from tableorm.connection import rekey_phases
 from tableorm_migrations import RunReport, finalize_move, rekey_phase, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases
+from tableorm_migrations.runs import plan
 from tests.migrations.programs.processes import NEVER, Deadly, fork, wait_for_any
 
 LEASE = 0.5
@@ -163,6 +164,7 @@ def run_live(url: str, count: int, over: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    plan.__dict__["SMALL_PAGES"] = 0  # so that the processes have many ranges to share also of few flights
     # A program knows a phase soon here, so that the gates take seconds and not minutes.
     rekey_phases.__dict__["ASK_AGAIN"] = 0.25
     phases.__dict__["KNOWN_EVERYWHERE"] = 2.0

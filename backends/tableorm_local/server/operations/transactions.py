@@ -92,13 +92,18 @@ def _read_query(whole: Request, part: multipart.Part) -> Request:
 
 def _read_part(whole: Request, part: multipart.Part) -> Request:
     url, _, query = part.url.partition("?")
-    request = attrs.evolve(
-        whole,
+    request = Request(  # attrs.evolve takes four times as long
         verb=effective_verb(part.verb, part.headers),
+        place=whole.place,
         resource=resource_of(part_path(whole.place, url)),
         options=options_of(query),
         headers=part.headers,
         body=part.body,
+        id=whole.id,
+        engine=whole.engine,
+        rights=whole.rights,
+        turns=whole.turns,
+        page_bytes=whole.page_bytes,
     )
     check_options(request)
     return request

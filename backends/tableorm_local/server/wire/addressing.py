@@ -160,6 +160,9 @@ def part_path(place: Place, url: str) -> str:
     Raises:
         Fault: InvalidUri.
     """
+    if url.startswith(place.root) and url[len(place.root) : len(place.root) + 1] == "/":
+        # As most clients write it: at the place of the transaction itself.
+        return url[len(place.root) :].partition("?")[0].partition("#")[0]
     path = _path_of(url)
     by_host = place.path == place.resource_path if url.startswith("/") else is_host_style(urlsplit(url).netloc)
     if by_host:

@@ -1,0 +1,206 @@
+"""
+`roll_back_rekey`: deletes what an offline re-key has copied, so that programs go on with the older model.
+
+The older entities have stayed, so each of them gives what was copied of it. What is at that key is deleted under its
+ETag if it has the same content still. Anything else may be there alone, and stays unless the caller says otherwise.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Literal
+
+import attrs
+
+from tableorm import Database, Entity, ModelError, NotSupported, TableNotFound
+from tableorm.audit.ranges import AuditRange
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rows import read_row
+from tableorm.connection.tasks import map_together
+from tableorm.errors import shown
+from tableorm.stores import Row
+from tableorm.writes.bulk.pacing import Pace
+
+from ..runs.plan import plan_ranges
+from ..runs.process import Job, RunOptions, RunSteps, carry_out
+from ..runs.report import RunReport
+from ..runs.rows import Run, RunCounts, name_row, read_run
+from .hashing import hash_entity
+from .layouts import Layouts
+from .offline import Merge, check_merge, merge_into
+from .pages import delete_rows, work_by_pages
+from .window import MOST_RANGES, ROWS
+
+__all__ = ["roll_back_rekey"]
+
+
+async def roll_back_rekey(
+    db: Database,
+    old: type[Entity],
+    new: type[Entity],
+    *,
+    no_new_programs: bool = False,
+    to_new: Callable[[Any], Any] | None = None,
+    merge: Merge | None = None,
+    on_difference: Literal["keep", "delete"] = "keep",
+    target: Database | None = None,
+    parallel: int = 8,
+    lease: float = 30.0,
+    rate: float | None = None,
+    on_progress: Callable[[RunReport], object] | None = None,
+) -> RunReport:
+    """
+    Delete the entities that `run_rekey` has copied, together with other processes, so that the older model is used on.
+
+    This gives up a re-key that has begun, as long as `finalize_rekey` was not called. The older entities have stayed,
+    and are not written. If the newer model says `moved_from=`, programs that use it look at the older keys again.
+
+    Args:
+        db: The open database that has the entities of the older model.
+        old: The older model.
+        new: The newer model.
+        no_new_programs: Say that no program is left that uses the newer model, and none that copies. The store cannot
+            tell. A program that has once read or written the newer model looks at the newer keys until it ends.
+        to_new: What `run_rekey` was given.
+        merge: What `run_rekey` was given.
+        on_difference: What happens to entities of the newer model that are not what the older ones give, since one of
+            both was written after the copy: "keep" reports them, "delete" deletes all entities of the newer model.
+        target: The open database that has the entities of the newer model, if it is another one.
+        parallel: How many ranges this process works on at the same time.
+        lease: After how many seconds others take over the ranges of this process if it has died.
+        rate: How many rows this process may read in a second; None for any number.
+        on_progress: Called with the report so far, again and again.
+
+    Returns:
+        What all processes have deleted, as `written`, when the last one is done. It is `complete` if no entity of the
+        newer model is left; otherwise `failures` has samples, and the re-key is as far as it was.
+
+    Raises:
+        ModelError: The models do not fit, or an argument is refused.
+        NotSupported: `no_new_programs` was not said, or entities of the older model are not there any more, since the
+            re-key is online or `finalize_rekey` was called.
+        AccessDenied: In a scope, since a run is of whole tables.
+        TableNotFound: There is no table of one of the models.
+        TransactionFailed: A process is copying or verifying.
+    """
+    layouts = Layouts.of("roll_back_rekey", db, (old, new), to_new, target)
+    label = f"roll_back_rekey({old.__name__}, {new.__name__})"
+    if no_new_programs is not True:
+        raise NotSupported(
+            f"{label} is refused: a program that has used {new.__name__} looks at the newer keys until it ends, and "
+            "would lose what it writes; stop every such program, and say no_new_programs=True (the command: "
+            "--no-new-programs)"
+        )
+    check_merge("roll_back_rekey", merge)
+    if on_difference not in ("keep", "delete"):
+        raise ModelError(f"roll_back_rekey(on_difference={shown(on_difference)}) is refused: give 'keep' or 'delete'")
+    await layouts.check_way_back(label)
+    finalized: Run | None = None
+    with suppress(TableNotFound):
+        finalized, _ = await read_run(db, layouts.run_name("finalize"))
+    if finalized is not None:
+        raise NotSupported(
+            f"{label} is refused: finalize_rekey() has deleted entities of {old.__name__} already, or begun to; go on "
+            "with it, or copy the other way, by a model that has the older keys"
+        )
+    undo = _Undoing(layouts, merge, keep=on_difference == "keep")
+    job = Job(
+        verb="roll_back_rekey",
+        what=f"roll back {layouts}",
+        purpose=layouts.purpose,
+        tables={layouts.old.table_name(), layouts.new.table_name()},
+        plan=undo.plan,
+        work=undo.work,
+    )
+    report = await carry_out(
+        db, job, RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    )
+    if report.complete:
+        await layouts.leave()
+    return report
+
+
+@attrs.frozen(eq=False)
+class _Undoing:
+    """
+    The deletion of copies.
+
+    Args:
+        layouts: The two models.
+        merge: Made one of two entities with one key.
+        keep: Whether what is no copy is kept, and reported.
+    """
+
+    layouts: Layouts
+    merge: Merge | None
+    keep: bool
+
+    async def plan(self) -> list[AuditRange]:
+        """Return the ranges of the older table, which are `building`, and those of the newer one; forget the copy."""
+        layouts, most = self.layouts, MOST_RANGES // 2
+        await layouts.forget_runs("re-key", "verify", "verify again")
+        sources = [(layouts.old.table_name(), [layouts.old])]
+        targets = [(layouts.new.table_name(), [layouts.new])]
+        found = await plan_ranges(layouts.db, "roll_back_rekey", sources, most=most, rows=ROWS) if self.keep else []
+        return [attrs.evolve(each, building=True) for each in found] + await plan_ranges(
+            layouts.target, "roll_back_rekey", targets, most=most, rows=ROWS
+        )
+
+    def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
+        """Delete the copies of the entities of an older range, or look what is left in a newer one."""
+        layouts = self.layouts
+        db, kinds = (layouts.db, layouts.old_kinds) if part.building else (layouts.target, layouts.new_kinds)
+        deal = self._delete_copies if part.building else self._report_left if self.keep else self._delete_all
+        return work_by_pages("roll_back_rekey", db, kinds, part, pace, deal)
+
+    async def _delete_copies(self, rows: Sequence[Row]) -> RunCounts:
+        """Delete what was copied of some older entities, if it is as it was."""
+        layouts, read = self.layouts, 0
+        made: list[tuple[tuple[str, str], Any]] = []
+        for row in rows:
+            with suppress(Exception):  # the functions are the user's: what cannot be converted was not copied
+                entity = layouts.load(row)
+                if entity is not None:
+                    read += 1
+                    made += [(layouts.new.make_keys(each.__dict__), each) for each in layouts.convert(entity)]
+        found = await map_together(self._find_copy, made)
+        counts = await delete_rows(layouts.target, layouts.new, [row for row in found if row is not None])
+        return attrs.evolve(counts, entities=read)
+
+    async def _find_copy(self, pair: tuple[tuple[str, str], Any]) -> Row | None:
+        """Return the row that was copied; None if there is none, or it is another one, which is reported in the end."""
+        keys, made = pair
+        row = await read_row(connection_of(self.layouts.target), self.layouts.new.table_name(), *keys)
+        return row if row is not None and self._is_copy(row, made) else None
+
+    def _is_copy(self, row: Row, made: Any) -> bool:
+        """Return whether a row is what an older entity became, alone or merged with others."""
+        layouts = self.layouts
+        with suppress(Exception):  # as above
+            stored: Any = layouts.new_kinds.load(row)
+            if stored is None:
+                return False
+            before = hash_entity(layouts.new, stored)
+            if self.merge is not None:
+                merge_into(self.merge, stored, made)
+            return before == hash_entity(layouts.new, made if self.merge is None else stored)
+        return False
+
+    async def _delete_all(self, rows: Sequence[Row]) -> RunCounts:
+        """Delete newer entities, whatever they are."""
+        found = [row for row in rows if self._is_newer(row)]
+        return attrs.evolve(await delete_rows(self.layouts.target, self.layouts.new, found), entities=len(found))
+
+    async def _report_left(self, rows: Sequence[Row]) -> RunCounts:
+        """Count the newer entities that no older one gives as they are."""
+        old, table = self.layouts.old.name, self.layouts.new.table_name()
+        left = [
+            f"{name_row(row)} of table {table}: is not what an entity of {old} gives, and stays; delete it, or give "
+            "on_difference='delete' (the command: --delete-changed)"
+            for row in rows
+            if self._is_newer(row)
+        ]
+        return RunCounts.of(entities=0, written=0, failed=len(left), failures=left)
+
+    def _is_newer(self, row: Row) -> bool:
+        """Return whether a row is an entity of the newer model."""
+        return self.layouts.new_kinds.schema_of_row(row) is not None

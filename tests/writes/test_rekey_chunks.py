@@ -1,0 +1,64 @@
+"""
+What a re-key sends of many rows: those of a partition together, and one by one where that is refused.
+"""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tableorm import AccessDenied, Conflict, TableNotFound, TableOrmError
+from tableorm.models.marker_rows import Place
+from tableorm.writes.rekey.chunks import in_chunks
+from tableorm.writes.rekey.report import WindowReport
+
+
+class Store:
+    """
+    Notes what is sent.
+
+    Args:
+        refused: Rows of which nothing can be sent.
+        error: Why.
+    """
+
+    def __init__(self, refused: str = "", error: type[TableOrmError] = Conflict) -> None:
+        self.sent: list[str] = []
+        self._refused, self._error = set(refused), error
+
+    async def send(self, rows: Sequence[str]) -> None:
+        self.sent.append("".join(rows))
+        if self._refused.intersection(rows):
+            raise self._error("refused")
+
+
+def place_of(row: str) -> Place:
+    """Return the place of a row: those in upper case are in another partition."""
+    return Place("RekeyedChunks", "upper" if row.isupper() else "lower", row)
+
+
+async def test_rows_of_a_partition_go_together() -> None:
+    """At most so many of them, and only transactions of several are counted."""
+    store, report = Store(), WindowReport()
+    assert await in_chunks(report, list("aBbcdD"), place_of, store.send, 3) == list("aBbcdD")
+
+    assert sorted(store.sent) == ["BD", "abc", "d"]
+    assert (report.transactions, report.operations) == (2, 5)
+
+
+async def test_rows_go_one_by_one_where_they_are_refused_together() -> None:
+    """What is refused alone too is left out of what has succeeded; no transaction has."""
+    store, report = Store("b"), WindowReport()
+    assert await in_chunks(report, list("abc"), place_of, store.send) == ["a", "c"]
+
+    assert store.sent == ["abc", "a", "b", "c"]
+    assert (report.transactions, report.operations) == (0, 0)
+
+
+@pytest.mark.parametrize("error", [TableNotFound, AccessDenied])
+async def test_what_is_refused_of_all_rows_is_raised(error: type[TableOrmError]) -> None:
+    """Nobody asks for each row again."""
+    store = Store("b", error)
+    with pytest.raises(error):
+        await in_chunks(WindowReport(), list("abc"), place_of, store.send)
+
+    assert store.sent == ["abc"]
