@@ -15,7 +15,8 @@ from tableorm.connection.rekey_phases import Phase
 from tableorm.models.rekeying import Rekeying
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.schema import Schema
-from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore
 from tableorm.testing import MemoryStore
 from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.meetings import resolve_window
@@ -25,6 +26,7 @@ from tableorm.writes.rekey.window import move_window
 from tests.faults import QUICK, Fate, FaultyStore
 
 __all__ = [
+    "TurnStore",
     "Turns",
     "draw_fates",
     "finalize",
@@ -111,11 +113,11 @@ class Turns:
     Lets programs send their requests one by one, in an order that is drawn.
 
     Args:
-        random: Draws.
+        random: Draws; it may be replaced between two runs.
     """
 
     def __init__(self, random: Random) -> None:
-        self._random = random
+        self.random = random
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []
         self._running = False
 
@@ -136,12 +138,14 @@ class Turns:
         """
         self._running = True
         tasks = {name: asyncio.create_task(program) for name, program in programs.items()}
-        left = {name: self._random.randrange(40) for name in killed}
+        left = {name: self.random.randrange(40) for name in killed}
         while not all(task.done() for task in tasks.values()):
             for _ in range(30):
                 await asyncio.sleep(0)
-            if self._waiting:
-                program, turn = self._waiting.pop(self._random.randrange(len(self._waiting)))
+            if not self._waiting:
+                await asyncio.sleep(0.001)  # they wait for something else, such as a lease
+            else:
+                program, turn = self._waiting.pop(self.random.randrange(len(self._waiting)))
                 if program in left and (left := {**left, program: left[program] - 1})[program] < 0:
                     tasks[program].cancel()
                 elif not turn.done():
@@ -153,37 +157,76 @@ class Turns:
                 task.result()
 
 
-class _TurnStore(FaultyStore):
-    """A faulty network on which each request waits for its turn."""
+class TurnStore(FaultyStore):
+    """
+    A faulty network on which each request waits for its turn.
+
+    Args:
+        store: The real store.
+        turns: Whose turn it is.
+        program: Whose network it is.
+
+    Attributes:
+        life: How many more requests are answered; one more arrives, and none after it. None for any number.
+    """
 
     def __init__(self, store: TableStore, turns: Turns, program: str) -> None:
         super().__init__(store)
         self._turns, self._program = turns, program
+        self.life: int | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """It repeats nothing itself, and has the order of its store."""
+        return Capabilities(durable=False, ordered=self.store.capabilities.ordered)
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self._turns.take(self._program)
+        await self._take_turn()
         return await super().get(table, partition_key, row_key, select)
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        await self._turns.take(self._program)
+        if limit > 1:  # nobody cares when a table is divided into ranges
+            await self._take_turn()
         return await super().query(table, query, limit, continuation)
 
     async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        await self._take_turn()
+        etags = await super()._send(table, operations, transaction=transaction)
+        if self.life is not None and self.life <= 0:
+            raise _silence()
+        return etags
+
+    async def _take_turn(self) -> None:
+        if self.life is not None:
+            self.life -= 1
+            if self.life < 0:
+                raise _silence()
         await self._turns.take(self._program)
-        return await super()._send(table, operations, transaction=transaction)
+
+
+def _silence() -> Fault:
+    return Fault(Code.NO_ANSWER, "The network is gone.", doubt=True)
 
 
 @asynccontextmanager
 async def opened(
-    turns: Turns, programs: Sequence[str], *models: type[Entity]
-) -> AsyncGenerator[dict[str, tuple[Database, FaultyStore]]]:
-    """Open a database for each program, all of one store in memory, each behind a network of its own."""
+    turns: Turns, programs: Sequence[str], *models: type[Entity], store: TableStore | None = None
+) -> AsyncGenerator[dict[str, tuple[Database, TurnStore]]]:
+    """
+    Open a database for each program, all of one store, each behind a network of its own.
+
+    Args:
+        turns: Whose turn it is to send a request.
+        programs: Their names.
+        models: The models whose tables are created.
+        store: The store; one in memory if not given.
+    """
     async with AsyncExitStack() as stack:
-        shared = MemoryStore()
-        found: dict[str, tuple[Database, FaultyStore]] = {}
+        shared = store or MemoryStore()
+        found: dict[str, tuple[Database, TurnStore]] = {}
         for program in programs:
             db = await stack.enter_async_context(connect("local::memory:", retry=QUICK))
-            network = _TurnStore(shared, turns, program)
+            network = TurnStore(shared, turns, program)
             connection_of(db).wrap_store(partial(_second, network))
             found[program] = db, network
         await found[programs[0]][0].create_tables(*models)

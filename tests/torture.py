@@ -6,7 +6,8 @@ gives each of them a slice of a few rounds with fixed seeds; `make torture` runs
 hypothesis makes new examples in each run.
 
 A test of hypothesis needs nothing for it: the profile says how many examples there are, so it has no `settings` of its
-own, except to suppress a health check. Any other test takes the fixture `rounds` or is parametrized by `seeds`:
+own, except to suppress a health check; only if each of its examples takes long it has the decorator `examples`. Any
+other test takes the fixture `rounds` or is parametrized by `seeds`:
 
     async def test_killed_writers(path: Path, rounds: Rounds) -> None:
         for run in range(rounds(3, 100)): ...
@@ -25,7 +26,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-__all__ = ["Rounds", "choose_rounds", "every", "load_profile", "on_stores", "seeds"]
+__all__ = ["Rounds", "choose_rounds", "every", "examples", "load_profile", "on_stores", "seeds"]
 
 Rounds = Callable[[int, int], int]
 """The type of the fixture `rounds`: `rounds(few, many)` is `few` in `make test` and `many` in `make torture`."""
@@ -41,6 +42,11 @@ def choose_rounds(few: int, many: int) -> int:
 def seeds(few: int, many: int) -> pytest.MarkDecorator:
     """Return the decorator that runs a test with each `seed` of 0, 1, 2, ...; few of them or many."""
     return pytest.mark.parametrize("seed", [_param(seed) for seed in range(choose_rounds(few, many))])
+
+
+def examples(few: int, many: int) -> hypothesis.settings:
+    """Return the decorator of a test of hypothesis whose examples take long: few of them or many, not as usual."""
+    return hypothesis.settings(max_examples=choose_rounds(few, many))
 
 
 def every(step: int, cases: Iterable[tuple[Any, ...]]) -> list[Any]:

@@ -195,6 +195,40 @@ def largest(stored: Seat, other: Seat) -> Seat:
     return stored if stored.seats >= other.seats else other
 
 
+class Guest(Entity, table="RekeyGuests", partition_key="{hotel}", row_key="{name}"):
+    hotel: Mapped[str]
+    name: Mapped[str]
+
+
+class Person(Entity, table="RekeyPersons", partition_key="persons", row_key="{name:lower}"):
+    name: Mapped[str]
+    hotel: Mapped[str]
+
+
+def last_hotel(stored: Person, other: Person) -> Person:
+    return max(stored, other, key=lambda each: each.hotel)
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_what_a_merge_returns_is_stored(db: Database) -> None:
+    """In full: with what a key does not tell of a field, and with properties that the model does not know."""
+    await db.create_tables(Guest)
+    for hotel, name, room in (("a", "ANN", 1), ("b", "Ann", 2), ("a", "Bob", 3), ("b", "bob", None)):
+        guest = Guest(hotel=hotel, name=name)
+        if room is not None:
+            guest.extra["Room"] = room
+        await db.insert(guest)
+
+    await run_rekey(db, Guest, Person, writers_stopped=True, merge=last_hotel)
+
+    found = await db.select(Person).allow_scan().all()
+    assert [(each.name, each.hotel, dict(each.extra)) for each in found] == [
+        ("Ann", "b", {"Room": 2}),
+        ("bob", "b", {}),
+    ]
+    assert (await verify_rekey(db, Guest, Person, merge=last_hotel)).complete
+
+
 async def test_several_entities_become_one(db: Database) -> None:
     """A function joins entities of one key, each of which the newer entity is verified to hold."""
     await fill(db, trips(30))

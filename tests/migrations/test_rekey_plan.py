@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, field
+from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, field
 from tableorm_migrations import plan_rekey, run_rekey
 
 
@@ -99,3 +99,25 @@ async def test_a_plan_sees_what_is_there_already(db: Database) -> None:
         await plan_rekey(db, Visit, GuestVisit, to_new=to_guest, sample=0)
     with pytest.raises(ModelError, match="GuestVisit has no moved_from="):
         await plan_rekey(db, Visit, GuestVisit, to_new=to_guest, online=True)
+
+
+class Seat(Entity, table="PlanSeats", partition_key="{row}", row_key="{kind}_{number}", discriminator="row_key"):
+    row: Mapped[str]
+    number: Mapped[int]
+
+
+class NewSeat(Entity, table="PlanNewSeats", partition_key="{number}", row_key="{row}"):
+    row: Mapped[str]
+    number: Mapped[int]
+
+
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_plan_of_a_table_that_has_other_rows_alone(db: Database) -> None:
+    """There is nothing to do; also where keys tell kinds, so that the other rows are read."""
+    await db.create_tables(Seat)
+    await db.insert(PropertyBag("PlanSeats", "a", "other", {"text": "x"}))
+
+    plan = await plan_rekey(db, Seat, NewSeat, full=True)
+
+    assert (plan.entities, plan.complete) == (0, True)
+    assert [each.writes for each in plan.steps] == [0, 0, 0, 0]

@@ -30,7 +30,7 @@ from tests.queries.worlds import (
     stored,
 )
 
-__all__ = ["random_worlds"]
+__all__ = ["IN_KEYS", "key_templates", "random_worlds"]
 
 IN_KEYS: dict[str, tuple[Any, st.SearchStrategy[Any], tuple[str, ...]]] = {
     "first": (str, TEXTS, ("", "", ":lower", ":spread(3)")),
@@ -60,12 +60,14 @@ _known: dict[tuple[str, str], type[Any]] = {}
 
 
 @st.composite
-def _templates(draw: st.DrawFn, names: list[str]) -> str:
+def key_templates(draw: st.DrawFn, names: list[str]) -> str:
+    """Return the text of a template of these fields; perhaps one that is refused."""
     text = draw(LITERALS)
     for number, name in enumerate(names):
         if number:
             text += draw(LITERALS)
-        text += f"{{{name}{draw(st.sampled_from(IN_KEYS[name][2]))}}}"
+        formats = IN_KEYS[name][2] if name in IN_KEYS else ("",)
+        text += f"{{{name}{draw(st.sampled_from(formats))}}}"
     return text + draw(LITERALS) or "all"
 
 
@@ -110,7 +112,7 @@ def random_worlds(draw: st.DrawFn) -> World:
     if draw(st.integers(0, 5)) == 0:
         row = list(dict.fromkeys([*row, draw(st.sampled_from(names))]))
     try:
-        model = _model(draw(_templates(partition)), draw(_templates(row)))
+        model = _model(draw(key_templates(partition)), draw(key_templates(row)))
     except (ModelError, TemplateError):
         assume(False)
         raise

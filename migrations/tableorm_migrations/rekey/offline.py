@@ -27,6 +27,7 @@ from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.errors import shown
+from tableorm.models.state import state_of
 from tableorm.stores import Row
 from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.bulk.pacing import Pace
@@ -266,7 +267,8 @@ class _Copy:
 
 def merge_into(merge: Merge, stored: Any, entity: Any) -> None:
     """
-    Give an entity that was read what it and another one of the same key are together.
+    Give an entity that was read what it and another one of the same key are together. Properties that the model does
+    not know are those of the entity that the function returns; if that is a third one, and has none, they stay.
 
     Raises:
         ModelError: The function returned no entity of that key.
@@ -274,8 +276,13 @@ def merge_into(merge: Merge, stored: Any, entity: Any) -> None:
     found = merge(stored, entity)
     if type(found) is not type(stored) or found.key != stored.key:
         raise ModelError(f"merge returned {shown(found)}; return a {type(stored).__name__} of the key {stored.key}")
-    if found is not stored:
-        schema = stored.__schema__
-        for name in schema.fields:
-            if name not in schema.key_names:
-                setattr(stored, name, getattr(found, name))
+    if found is stored:
+        return
+    schema = stored.__schema__
+    for name in schema.fields:  # a key may tell a part of its fields alone
+        setattr(stored, name, getattr(found, name))
+    unknown = state_of(found).unknown(schema.known)
+    if found is entity or unknown:
+        for name in state_of(stored).unknown(schema.known):
+            del stored.extra.row[name]
+        stored.extra.row.update(unknown)

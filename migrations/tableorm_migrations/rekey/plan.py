@@ -224,13 +224,14 @@ class _Findings:
     def add(self, rows: list[Row]) -> None:
         """Take note of a page."""
         self.rows += len(rows)
-        self._old_chunks += len({row["PartitionKey"] for row in rows})
+        partitions = set[str]()  # of entities; where keys tell kinds, there are rows of others too
         for row in rows:
             try:
                 entity = self._layouts.load(row)
                 if entity is None:
                     continue
                 self.read += 1
+                partitions.add(row["PartitionKey"])
                 made = self._layouts.convert(entity)
                 keys = [self._layouts.new.make_keys(each.__dict__) for each in made]
                 for each, (partition_key, row_key) in zip(made, keys, strict=True):
@@ -243,6 +244,7 @@ class _Findings:
             self.made += len(made)
             for partition_key, row_key in keys:
                 self._note_key(row, partition_key, row_key)
+        self._old_chunks += len(partitions)
 
     def _note_key(self, row: Row, partition_key: str, row_key: str) -> None:
         place = hash_text(partition_key, row_key)

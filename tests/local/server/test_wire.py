@@ -556,32 +556,6 @@ def test_a_transaction_is_read_in_steps() -> None:
     assert count_steps(5, 70 * 1024) == 4
 
 
-@pytest.mark.parametrize("name", ["x@odata.types", "@odata.typex", "x@odata.type@odata"])
-def test_a_name_with_an_annotation_inside_is_refused(name: str) -> None:
-    """It would be taken for the type of another property by whoever reads it."""
-    body = msgspec.json.encode({"PartitionKey": "p", "RowKey": "r", "x": "1", name: "Edm.String"})
-    with pytest.raises(Fault, match="is invalid: it has an @") as caught:
-        bodies.read_entity(body)
-    assert caught.value.code == Code.PROPERTY_NAME_INVALID
-
-
-def test_a_document_that_is_no_text_is_refused() -> None:
-    """The error says so; a byte order mark before the text is allowed."""
-    with pytest.raises(Fault, match="is not UTF-8"):
-        xml.parse(b"<Root>\xff</Root>", "Root")
-    assert xml.parse(b"\xef\xbb\xbf<Root>a</Root>", "Root").text == "a"
-
-
-def test_a_filter_that_is_too_long_is_refused() -> None:
-    """The error has its length; one that is as long as may be is read."""
-    longest = "a eq '" + "x" * (MAX_FILTER_LENGTH - 7) + "'"
-    assert finish(options.read_filter(call_of(filter=longest))) is not None
-    with pytest.raises(
-        Fault, match=rf"\$filter has {MAX_FILTER_LENGTH + 1} characters, {MAX_FILTER_LENGTH} are allowed"
-    ):
-        finish(options.read_filter(call_of(filter=longest + " ")))
-
-
 @pytest.mark.parametrize(
     ("text", "names", "rest"),
     [
@@ -612,3 +586,29 @@ def test_a_url_of_the_same_place_is_read_as_one_of_another_host(root: str, path:
     other = "http://example.org/acc" if in_path else "http://acc.table.example.org"
 
     assert part_path(place, root + path) == part_path(place, other + path) == path.partition("?")[0].partition("#")[0]
+
+
+@pytest.mark.parametrize("name", ["x@odata.types", "@odata.typex", "x@odata.type@odata"])
+def test_a_name_with_an_annotation_inside_is_refused(name: str) -> None:
+    """It would be taken for the type of another property by whoever reads it."""
+    body = msgspec.json.encode({"PartitionKey": "p", "RowKey": "r", "x": "1", name: "Edm.String"})
+    with pytest.raises(Fault, match="is invalid: it has an @") as caught:
+        bodies.read_entity(body)
+    assert caught.value.code == Code.PROPERTY_NAME_INVALID
+
+
+def test_a_document_that_is_no_text_is_refused() -> None:
+    """The error says so; a byte order mark before the text is allowed."""
+    with pytest.raises(Fault, match="is not UTF-8"):
+        xml.parse(b"<Root>\xff</Root>", "Root")
+    assert xml.parse(b"\xef\xbb\xbf<Root>a</Root>", "Root").text == "a"
+
+
+def test_a_filter_that_is_too_long_is_refused() -> None:
+    """The error has its length; one that is as long as may be is read."""
+    longest = "a eq '" + "x" * (MAX_FILTER_LENGTH - 7) + "'"
+    assert finish(options.read_filter(call_of(filter=longest))) is not None
+    with pytest.raises(
+        Fault, match=rf"\$filter has {MAX_FILTER_LENGTH + 1} characters, {MAX_FILTER_LENGTH} are allowed"
+    ):
+        finish(options.read_filter(call_of(filter=longest + " ")))

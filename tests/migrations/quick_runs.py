@@ -1,0 +1,33 @@
+"""
+Shared runs of tests that begin many of them: without pauses to speak of, and with few ranges.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tableorm.audit.ranges import AuditRange
+from tableorm_migrations.rekey import finalize, offline, sides, verify, window
+from tableorm_migrations.runs import process
+from tableorm_migrations.runs.plan import plan_ranges
+
+__all__ = ["quick_runs"]
+
+
+async def _plan_few(*args: Any, most: int = 0) -> list[AuditRange]:
+    """Return a few ranges, whatever is asked for."""
+    del most
+    return await plan_ranges(*args, most=3)
+
+
+@contextmanager
+def quick_runs() -> Generator[None]:
+    """Let shared runs make no pauses to speak of, and have few ranges."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (finalize, offline, sides, verify):
+            patch.setattr(module, "plan_ranges", _plan_few)
+        patch.setattr(window, "_PAUSE", 0.0)
+        patch.setattr(process, "_SHORTEST_PAUSE", 0.001)
+        yield
