@@ -16,10 +16,9 @@ from tableorm_migrations.runs.plan import plan_ranges
 __all__ = ["quick_runs"]
 
 
-async def _plan_few(*args: Any, most: int = 0) -> list[AuditRange]:
+async def _plan_few(*args: Any, **options: Any) -> list[AuditRange]:
     """Return a few ranges, whatever is asked for."""
-    del most
-    return await plan_ranges(*args, most=3)
+    return await plan_ranges(*args, **{**options, "most": 3})
 
 
 @contextmanager
