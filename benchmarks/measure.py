@@ -102,6 +102,7 @@ def watched() -> Generator[Memory]:
     finally:
         ended.set()
         thread.join()
+        memory.look()  # what is short is over before the first look
 
 
 def report(name: str, ratio: float, target: str, detail: str) -> None:

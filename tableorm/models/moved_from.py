@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from ..errors import ModelError, TemplateError, shown
+from ..errors import ModelError, NotSupported, TemplateError, shown
 from .json_values import new_entity
 from .key import Key, Storable
 from .property_bag import PropertyBag
@@ -175,6 +175,12 @@ def copy_fields(label: str, source: Schema, target: Schema, argument: str) -> Ca
 
     def copy(entity: Any) -> Any:
         own = entity.__dict__
+        taken = next((name for name in state_of(entity).unknown(source.known) if name in target.known), None)
+        if taken is not None:
+            raise NotSupported(
+                f"{label}: {entity.key} has a property {taken!r}, which {source.name} does not know and {target.name} "
+                f"has for itself, so that its value would be lost; remove it from the row, or give {argument}="
+            )
         made = new_entity(target, {name: own[name] for name in source.fields})
         copy_unknown(entity, source, made, target)
         return made

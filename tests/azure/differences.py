@@ -132,7 +132,7 @@ _MOMENT = "2024-02-29T12:34:56.7891234Z"
 
 DIFFERENCES = (
     Difference(
-        "a Double with an exponent, NaN and INF are taken for names of properties",
+        "a Double with an exponent, NaN and INF are read as names of properties",
         "7.2, literals",
         _exponent,
         (_row(1e22), _v(Op.EQ, 1e22)),
@@ -160,7 +160,7 @@ DIFFERENCES = (
         holds=False,
     ),
     Difference(
-        "what JSON writes as text is a String",
+        "a value that JSON writes as text is compared as a String",
         "7.3, constant of another type than the value: no match for `eq`",
         _text_is_text,
         (_row("7", Edm.INT64), _v(Op.EQ, "7")),
@@ -205,7 +205,7 @@ ABSENT_IS_FALSE = Difference(
 )
 
 CRASHES = Difference(
-    "an Int64 literal over a number or Boolean answers 500, whatever other rows there are",
+    "an Int64 literal compared with a number or Boolean answers 500, whatever other rows there are",
     "7.3, numbers; 18, item 15",
     _crashes,
     (_row(7.0), _v(Op.EQ, 7, Edm.INT64)),

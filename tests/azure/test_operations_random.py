@@ -27,9 +27,9 @@ from tests.azurite import KEY, Azurite
 
 # What programs keep clear of, because Azurite 3.35 does it otherwise; docs/azure.md says how.
 DIFFERENCES = {
-    "tables are found by the letter case that they were created with": "names are used as they were created",
+    "tables are found only in the letter case of their creation": "names are used as they were created",
     "-0.0 comes back as 0.0": "-0.0 is not among the values",
-    "a merge may bring a row beyond 252 properties or 1 MiB": "such merges are left out, by `_exceeds`",
+    "a merge may make a row with more than 252 properties or 1 MiB": "such merges are left out, by `_exceeds`",
     "in a transaction, keys with `',` in them are not found": "they are not among the keys",
 }
 

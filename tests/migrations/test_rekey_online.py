@@ -26,7 +26,16 @@ from tableorm.connection.rekey_phases import Phase, RekeyPhase
 from tableorm.models.marker_rows import Place
 from tableorm.stores import Operation, Verb
 from tableorm.writes.rekey.report import RowFailure, WindowReport
-from tableorm_migrations import finalize_move, plan_rekey, rekey_phase, roll_back_move, run_move, seal_move, verify_move
+from tableorm_migrations import (
+    finalize_move,
+    plan_rekey,
+    rekey_phase,
+    roll_back_move,
+    run_move,
+    run_rekey,
+    seal_move,
+    verify_move,
+)
 from tableorm_migrations.rekey import online, phases
 
 DAY = dt.date(2024, 1, 1)
@@ -412,3 +421,45 @@ async def test_models_whose_kind_is_told_by_the_key_go_back(db: Database) -> Non
     assert (moved.complete, moved.written) == (True, 1)
     assert (back.complete, await rekey_phase(db, NewTag)) == (True, "expand")
     assert await rows_of(db, "OnlineTags") == {("g", "Tag_1"): {}, ("g", "other"): {"text": "left alone"}}
+
+
+class Parcel(Entity, table="OnlineParcels", tracked=True, partition_key="{town}", row_key="parcel_{id}"):
+    town: Mapped[str]
+    id: Mapped[int]
+
+
+def without_note(noted: "NotedParcel") -> Parcel:
+    return Parcel(town=noted.town, id=noted.id)
+
+
+class NotedParcel(
+    Entity,
+    table="OnlineNotedParcels",
+    partition_key="all",
+    row_key="{id}_{town}",
+    kind="Parcel",
+    moved_from=MovedFrom(Parcel, to_old=without_note),
+):
+    town: Mapped[str]
+    id: Mapped[int]
+    note: Mapped[str | None] = field(default=None)
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("db", ["memory"], indirect=True)
+async def test_a_property_that_becomes_a_field_is_not_lost(db: Database, *, online: bool) -> None:
+    """A row with a property that only the newer model knows is reported, and stays; the others are moved."""
+    await db.create_tables(Parcel, NotedParcel)
+    await db.insert(Parcel(town="Bergen", id=1))
+    row = {"PartitionKey": "Bergen", "RowKey": "parcel_2", "EntityType": "Parcel", "note": "fragile"}
+    await db.store.write("OnlineParcels", Operation(Verb.INSERT, row))
+
+    if online:
+        moved = await run_move(db, NotedParcel, no_blind_writers=True)
+    else:
+        moved = await run_rekey(db, Parcel, NotedParcel, writers_stopped=True)
+
+    assert (moved.written, moved.failed, moved.complete) == (1, 1, False)
+    assert "has a property 'note', which Parcel does not know and NotedParcel has for itself" in moved.failures[0]
+    assert "to_new=" in moved.failures[0]
+    assert (await db.store.get("OnlineParcels", "Bergen", "parcel_2"))["note"] == "fragile"
