@@ -172,14 +172,15 @@ def copy_fields(label: str, source: Schema, target: Schema, argument: str) -> Ca
     if lost or needed:
         what = f"has no field {lost[0]!r}, so that its value would be lost" if lost else f"needs {needed[0]!r}"
         raise ModelError(f"{label} is refused: {target.name} {what}; declare the field, or give {argument}=")
+    added = {info.property for name, info in target.fields.items() if info.stored and name not in source.fields}
 
     def copy(entity: Any) -> Any:
         own = entity.__dict__
-        taken = next((name for name in state_of(entity).unknown(source.known) if name in target.known), None)
+        taken = next((name for name in state_of(entity).unknown(source.known) if name in added), None)
         if taken is not None:
             raise NotSupported(
-                f"{label}: {entity.key} has a property {taken!r}, which {source.name} does not know and {target.name} "
-                f"has for itself, so that its value would be lost; remove it from the row, or give {argument}="
+                f"{label}: {entity.key} has a property {taken!r}, which is a field of {target.name} and not of "
+                f"{source.name}, so that its value would be lost; remove it from the row, or give {argument}="
             )
         made = new_entity(target, {name: own[name] for name in source.fields})
         copy_unknown(entity, source, made, target)

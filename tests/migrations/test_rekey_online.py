@@ -460,6 +460,6 @@ async def test_a_property_that_becomes_a_field_is_not_lost(db: Database, *, onli
         moved = await run_rekey(db, Parcel, NotedParcel, writers_stopped=True)
 
     assert (moved.written, moved.failed, moved.complete) == (1, 1, False)
-    assert "has a property 'note', which Parcel does not know and NotedParcel has for itself" in moved.failures[0]
+    assert "has a property 'note', which is a field of NotedParcel and not of Parcel" in moved.failures[0]
     assert "to_new=" in moved.failures[0]
     assert (await db.store.get("OnlineParcels", "Bergen", "parcel_2"))["note"] == "fragile"
