@@ -64,11 +64,6 @@ class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
     complete: bool = True
     upgraded: bool = False
 
-    @property
-    def etag(self) -> str | None:
-        """Its ETag; None if that is not known."""
-        return self.row.get("odata.etag")
-
 
 class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """

@@ -125,7 +125,7 @@ def _write_change(
 ) -> Change:
     """Make the change of a verb that writes values. Raises what the verbs raise."""
     state, before = _state_of(subject)
-    etag = None if before is None else before.etag
+    etag = None if before is None else before.row.get("odata.etag")
     before, condition = before if pending is None else _pending_row(before, pending), None
     blind, inserts = mode in _BLIND, mode is Mode.INSERT
     if if_match is not None:
@@ -308,7 +308,7 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
         EncodeError: A key field was changed.
     """
     _, before = _state_of(subject)
-    etag = None if before is None else before.etag
+    etag = None if before is None else before.row.get("odata.etag")
     before = _pending_row(before, pending)
     if before is None:
         raise missing_etag("modify", subject)
@@ -394,7 +394,7 @@ def delete_change(
     if if_match is not None:
         check_etag(verb, subject, if_match)
     state, before = (UNSTORED, None) if isinstance(subject, Key) else _state_of(subject)
-    etag = None if before is None else before.etag
+    etag = None if before is None else before.row.get("odata.etag")
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
     copied = state.copied if if_match is None else None
     if condition is None and copied is None:
@@ -409,7 +409,7 @@ def guard_change(subject: Subject) -> Change:
     Touch a row that is as it was read: merge nothing under its ETag, which fails if the row has changed since.
     """
     _, before = _state_of(subject)
-    return _row_change("get", Mode.GUARD, subject, None if before is None else before.etag, before)
+    return _row_change("get", Mode.GUARD, subject, None if before is None else before.row.get("odata.etag"), before)
 
 
 def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False) -> Change:
@@ -423,7 +423,7 @@ def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False
         counts: Whether what it adds to counts and sums changes these too, and not its note of that alone.
     """
     _, before = _state_of(subject)
-    etag, upgraded = (None, False) if before is None else (before.etag, before.upgraded)
+    etag, upgraded = (None, False) if before is None else (before.row.get("odata.etag"), before.upgraded)
     return _row_change(
         "rebuild",
         Mode.SAVE if upgraded else Mode.REBUILD,

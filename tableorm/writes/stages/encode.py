@@ -167,7 +167,7 @@ def _finish(
         token = token or new_token()
         # What overwrites without looking must not claim to follow what it may never have seen; nor what overwrites the
         # version of an ETag that it was given, and has itself read another one.
-        blind = stored is None or change.if_match in (None, "*") or change.if_match != stored.etag
+        blind = stored is None or change.if_match in (None, "*") or change.if_match != stored.row.get("odata.etag")
         if read[:1] == (token,):
             read = read[1:]  # what the transaction holds of the row already follows what it has seen, and no more
         elif blind:
