@@ -320,8 +320,8 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
     target = Place(rekeying.new.table_name(), *rekeying.new.make_keys(made.__dict__))
     if target == source:
         raise ModelError(
-            f"{rekeying}: {entity!r} has the same key {source} by both models; let the templates of "
-            f"{rekeying.new.name} make keys that no entity has by the older model, or put it into another table"
+            f"{rekeying}: an entity has the same key {source} by both models; let the templates of {rekeying.new.name} "
+            "make keys that no entity has by the older model, or put it into another table"
         )
     return made, target
 
