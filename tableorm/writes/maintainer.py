@@ -203,7 +203,7 @@ class Maintainer(DerivedSchema):
 
     def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
         """
-        Return whether rows in other partitions have to be made right after a write.
+        Return whether rows in other partitions have to be made right after a write: usually if the entry changes.
 
         Args:
             before: What the manifest says of it now; None if nothing.
@@ -211,7 +211,7 @@ class Maintainer(DerivedSchema):
             source: The write.
         """
         del source
-        return before is not None or after is not None
+        return before != after
 
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
         """

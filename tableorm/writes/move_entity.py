@@ -115,7 +115,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
         await check_room(db, derive((write,)), manifest_of(row).values())
     key = Key(target.model, *structs.astuple(command.target))
     state = state_of(entity)
-    subject = stored if state.etag != command.etag or state.partial or state.upgraded else entity
+    subject = stored if state.etag != command.etag or state.partial else entity
     await commit(db, (marking_write(subject, command, new_token()),))
     command = structs.replace(command, etag=str(subject.etag))
     message = await ring(db, command, delay_seconds=_HIDDEN_SECONDS)

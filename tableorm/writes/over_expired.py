@@ -128,11 +128,9 @@ def _replacement(write: PlannedWrite, schema: Schema, row: Row) -> PlannedWrite:
         sent[WRITE_TOKENS] = after[WRITE_TOKENS] = with_token(tokens, write.token)
     stored = Stored(row, upgraded=0 < stored_version(row) < schema.version)
     change = structs.replace(write.change, stored=stored)
-    first = (
-        None if write.first is None else structs.replace(write.first, mode=Mode.REPLACE, if_match=etag, stored=stored)
-    )
+    first = None if write.first is None else structs.replace(write.first, mode=Mode.REPLACE, stored=stored)
     if first is None:
-        change = structs.replace(change, mode=Mode.REPLACE, if_match=etag)
+        change = structs.replace(change, mode=Mode.REPLACE)
     return structs.replace(
         write,
         operation=Operation(Verb.REPLACE, sent, etag),

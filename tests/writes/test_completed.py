@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 
 from tableorm import (
+    Conflict,
     Count,
     Database,
     Entity,
@@ -21,6 +22,7 @@ from tableorm import (
     connect,
     field,
 )
+from tableorm.testing import assert_requests
 
 
 class Team(Entity, table="Teams", partition_key="{name}", row_key="team"):
@@ -208,6 +210,14 @@ async def test_an_entity_is_not_counted_in_a_row_that_the_transaction_deletes(te
     assert isinstance(caught.value.__cause__, ReferenceNotFound) and caught.value.index == 0
     assert (await teams.get(Club, name="a")).members == 0
     assert not await teams.exists(Member, club="a", number=1)
+
+
+async def test_a_delete_that_has_read_the_row_is_refused_without_another_look(teams: Database) -> None:
+    """The row has just said that others need the entity."""
+    await teams.insert(Club())
+    await teams.insert(Member(number=1))
+    with assert_requests(teams, 1), pytest.raises(Conflict):
+        await teams.delete(Club, name="a", if_match="*")
 
 
 async def test_the_row_that_counts_an_entity_is_deleted_together_with_it(teams: Database) -> None:

@@ -28,7 +28,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.models.manifest import PlacedEntry
+from tableorm.models.manifest import IndexEntry, PlacedEntry
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Doorbell, doorbell_of
@@ -529,6 +529,14 @@ async def test_what_a_decision_row_says_is_not_believed(db: Database, name: str)
         await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), forged)
 
     assert await rows_of(db.store, "Employee#by_city") == before
+
+
+async def test_work_of_another_form_is_left_to_others(db: Database) -> None:
+    """An entry that is in the same partition by this program leaves no work: a newer program may know of one."""
+    work = Work(kind="Employee", row_key="emp_001", entries={"by_city": (IndexEntry("c_a_001"),)})
+    decision = Decision(partition_key="a", token="of_a_newer_program", works=(work,))
+    with pytest.raises(NotSupported, match="'c_a_001' as 'by_city', which this program does not know; leave it to a"):
+        await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), decision)
 
 
 async def test_a_token_for_one_table(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tableorm import (
     EntityExists,
     EntityNotFound,
     Index,
+    LostRace,
     Mapped,
     NotSupported,
     PreconditionFailed,
@@ -30,6 +31,7 @@ from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.rekey.finalize import finalize_window
+from tableorm.writes.rekey.report import WindowReport
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
@@ -366,6 +368,45 @@ async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database)
 
     assert (report.moved, report.failures) == (3, [])
     assert not await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+
+
+class Restless(FaultyStore):
+    """A store in which somebody else writes a row each time before it is written as it was read, from some time on."""
+
+    begun = False
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        for row in [each.row for each in operations if self.begun and each.if_match]:
+            keys = {name: row[name] for name in ("PartitionKey", "RowKey")}
+            await self.store.write(table, Operation(Verb.MERGE, keys, "*"))
+        return await super()._send(table, operations, transaction=transaction)
+
+
+@pytest.mark.parametrize(
+    ("phase", "step", "message"),
+    [
+        (Phase.MOVE, move, "of ('mon', 'stop_1') in table RekeyedStops: others wrote its rows first, 50 times"),
+        (Phase.BACK, roll_back, "back, of ('1', 'day_mon') in table RekeyedStops: others wrote its rows first, 50"),
+        (Phase.SEALED, finalize, "('mon', 'stop_1') in table RekeyedStops cannot be deleted; try it again"),
+    ],
+)
+async def test_rows_that_others_write_again_and_again(
+    phase: Phase, step: Callable[[Database, type[Entity]], Awaitable[WindowReport]], message: str
+) -> None:
+    """The entity is reported as a failure, and is what it was."""
+    network = Restless(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1, text="t"))
+        set_phase(db, NewStop, Phase.MOVE)
+        if phase is not Phase.MOVE:
+            await move(db, NewStop)
+        set_phase(db, NewStop, phase)
+        network.begun = True
+        report = await step(db, NewStop)
+
+        (failure,) = report.failures
+        assert isinstance(failure.error, LostRace) and message in str(failure.error)
+        assert report.moved == 0 and (await db.get(NewStop, day="mon", id=1)).text == "t"
 
 
 async def test_the_way_back(db: Database) -> None:

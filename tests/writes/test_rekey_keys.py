@@ -21,6 +21,8 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
+from tableorm.models.marker_rows import MoveMark, MoveState, Place
+from tableorm.models.reserved import MOVE
 from tableorm.stores import Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.rekey.rollback import roll_back_window
@@ -250,11 +252,17 @@ async def test_functions_that_disagree(db: Database) -> None:
     assert (await db.get(Note, owner="eve", id=1)).owner == "eve"
 
 
-async def test_the_way_back_to_a_key_that_is_taken(db: Database) -> None:
-    """The entity keeps its newer key, and is reported: two newer entities can have had one older key."""
+@pytest.mark.parametrize("marked", [False, True])
+async def test_the_way_back_to_a_key_that_is_taken(db: Database, marked: bool) -> None:
+    """
+    The entity keeps its newer key, and is reported: two newer entities can have had one older key. A mark in the row of
+    the other entity, which only another program can have written, makes no forward of it.
+    """
     await db.insert(Note(owner="ann", id=1))
     await move(db, NewNote)
+    mark = MoveMark(state=MoveState.SETTLED, move="", other=Place("RekeyedNewNotes", "notes", "1"), stays=True)
     row = {"PartitionKey": "ann", "RowKey": "1", "EntityType": "Note"}  # as a program of another kind may do
+    row |= {MOVE: mark.to_text()} if marked else {}
     await connection_of(db).store.write("RekeyedNotes", Operation(Verb.REPLACE, row, "*"))
     set_phase(db, NewNote, Phase.BACK)
     report = await roll_back(db, NewNote)
@@ -281,6 +289,16 @@ async def test_two_newer_entities_with_one_older_key(db: Database) -> None:
     assert (report.moved, report.failures, report.collisions) == (1, [], [])
     assert (await db.get(Plane, day="mon", flight="AA1")).tail == "z"
     assert await kinds_of(db, NewPlane) == ["mon Plane"]
+
+
+async def test_the_older_key_of_an_entity_whose_newer_key_has_a_row_of_another_kind(db: Database) -> None:
+    """It is free: another program has deleted the entity, and put a row of its own there."""
+    await db.insert(NewPlane(day="mon", flight="AA1", tail="x"))
+    row = {"PartitionKey": "x", "RowKey": "mon_AA1", "EntityType": "Crew"}
+    await connection_of(db).store.write("RekeyedNewPlanes", Operation(Verb.REPLACE, row, "*"))
+    await db.insert(NewPlane(day="mon", flight="AA1", tail="y"))
+
+    assert (await db.get(NewPlane, day="mon", flight="AA1", tail="y")).tail == "y"
 
 
 async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database) -> None:

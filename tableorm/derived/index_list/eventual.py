@@ -72,11 +72,6 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
         """Note in the manifest which list the entity is in."""
         return self.effects(before, source)
 
-    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
-        """Return whether the entity leaves a list or comes into one."""
-        del source
-        return before != after
-
     async def reconcile(
         self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
