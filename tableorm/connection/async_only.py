@@ -1,5 +1,5 @@
 """
-What is used by `async with`, and says so where a program writes `with`.
+Classes that programs use in `async with`. An error says so where a program writes `with`.
 """
 
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,7 +10,7 @@ __all__ = ["AsyncOnly"]
 
 
 class AsyncOnly:
-    """A base for what has an asynchronous block and no other one."""
+    """A base of classes that work in `async with`, and not in `with`."""
 
     __slots__ = ()
 

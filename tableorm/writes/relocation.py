@@ -93,7 +93,7 @@ class Commit(Protocol):
 
 
 class BringHome(Protocol):
-    """What gives an entity its newer key before it is written: `tableorm.writes.rekey.steps.RowSteps.bring_home`."""
+    """Moves an entity to its newer key before it is written: `tableorm.writes.rekey.steps.RowSteps.bring_home`."""
 
     def __call__(
         self,

@@ -191,7 +191,11 @@ class Layouts:
         raise NotSupported(f"{label} is refused: in phase {found.phase.value!r} there is {problem}; {remedy}")
 
     async def leave(self) -> None:
-        """Let programs whose newer model says `moved_from=` the older one look at the older keys again."""
+        """
+        End the offline phase: a program that reads the newer model looks at the older keys again.
+
+        This concerns newer models that declare `moved_from=` the older one.
+        """
         if self._rekeying is not None:
             db = connection_of(self.target)
             found = await load_phase(db, self._rekeying)

@@ -147,16 +147,16 @@ class OnlineRekey:
         await self.read_phase(phase, remedy="another process has gone on meanwhile")
 
     def filter_left(self) -> Filter | None:
-        """Return the condition of what has its older key: entities, and rows of moves by the older model."""
+        """Return the condition for rows under older keys: entities, and rows of moves that the older model made."""
         own = self.old_kinds.filter
         return None if own is None else Or((_between(f"{self.rekeying.old.kind}{TENTATIVE}"), own))
 
     def filter_old(self, *, entities: bool) -> Filter | None:
-        """Return the condition of rows of the older model: marker rows of re-keys, and if so its entities."""
+        """Return the condition for rows of the older model: marker rows of re-keys; with `entities` its entities."""
         return _filter(self.rekeying.old, self.old_kinds.filter if entities else None, entities=entities)
 
     def filter_new(self, *, entities: bool) -> Filter | None:
-        """Return the condition of rows of the newer model: marker rows of re-keys, and if so its entities."""
+        """Return the condition for rows of the newer model: marker rows of re-keys; with `entities` its entities."""
         return _filter(self.rekeying.new, self.new_kinds.filter if entities else None, entities=entities)
 
 

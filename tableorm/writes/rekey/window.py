@@ -48,7 +48,7 @@ _AT_LEAST = 1_000
 """How many moves wait at least, before those of one partition are sent in fewer than a transaction has room for."""
 
 _CHANGED = ("PartitionKey", "RowKey", ENTITY_TYPE, WRITE_TOKENS)
-"""What the last two steps need of a row that they merge into: its keys, and what a merge sets besides the mark."""
+"""The properties that the last two steps keep of a row: its keys, and what their merge sets beside the mark."""
 
 
 class _Move(msgspec.Struct, eq=False, gc=False, kw_only=True):
