@@ -376,13 +376,12 @@ def _check_etag(name: str, blob: _Blob | None, tag: str) -> None:
 
 
 def _write_row(session: WriteSession, number: int, content: int, appends: int | None, info: BlobInfo) -> BlobInfo:
-    """Write a blob's row. Return its info with ETag and time."""
+    """Write the row of a blob whose content is kept. Return its info with ETag and time."""
     tick = session.tick()
     session.connection.execute(
         f"REPLACE INTO blobs (container, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
         (number, info.name, content, info.length, tick, appends, _encode(info.metadata)),
     )
-    session.dirty = True
     return attrs.evolve(info, etag=_etag_of(tick), modified=moment(tick))
 
 

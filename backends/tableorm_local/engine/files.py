@@ -465,5 +465,3 @@ def after_fork() -> None:
     would rely on them too.
     """
     _forked_files.update(_files_being_opened, (files.identity for files in _open_files))
-    _files_being_opened.clear()
-    _open_files.clear()
