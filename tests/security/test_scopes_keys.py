@@ -73,3 +73,25 @@ async def test_a_key_that_its_model_has_is_of_the_scope(db: Database) -> None:
     assert (await mine.get(own)).text == "mine"
     await mine.delete(own, if_match="*")
     assert not await mine.exists(own)
+
+
+class Plain(Entity, table="PlainNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+class Bare(Entity, table="PlainNotes", partition_key="{tenant}_{city}", row_key="{id:05d}", kind=None):
+    tenant: Mapped[str]
+    city: Mapped[str]
+    id: Mapped[int]
+
+
+@pytest.mark.parametrize("if_match", [None, "*"])
+async def test_a_query_of_a_model_without_a_kind_deletes_nothing_of_others(if_match: str | None) -> None:
+    """Where rows of another tenant are in partitions that may be of the scope, a delete by a query leaves them."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Plain)
+        await db.insert(Plain(tenant="acme_rome", id=1))
+        with pytest.raises(AccessDenied, match="'note_00001' is not of the template"):
+            await db.scope(tenant="acme").select(Bare).allow_scan().delete(if_match=if_match)
+        assert await db.exists(Plain, tenant="acme_rome", id=1)
