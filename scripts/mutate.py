@@ -5,7 +5,7 @@ line.
     .venv/bin/python -m scripts.mutate --seed 1 --count 200 --jobs 2
 
 First every test runs once under coverage, which says which tests execute a line; that is kept in `.cache/mutation`, and
-measured anew for what has changed. Then each fault gets its tests, the fastest first, until one fails: in a fork of a
+measured anew for what has changed. Then each fault gets its tests, the likeliest first, until one fails: in a fork of a
 process that has collected all tests, or in a process of its own where the import executes the changed line. What no
 test saw is printed with its change. A fault that changes no behaviour cannot be seen: whoever has found out why writes
 it into `scripts/judged_faults.toml`, as it is printed, with the reason.
@@ -50,8 +50,10 @@ NOT_BEHAVIOUR = {"packaging", "typing"}
 MOST_UNSEEN = 0.05
 # So many tests are tried before all others are collected, which takes longer than to run them.
 FIRST_TESTS = 30
-# What pytest needs at most to collect all tests.
-SECONDS_TO_COLLECT = 600
+# A test that executes lines so near to a fault, which few others do, probably sees it.
+AROUND = 12
+# What a test needs beside what is measured.
+SETUP_SECONDS = 0.02
 
 SETTINGS = """
 [run]
@@ -175,7 +177,8 @@ class Collected:
     def _start(self, tree: Path) -> Connection:
         address = tree / ".socket"
         with Listener(str(address)) as listener:
-            options = ["--basetemp", str(tree / ".basetemp"), "tests"]
+            # Without "plain" pytest changes the code of functions that assert, of the project's modules too.
+            options = ["--assert=plain", "--basetemp", str(tree / ".basetemp"), "tests"]
             started = start_pytest(tree, options, MUTATE_SERVE=str(address))
             threading.Thread(target=lambda: list(started.stdout or ()), daemon=True).start()
             self._started.append(started)
@@ -247,31 +250,40 @@ class Recorded:
                 found[line].update(tests)
         return found
 
-    def tests_of(self, fault: Fault) -> list[str]:
+    def tests_of(self, fault: Fault, seconds: float) -> list[str]:
         """
-        Return the tests that execute what is changed, the fastest first.
+        Return the tests that execute what is changed, as many as take so many seconds together.
 
-        Where that is executed by the import, or in no test, these are all tests that execute something of the module.
+        The first ones are fast, and execute lines around it that few others do. Where what is changed is executed by
+        the import, or in no test, these are all tests that execute something of the module.
         """
         lines = self._lines_of(fault.path)
         near = {test for line in fault.lines for test in lines.get(line, ()) if test in self.durations}
-        if near and not fault.on_import:
-            return sorted(near, key=self._order)
-        far = {test for tests in lines.values() for test in tests if test in self.durations}
-        return [*sorted(near, key=self._order), *sorted(far - near, key=self._order)]
+        if not near or fault.on_import:
+            near = {test for tests in lines.values() for test in tests if test in self.durations}
+        least = dict.fromkeys(near, len(self.durations))
+        for line in range(fault.lines.start - AROUND, fault.lines.stop + AROUND):
+            tests = lines.get(line, set())
+            for test in tests & near:
+                least[test] = min(least[test], len(tests))
+        chosen: list[str] = []
+        for test in sorted(near, key=lambda test: ((self.durations[test] + SETUP_SECONDS) * least[test], test)):
+            seconds -= self.durations[test]
+            if seconds >= 0 or not chosen:
+                chosen.append(test)
+        return chosen
 
     def runs_on_import(self, fault: Fault) -> bool:
         """Whether the import of a module, or the collection of tests, executes what is changed."""
         lines = self._lines_of(fault.path)
         return fault.on_import or any("" in lines.get(line, ()) for line in fault.lines)
 
-    def _order(self, test: str) -> tuple[float, str]:
-        return self.durations[test], test
 
-
-def try_fault(fault: Fault, copies: Copies, collected: Collected, recorded: Recorded, seconds: float) -> Verdict:
-    """Run a fault's tests until one fails."""
-    tests = recorded.tests_of(fault)
+def try_fault(
+    fault: Fault, copies: Copies, collected: Collected, recorded: Recorded, seconds: float, most: float
+) -> Verdict:
+    """Run a fault's tests until one fails, or for `most` seconds. A test hangs after `seconds`."""
+    tests = recorded.tests_of(fault, most)
     if not tests:
         return Verdict(outcome="not run")
     total = 4 * seconds + 5 * sum(recorded.durations[test] for test in tests)
@@ -286,7 +298,8 @@ def try_fault(fault: Fault, copies: Copies, collected: Collected, recorded: Reco
     with copies.take(fault) as tree:
         for part in filter(None, (tests[:FIRST_TESTS], tests[FIRST_TESTS:])):
             (tree / ".tests").write_text("\n".join(part), encoding="utf-8")
-            options = ["-x", "-o", f"faulthandler_timeout={seconds + 5 * recorded.durations[part[-1]]:.0f}"]
+            longest = max(recorded.durations[test] for test in part)
+            options = ["-x", "-o", f"faulthandler_timeout={seconds + 5 * longest:.0f}"]
             files = list(dict.fromkeys(test.partition("::")[0] for test in part))
             status, printed, lines = run_tests(tree, [*options, *files], total, MUTATE_TESTS=str(tree / ".tests"))
             verdict = judge(-1 if "Timeout (" in printed else status, lines)
@@ -331,6 +344,7 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="+", help="numbers of faults, to try these alone of all drawn")
     parser.add_argument("--jobs", type=int, default=2, help="how many runs at once")
     parser.add_argument("--timeout", type=float, default=30, help="seconds after which a test hangs")
+    parser.add_argument("--most", type=float, default=120, help="seconds of tests for each fault")
     parser.add_argument("--tests", nargs="+", default=["tests"], help="folders or files of tests")
     given = parser.parse_args()
 
@@ -346,13 +360,14 @@ def main() -> None:
         verdict = (
             Verdict(outcome="judged", error=reason)
             if reason
-            else try_fault(fault, copies, collected, recorded, timeout)
+            else try_fault(fault, copies, collected, recorded, timeout, most)
         )
         where = f"{fault.path}:{fault.lines.start} {fault.scope}"
         print(f"{number:4} {verdict.outcome:8} {fault.kind:12} {where}  {verdict.test}  {verdict.error}", flush=True)
         return verdict
 
     timeout: float = given.timeout
+    most: float = given.most
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder, ThreadPoolExecutor(given.jobs) as pool:
         copies = Copies(Path(folder), given.jobs)
         recorded = Recorded(copies, given.jobs, given.tests)

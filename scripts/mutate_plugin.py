@@ -102,6 +102,7 @@ def _serve(session: pytest.Session, address: str) -> object:
         _report(test="", when="swap", outcome="impossible")
     session.items[:] = [items[test] for test in asked["tests"] if test in items] if swapped else []
     session.config.option.maxfail = 1
+    session.config.add_cleanup(lambda: os._exit(session.exitstatus))
     return None
 
 
@@ -130,7 +131,7 @@ def swap_code(functions: list[FunctionType], path: Path, old: bytes, new: bytes)
             each.__code__ = code
     except KeyError:
         return False
-    return True
+    return bool(functions)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
