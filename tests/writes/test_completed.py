@@ -11,6 +11,7 @@ from tableorm import (
     Count,
     Database,
     Entity,
+    EntityNotFound,
     Index,
     Key,
     Mapped,
@@ -22,6 +23,7 @@ from tableorm import (
     connect,
     field,
 )
+from tableorm.stores import Operation, Verb
 from tableorm.testing import assert_requests
 
 
@@ -218,6 +220,19 @@ async def test_a_delete_that_has_read_the_row_is_refused_without_another_look(te
     await teams.insert(Member(number=1))
     with assert_requests(teams, 1), pytest.raises(Conflict):
         await teams.delete(Club, name="a", if_match="*")
+
+
+async def test_a_transaction_deletes_no_row_that_is_gone(teams: Database) -> None:
+    """Also if the entity remembers that others need it: the row is read, and the error names the operation."""
+    await teams.insert(Club())
+    await teams.insert(Member(number=1))
+    club = await teams.get(Club, name="a")
+    await teams.store.write("Teams", Operation(Verb.DELETE, {"PartitionKey": "a", "RowKey": "club"}, "*"))
+    with pytest.raises(TransactionFailed, match="nothing was sent") as caught:
+        async with teams.transaction() as tx:
+            tx.delete(club)
+
+    assert isinstance(caught.value.__cause__, EntityNotFound) and caught.value.index == 0
 
 
 async def test_the_row_that_counts_an_entity_is_deleted_together_with_it(teams: Database) -> None:
