@@ -162,6 +162,12 @@ async def copy_of_nobody_in_its_place(db: Database) -> None:
     await merge(db, "email_e1@x", _of="empid_000999")
 
 
+@CASES.case((Damage.UNDECLARED, "by_shoe", E1, "shoe_030_000001"))
+async def note_of_an_undeclared_index_without_a_row(db: Database) -> None:
+    row = await db.store.get(TABLE, "Sales", E1)
+    await merge(db, E1, _ix=row["_ix"][:-1] + ',"by_shoe":"shoe_030_000001"}')
+
+
 @CASES.case((Damage.ORPHAN, "by_email", "clerk_000001", "email_lost"))
 async def copy_of_another_kind(db: Database) -> None:
     await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
