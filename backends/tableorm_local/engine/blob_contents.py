@@ -100,11 +100,10 @@ def split_chunks(data: bytes) -> list[bytes]:
 
 
 def add_chunks(session: WriteSession, content: int, start: int, chunks: Sequence[bytes]) -> Generator[None, None, int]:
-    """Write chunks of a content from the position `start` on. Return the position of their end."""
+    """Write chunks of a content that is kept or staged, from the position `start` on. Return where they end."""
     for data in chunks:
         sql = "INSERT INTO chunks (content, start, data) VALUES (?, ?, ?)"
         session.connection.execute(sql, (content, start, data))
-        session.dirty = True
         start += len(data)
         yield
     return start
@@ -115,7 +114,7 @@ def read_bytes(connection: Connection, content: int, position: int, end: int) ->
     if position >= end:
         return b""
     sql = "SELECT max(start) FROM chunks WHERE content = ? AND start <= ?"
-    first = connection.execute(sql, (content, position)).get or 0
+    first = connection.execute(sql, (content, position)).get
     sql = "SELECT start, data FROM chunks WHERE content = ? AND start >= ? ORDER BY start"
     rows = connection.execute(sql, (content, first))
     parts, at = list[bytes](), position

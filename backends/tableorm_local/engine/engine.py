@@ -86,6 +86,19 @@ class _Open:
             self.commits = GroupCommit(WriteSession(files.writer, name), worker, files.writer_lock, timeout)
             self.reclaimer = Reclaimer(self.commits)
 
+    def is_turn_over(self, seconds: float) -> bool:
+        """
+        Count seconds of reading. Return whether reads together have kept the event loop busy for so long that it must
+        run other tasks now.
+
+        Each read is short and never waits, so a task that reads row after row would otherwise keep the loop for ever.
+        """
+        self.unbroken += seconds
+        if self.unbroken <= _SLICE_SECONDS:
+            return False
+        self.unbroken = 0.0
+        return True
+
 
 class Engine:
     """
@@ -174,8 +187,9 @@ class Engine:
     async def delete_table(self, table: str) -> None:
         """Delete a table and its rows, in constant time. Fault ResourceNotFound if there is none."""
         check_table_name(table)
+        known = self._require_open().catalog
         await self.submit(lambda session: catalog.drop_table(session, table))
-        self._require_open().catalog.forget(table)
+        known.forget(table)
         self.reclaim()
 
     async def list_tables(self, start: str = "", limit: int | None = None) -> list[str]:
@@ -188,20 +202,20 @@ class Engine:
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """Read one row. Fault ResourceNotFound or TableNotFound."""
-        keys = partition_key, row_key
+        state, keys = self._require_open(), (partition_key, row_key)
         try:
             key = key_of(partition_key, row_key)
         except UnicodeEncodeError:
             key = b""  # the key of no row: the keys are refused below
         try:
-            row = _read_row(self._require_open(), table, key, keys, select)
+            row = _read_row(state, table, key, keys, select)
         except (apsw.Error, *DAMAGE) as error:
             row = await self._read(lambda state: _read_row(state, table, key, keys, select), error)
         if row is None:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
             raise not_found_fault()
-        if self._is_turn_over(_ROW_SECONDS):
+        if state.is_turn_over(_ROW_SECONDS):
             await asyncio.sleep(0)
         return row
 
@@ -234,7 +248,7 @@ class Engine:
                 await turns.wait(caller)
             try:
                 done = await self._read(advance)
-                if self._is_turn_over(scan.seconds - before):
+                if self._require_open().is_turn_over(scan.seconds - before):
                     await asyncio.sleep(0)
             finally:
                 turns.end(caller)
@@ -336,22 +350,6 @@ class Engine:
             raise read_only_fault(self._name)
         return commits
 
-    def _is_turn_over(self, seconds: float) -> bool:
-        """
-        Count seconds of reading. Return whether reads together have kept the event loop busy for so long that it must
-        run other tasks now.
-
-        Each read is short and never waits, so a task that reads row after row would otherwise keep the loop for ever.
-        """
-        state = self._open
-        if state is None:
-            return False
-        state.unbroken += seconds
-        if state.unbroken <= _SLICE_SECONDS:
-            return False
-        state.unbroken = 0.0
-        return True
-
     async def _find_table(self, name: str) -> Table:
         try:
             found = self._require_open().catalog.find(name)
@@ -398,7 +396,7 @@ def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select
     Return the row with these PartitionKey and RowKey, of which `key` is made.
 
     Raises:
-        ValueError: The row is damaged so that it has other keys, or no text as ETag or Timestamp.
+        ValueError: The row is damaged, as `check_stored` says.
     """
     body: bytes | None = _call_with_table(state, name, lambda table: state.reader.execute(table.read, (key,)).get)
     if body is None:
@@ -409,7 +407,7 @@ def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select
     if stored != keys:
         raise ValueError(f"its keys are {shown(stored)}, and it is stored under {shown(keys)}")
     etag, timestamp = get("odata.etag"), get("Timestamp")
-    if not (type(etag) is type(timestamp) is str):
+    if not (type(etag) is type(timestamp) is str) or etag == "*":
         raise ValueError(f"its ETag and Timestamp are {shown((etag, timestamp))}")
     return row if select is None else project(row, select)
 

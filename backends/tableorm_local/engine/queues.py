@@ -15,6 +15,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.protocol.limits import (
+    MAX_MESSAGE_BYTES,
     MAX_VISIBILITY_SECONDS,
     check_message,
     check_message_count,
@@ -38,6 +39,9 @@ CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT N
 """
 # AUTOINCREMENT: ids must never be used again. A queue without a name is deleted. Times are ticks.
 
+# A queue never has so many messages, nor is one taken as often. A file that somebody else has made may say more; to add
+# to the largest number of SQLite would be an error, by which a write undoes those of others.
+_MOST = 1 << 62
 # How many expired messages one statement removes, and one transaction of `take`; if there are more, it begins another.
 _EXPIRED = 50
 _EXPIRED_TOGETHER = 2000
@@ -134,8 +138,8 @@ class Queues:
             taken, _ = _read_visible(connection, number, present, count)
             for message in taken:
                 connection.execute(
-                    "UPDATE messages SET visible = ?, count = count + 1, receipt = ? WHERE id = ?",
-                    (until, receipt, int(message.id)),
+                    "UPDATE messages SET visible = ?, count = min(count + 1, ?), receipt = ? WHERE id = ?",
+                    (until, _MOST, receipt, int(message.id)),
                 )
                 session.dirty = True
             return [attrs.evolve(each, receipt=str(receipt), dequeue_count=each.dequeue_count + 1) for each in taken]
@@ -233,7 +237,7 @@ def _require_number(connection: Connection, queue: str) -> int:
 
 
 def _change_length(session: WriteSession, number: int, change: int) -> None:
-    session.connection.execute("UPDATE queues SET length = length + ? WHERE id = ?", (change, number))
+    session.connection.execute("UPDATE queues SET length = min(length + ?, ?) WHERE id = ?", (change, _MOST, number))
     session.dirty = True
 
 
@@ -275,10 +279,11 @@ def _read_visible(
         The messages, and the place of the last expired one if the slice is full: some of those after it were read.
     """
     rows = connection.execute(
-        "SELECT id, visible, expires, inserted, count, CASE WHEN expires <= ?2 THEN NULL ELSE body END FROM messages "
+        "SELECT id, visible, expires, inserted, count, CASE WHEN expires <= ?2 THEN NULL "
+        "WHEN length(body) <= ?7 THEN body ELSE length(body) END FROM messages "
         "WHERE queue = ?1 AND visible <= ?2 AND (visible, expires, id) > (?3, ?4, ?5) "
         "ORDER BY visible, expires, id LIMIT ?6",
-        (number, present, *place, _LOOKED_AT),
+        (number, present, *place, _LOOKED_AT, MAX_MESSAGE_BYTES),
     )
     found, looked_at, last = list[Message](), 0, (place[0], True, *place[1:])
     with contextlib.closing(rows):
@@ -291,6 +296,8 @@ def _read_visible(
             if body is None:
                 place = visible, expires, message
                 continue
+            if not isinstance(body, bytes):
+                raise apsw.CorruptError(f"a message has {body} bytes")
             found.append(
                 Message(id=str(message), body=body, receipt=None, dequeue_count=taken, inserted_at=moment(inserted))
             )

@@ -214,6 +214,31 @@ async def test_close_during_writes(engine: Engine) -> None:
     assert len((await engine.query("Shared", RowQuery())).rows) == 50
 
 
+async def test_close_during_deletions(engine: Engine) -> None:
+    """What was asked to be deleted before the engine is closed is deleted, and whoever asked for it is told so."""
+    await engine.create_table("Other")
+    await engine.queues.create_queue("queue")
+    for name in ("container", "other"):
+        await engine.blobs.create_container(name)
+        await engine.blobs.put(name, "blob", b"data")
+    calls = (
+        engine.delete_table("Other"),
+        engine.queues.delete_queue("queue"),
+        engine.blobs.delete_container("container"),
+        engine.blobs.delete("other", "blob"),
+    )
+    deletions = [asyncio.create_task(call) for call in calls]
+    await asyncio.sleep(0)
+    await engine.close()
+
+    assert await asyncio.gather(*deletions) == [None] * 4
+    await engine.open()
+    assert await engine.list_tables() == ["Shared"]
+    assert await engine.queues.list_queues() == []
+    assert await engine.blobs.list_containers() == ["other"]
+    assert (await engine.blobs.list_blobs("other")).blobs == []
+
+
 async def test_close_during_a_query(engine: Engine) -> None:
     """A page under way when the engine is closed ends with a clear fault."""
     await fill(engine, 20_000, Text="x" * 200)

@@ -108,6 +108,18 @@ def test_bounds_and_conditions_mean_the_same_keys(partition: Bounds, row: Bounds
     assert filter_intervals(conditions) == (narrow, rows)
 
 
+def test_conditions_within_conditions_mean_the_same_keys() -> None:
+    """A filter reads no more if some of its conditions on the keys stand together in a condition."""
+    partition, *rows = (
+        Compare("PartitionKey", Op.EQ, constant("a")),
+        Compare("RowKey", Op.GE, constant("a")),
+        Compare("RowKey", Op.LT, constant("b")),
+        Compare("RowKey", Op.LT, constant("ab")),
+    )
+
+    assert filter_intervals(And((And((partition, *rows[:2])), rows[2]))) == filter_intervals(And((partition, *rows)))
+
+
 async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:
     """A condition on the RowKey alone is looked up in each partition, and the other rows are not decoded."""
     for partition in "abc":
