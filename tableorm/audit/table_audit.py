@@ -124,7 +124,7 @@ class TableAudit:
             for schema in own:
                 names = [check.name for check in self._checks[schema] if isinstance(check, EntryCheck)]
                 self._checks[schema].insert(0, EntityCheck(context, schema, names))
-                if schema.tracked and schema.kind is not None:
+                if schema.tracked:
                     self._checks[schema].append(MoveCheck(context, schema))
 
     @property

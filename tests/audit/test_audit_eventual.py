@@ -131,6 +131,7 @@ async def test_what_is_under_way_is_not_damage(db: Database, monkeypatch: pytest
     assert [each.damage for each in report.findings] == [Damage.UNFINISHED]
     said = "a change of Person was committed 2 hours ago, and nobody has done what it has left to do since"
     assert report.findings[0].problem == said
+    assert (report.findings[0].repaired, report.clean) == (False, False)
     assert len(await committed_decisions(db.store)) == 1
 
     assert (await db.audit(Person, repair=True)).clean
@@ -179,6 +180,33 @@ async def test_unfinished_work_that_fails(db: Database, monkeypatch: pytest.Monk
 
     refused = [each.refused for each in report.findings if each.damage is Damage.UNFINISHED]
     assert "EntityExists: Person.by_city: the entry of" in str(refused)
+    assert len(await committed_decisions(db.store)) == 1
+
+
+@pytest.mark.parametrize("repair", [False, True])
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [("nonsense", "Work or Progress cannot be read"), ('{"format":99,"works":[]}', "leave it to a newer program")],
+    ids=["damaged", "newer"],
+)
+async def test_a_decision_row_that_cannot_be_read(db: Database, work: str, says: str, repair: bool) -> None:
+    """It is reported, whether it was damaged or written by a newer program, and stays."""
+    row = {
+        "PartitionKey": "red",
+        "RowKey": "~o_------------",
+        "EntityType": "#_decision",
+        "State": "committed",
+        "Work": work,
+    }
+    await send(db, "Crew", Verb.INSERT, row)
+    CLOCK.advance(2 * HOUR)
+
+    report = await db.audit(Person, repair=repair)
+
+    (finding,) = report.findings
+    assert (finding.damage, finding.address, finding.repaired) == (Damage.UNFINISHED, "~o_------------", False)
+    assert finding.problem.startswith("the decision row cannot be worked on: ")
+    assert finding.refused is not None and finding.refused in finding.problem and says in finding.refused
     assert len(await committed_decisions(db.store)) == 1
 
 

@@ -37,6 +37,12 @@ from tests.torture import on_stores
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
 
 
+class Printed(Entity, table="AuditedPrints", partition_key="{shelf}", row_key="print_{id}"):
+    shelf: Mapped[str]
+    id: Mapped[int]
+    by_id = Index(row_key="id_{id}", building=False)
+
+
 CASES = Cases()
 
 
@@ -160,6 +166,12 @@ async def index_undeclared_entity(db: Database) -> None:
 )
 async def copy_of_nobody_in_its_place(db: Database) -> None:
     await merge(db, "email_e1@x", _of="empid_000999")
+
+
+@CASES.case((Damage.UNDECLARED, "by_shoe", E1, "shoe_030_000001"))
+async def note_of_an_undeclared_index_without_a_row(db: Database) -> None:
+    row = await db.store.get(TABLE, "Sales", E1)
+    await merge(db, E1, _ix=row["_ix"][:-1] + ',"by_shoe":"shoe_030_000001"}')
 
 
 @CASES.case((Damage.ORPHAN, "by_email", "clerk_000001", "email_lost"))
@@ -501,6 +513,38 @@ async def test_report_says_what_was_found(db: Database) -> None:
             "refused": None,
         }
     ]
+
+
+async def test_findings_are_in_the_order_of_entities(db: Database) -> None:
+    """Those of one entity come by the name of the declaration, and those without one first, then by the other row."""
+    await fill(db)
+    await merge(db, E2, age="old")
+    await merge(db, E1, _ix='{"by_email":')
+    await merge(db, "email_e1@x", name="changed")
+    await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of=E1)
+
+    report = await db.audit(Employee)
+
+    assert [(each.row_key, each.index, each.address) for each in report.findings] == [
+        (E1, None, None),
+        (E1, "by_age", "age_030_000001"),
+        (E1, "by_email", "email_e1@x"),
+        (E1, "by_email", "email_lost"),
+        (E1, "by_name", "name_n1_000001"),
+        (E2, None, None),
+    ]
+
+
+async def test_the_store_is_asked_of_no_index_that_says_its_state(db: Database) -> None:
+    """Whether an index is complete is asked only where the declaration leaves that to the store."""
+    await db.create_tables(Printed)
+    await db.insert(Printed(shelf="a", id=1))
+
+    with db.observe() as seen:
+        report = await db.audit(Printed)
+
+    assert report.clean and report.derived_rows == 1
+    assert {(request.operation, request.table) for request in seen.requests} == {("query", "AuditedPrints")}
 
 
 async def test_what_cannot_be_audited_is_refused() -> None:

@@ -261,6 +261,7 @@ async def test_requests_are_counted_once(db: Database) -> None:
     await db.build_index(Worker.by_badge, parallel=2, on_progress=reports.append)
     *_, stopped, ended = reports
     assert stopped.audit is not None and stopped.cursor is not None
+    assert (stopped.complete, ended.complete) == (False, True)
 
     resumed = await db.build_index(Worker.by_badge, parallel=2, cursor=stopped.cursor)
 

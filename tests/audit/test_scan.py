@@ -2,9 +2,12 @@
 Pages of an audit: where the last partition of a page begins, and how fast pages are read.
 """
 
+import asyncio
+
 import pytest
 
 from tableorm import Database, PropertyBag
+from tableorm.audit.ranges import RangeCounts
 from tableorm.audit.scan import pages, partition_start
 from tableorm.connection.connection import connection_of
 from tableorm.keys.ranges import KeyRegion
@@ -55,3 +58,20 @@ async def test_a_pace_counts_the_rows_of_each_page(db: Database) -> None:
         assert pace.rows == given
 
     assert given == [2, 2, 1]
+
+
+@pytest.mark.parametrize(("ahead", "sent"), [(True, [2, 3, 3]), (False, [1, 2, 3])])
+async def test_the_next_page_is_read_ahead_if_that_is_asked_for(db: Database, ahead: bool, sent: list[int]) -> None:
+    """While a page is worked on, the next one is on its way, or nothing is: each page is asked for once."""
+    await connection_of(db).store.create_table("ScannedAhead")
+    for number in range(5):
+        await db.insert(PropertyBag("ScannedAhead", "p", f"{number}"))
+    counts, seen = RangeCounts(), list[int]()
+
+    regions = [KeyRegion(Bounds.only("p"))]
+    async for rows in pages(connection_of(db), "ScannedAhead", None, regions, counts, "audit", Counted(), ahead=ahead):
+        await asyncio.sleep(0)  # a task that was begun sends its request
+        seen.append(counts.requests)
+        assert rows
+
+    assert seen == sent

@@ -9,10 +9,13 @@ import pytest
 
 from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, RowKey, ScanRefused, field
 from tableorm.expressions import AnyOf
+from tableorm.keys.ranges import KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import to_odata
-from tableorm.queries.planning.plan import Access, Point, QueryPlan
+from tableorm.queries.planning.partition import region_of
+from tableorm.queries.planning.plan import Access, Point, QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
+from tableorm.stores import Bounds
 
 
 class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -48,6 +51,27 @@ class Event(Entity, table="Events", partition_key="{at:%Y%m%d}", row_key="{at:ti
 
 class Spread(Entity, table="Spreads", partition_key="{id:spread(16)}", row_key="{id}", kind=None):
     id: Mapped[str]
+
+
+class Sample(Entity, table="Samples", partition_key="{id:spread(4)}_{day:03d}", row_key="{id}"):
+    id: Mapped[str]
+    day: Mapped[int]
+
+
+class Probe(Entity, table="Probes", partition_key="{id:spread(4)}_{day:03d}", abstract=True):
+    id: Mapped[str]
+    day: Mapped[int]
+
+
+class Dry(Probe, row_key="dry_{id}"): ...
+
+
+class Wet(Probe, row_key="wet_{id}"): ...
+
+
+class Batch(Entity, table="Samples", partition_key="{bucket:01d}_{day:03d}", row_key="batch"):
+    bucket: Mapped[int]
+    day: Mapped[int]
 
 
 SALES = Employee.department == "Sales"
@@ -169,6 +193,16 @@ def test_an_alternative_that_says_nothing_of_rows_reads_the_partition() -> None:
     )
 
 
+def test_a_value_left_out_of_a_range_stays_with_it() -> None:
+    """Of the conditions on one key field in an alternative, each is in its filter."""
+    found = plan(SALES, ((Employee.id != 5) & (Employee.id > 3) & (Employee.id < 9)) | (Employee.age > 30))
+
+    (text,) = sent(found)
+    assert text.endswith(
+        " and (age gt 30 or RowKey ne 'empid_000005' and RowKey gt 'empid_000003' and RowKey lt 'empid_000009')"
+    )
+
+
 def test_alternatives_with_a_contradiction_leave_it_out() -> None:
     """What cannot be is not asked for."""
     assert sent(plan(SALES, (Employee.id == 7) | (Employee.department == "HR"))) == ["Sales/empid_000007"]
@@ -233,6 +267,47 @@ def test_buckets_of_a_hash_are_found() -> None:
     assert found.access is Access.POINTS and len(found.requests) == 3
     every = plan(Spread.id > "a", model=Spread)
     assert every.access is Access.RANGE and len(every.requests) == 16 and every.merged
+
+
+@pytest.mark.parametrize(
+    ("where", "partitions"),
+    [
+        ([Sample.day == 5], ["0_005", "1_005", "2_005", "3_005"]),
+        ([Sample.day == 5, PartitionKey >= "2"], ["2_005", "3_005"]),
+        ([PartitionKey >= "1", Sample.day == 5, PartitionKey < "3"], ["1_005", "2_005"]),
+        ([Sample.day == 5, PartitionKey >= "x"], []),
+        ([Sample.day == 5_000], []),
+    ],
+    ids=str,
+)
+def test_buckets_are_those_that_other_conditions_leave(where: list[Expression], partitions: list[str]) -> None:
+    """Each bucket is a partition in full, which a condition on the stored key holds for or not."""
+    found = plan(*where, model=Sample)
+
+    assert [request.query.partition for request in found.requests if isinstance(request, Range)] == [
+        Bounds.only(each) for each in partitions
+    ]
+    assert found.access is (Access.PARTITION_SCAN if partitions else Access.NOTHING)
+
+
+def test_kinds_share_the_partition_of_a_bucket() -> None:
+    """Each bucket is asked once for all of them."""
+    found = plan(Probe.day == 5, model=Probe)
+
+    assert [region_of(request) for request in found.requests] == [
+        KeyRegion(Bounds.only(f"{bucket}_005"), Bounds("dry_", "wet`", upper_open=True)) for bucket in range(4)
+    ]
+    assert found.merged
+
+
+@pytest.mark.parametrize("day", [5, 6])
+def test_a_condition_on_another_kind_leaves_one_bucket(day: int) -> None:
+    """Where it gives the whole key; of another day it contradicts the condition on the kind itself."""
+    planner = planner_of(KindSet.of([Sample, Batch]))
+    found = planner.plan([Sample.day == 5, Batch.bucket == 1, Batch.day == day])
+
+    assert [region_of(request).partition for request in found.requests] == [Bounds.only(f"1_00{day}")]
+    assert found.access is (Access.PARTITION_SCAN if day == 5 else Access.POINT)
 
 
 def test_a_scan_takes_everything_with_it() -> None:
@@ -301,3 +376,15 @@ def test_bags_are_bounded_by_what_is_said_alone() -> None:
     found = planner_of(KindSet.of([Employee, PropertyBag])).plan([SALES])
 
     assert sent(found) == ["PartitionKey eq 'Sales'"]
+
+
+def test_a_bag_is_asked_for_the_text_of_its_key_here() -> None:
+    """A row of another kind may have a key between two of the model, which says nothing of the field."""
+    found = planner_of(KindSet.of([Employee, PropertyBag])).plan([SALES, (Employee.id > 3) | (Employee.age > 30)])
+
+    (request,) = found.requests
+    assert isinstance(request, Range)
+    (left,) = request.client_filters
+    assert str(left.condition) == "(Employee.age > 30) | (Employee.id > 3)"
+    keys = {"empid_000004": True, "empid_000003": False, "empid_000004_": False, "empid_00000x": False}
+    assert {key: left.test({"PartitionKey": "Sales", "RowKey": key}) is True for key in keys} == keys

@@ -149,6 +149,7 @@ def test_the_literal_head_bounds_a_partition_scan() -> None:
         (Employee.hired < NOON, "hired lt datetime'2024-02-29T12:00:00.0000000Z'"),
         (Employee.badge == UUID(int=1), "badge eq guid'00000000-0000-0000-0000-000000000001'"),
         (Employee.score != 1.5, "score ne 1.5"),
+        (Employee.score > 2, "score gt 2.0"),
         (Employee.active == True, "active eq true"),  # noqa: E712
         ((Employee.age > 30) | (Employee.score < 2.0), "(age gt 30 or score lt 2.0)"),
         (~(Employee.age > 30), "age le 30"),
@@ -249,6 +250,8 @@ def test_a_moment_fits_a_date_and_ticks() -> None:
         [SALES, Employee.id.is_none()],
         [SALES, PartitionKey == "HR"],
         [SALES, RowKey < "a"],
+        [SALES, RowKey > "a", Employee.id == 10**6],
+        [SALES, RowKey < "f", RowKey > "g", Employee.id == 5],
         [SALES, (Employee.id > 10**6) | Employee.id.is_none()],
         [SALES, Employee.id.in_([-1, 10**6])],
         [SALES, Employee.id == 10**6],
@@ -262,6 +265,24 @@ def test_contradictions_send_nothing(conditions: list[Expression]) -> None:
     found = plan(*conditions)
 
     assert (found.access, found.requests) == (Access.NOTHING, ())
+
+
+@pytest.mark.parametrize(
+    ("condition", "interval"),
+    [
+        (~(Employee.id > 7), Bounds("empid_", "empid_000007")),
+        (~(Employee.id >= 7), Bounds("empid_", "empid_000007", upper_open=True)),
+        (~(Employee.id > 2**40), Bounds("empid_", "empid`", upper_open=True)),
+        (~(Employee.id < -(2**40)), Bounds("empid_", "empid`", upper_open=True)),
+    ],
+    ids=str,
+)
+def test_the_negation_of_an_order_bounds_a_key(condition: Expression, interval: Bounds) -> None:
+    """Keys are text, so that each is on one side of a number of any size."""
+    found = plan(SALES, condition)
+
+    assert asked(found).row == interval
+    assert sent(found) == KIND[1:-1] and here(found) == []
 
 
 def test_constants_of_two_types_are_no_contradiction() -> None:
@@ -341,6 +362,7 @@ def test_a_projection_selects_what_conditions_need() -> None:
 # Without their types, so that what the checkers refuse can be written.
 AGE: Any = Employee.age
 ID: Any = Employee.id
+NAME: Any = Employee.name
 DEPARTMENT: Any = Employee.department
 
 
@@ -349,6 +371,7 @@ DEPARTMENT: Any = Employee.department
     [
         (lambda: plan(SALES, AGE > "x"), EncodeError, r"Employee\.age: 'x' in the condition Employee\.age > 'x'"),
         (lambda: plan(SALES, ID > "x"), EncodeError, r"Employee\.id: 'x' .* is a str, not an int"),
+        (lambda: plan(SALES, NAME == 5), EncodeError, r"Employee\.name: 5 .* is an int, not a str"),
         (lambda: plan(DEPARTMENT == 5), EncodeError, r"Employee\.department: 5 .* is an int, not a str"),
         (lambda: plan(SALES, Employee.notes == {}), EncodeError, "JSON text"),
         (lambda: plan(SALES, AGE == None), ModelError, "with None"),  # noqa: E711

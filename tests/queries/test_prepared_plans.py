@@ -177,6 +177,27 @@ def test_one_shape_is_kept_once() -> None:
     assert len(planner_of(kinds).plans) == 2
 
 
+def test_numbers_of_any_size_are_of_one_shape() -> None:
+    """What is compared with a number beyond Int32 is planned otherwise only where the comparison is negated."""
+    kinds = fresh(Order)
+    for number in (7, 2**40):
+        planner_of(kinds).plan([SHOP, (Order.amount > number) | (Order.note == "x")])
+    assert len(planner_of(kinds).plans) == 1
+    for number in (7, 2**40):
+        planner_of(kinds).plan([SHOP, ~(Order.amount > number)])
+    assert len(planner_of(kinds).plans) == 3
+
+
+def test_conditions_on_a_base_are_kept() -> None:
+    """Where every kind is a class of that base, none that is declared later changes what the condition means."""
+    kinds = fresh(Refund, Discount)
+    planner_of(kinds).plan([Family.shop == "a"])
+    assert len(planner_of(kinds).plans) == 1
+    bags = fresh(Refund, PropertyBag)
+    planner_of(bags).plan([Family.shop == "a"], allow_scan=True)
+    assert len(planner_of(bags).plans) == 0
+
+
 async def test_a_database_knows_shapes_of_any_models() -> None:
     """Of one, of several, of an abstract base, of rows of any kind: selects of the same have the same kinds."""
     async with connect("local::memory:") as db:

@@ -544,6 +544,22 @@ async def test_an_audit_ends_a_move_whose_target_is_gone(db: Database, network: 
     assert not [each for each in await kinds(db) if each.startswith("a ")]
 
 
+@pytest.mark.parametrize("kind", ["Person#_tentative", "Person#_forward"])
+async def test_an_audit_tells_of_a_row_without_a_mark(db: Database, kind: str) -> None:
+    """Nobody knows which move it is of: it is reported, with its place, and left."""
+    row = {"PartitionKey": "b", "RowKey": "person_001", "EntityType": kind}
+    await db.store.write("Meetings", Operation(Verb.INSERT, row))
+    CLOCK.advance(2 * HOUR)
+
+    found, repaired = [await db.audit(Person, repair=repair) for repair in (False, True)]
+
+    for report in (found, repaired):
+        (finding,) = report.findings
+        assert (finding.damage, finding.address, finding.repaired) == (Damage.UNFINISHED, "person_001", False)
+        assert finding.refused is not None and finding.refused.startswith("it has no mark; delete the row ")
+    assert "b " + kind in await kinds(db)
+
+
 @pytest.mark.parametrize("kind", ["Other#_tentative", "Other#_forward"])
 async def test_an_audit_asks_nothing_of_moves_of_an_untracked_model(db: Database, kind: str) -> None:
     """Entities of a model that is not tracked are not moved, so no row was left by a move of one."""

@@ -244,7 +244,6 @@ class Alternatives:
         shared = renumber(common, 0)
         self._at = [parameter.at for parameter in shared.before]
         self._base = _Disjunct(target, shared.terms, (), None, by_bucket=by_bucket)
-        self._base.add((), ())
         self._disjuncts: list[_Disjunct] = []
         if choices and self._least <= MAX_ALTERNATIVES:
             self._disjuncts = self._divide(shared.terms, choices)

@@ -13,7 +13,7 @@ from msgspec import structs
 from ...derived.index.eventual_schema import EventualIndexSchema
 from ...derived.index.schema import EntrySchema
 from ...errors import ModelError
-from ...expressions import AllOf, Comparison, Expression, Field, Membership, Presence, conjuncts
+from ...expressions import AllOf, Comparison, Expression, Field, Membership, Presence, PropertyComparison, conjuncts
 from ...models.entity import Entity
 from ...models.kinds import KindSet
 from ...models.schema import Schema
@@ -150,7 +150,8 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
         where: The conditions of the query.
 
     Raises:
-        ModelError: A condition is on a field that the entries do not hold, and their primaries are not fetched.
+        ModelError: A condition is on a field that the entries do not hold, and their primaries are not fetched; or it
+            mixes such a field with a property as it is stored, which differs in the two rows.
     """
     entries = {schema: schema.primary for schema in target.schemas if schema.primary is not None}
     if all(len(schema.fields) == len(primary.fields) for schema, primary in entries.items()):
@@ -172,6 +173,12 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
             raise ModelError(
                 f"{term} is refused: the copies of {name} do not hold it; add the field to its include=, or query "
                 f"{own} itself"
+            )
+        elif any(isinstance(leaf, PropertyComparison) for leaf in leaves(term)):
+            name = next(schema.name for schema in entries)
+            raise ModelError(
+                f"{term} is refused: it mixes what the rows of {name} store with {missing[0].field}, which is in their "
+                "entities alone; use conditions on fields, or two queries"
             )
     return tuple(kept)
 

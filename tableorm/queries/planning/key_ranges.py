@@ -110,7 +110,6 @@ class _TemplateRule:
         foreign: Whether the template is of another kind, so that a range can hold keys that it does not write: only a
             point is sure to hold what the conditions say.
         implied: The terms that hold for every key inside, for most values.
-        implied_in_ranges: As `implied`, for ranges; the same object if there is no difference.
         fixed: The match, if it does not depend on values.
     """
 
@@ -119,7 +118,6 @@ class _TemplateRule:
     terms: tuple[int, ...]
     foreign: bool
     implied: frozenset[int]
-    implied_in_ranges: frozenset[int]
     fixed: KeyMatch | None = attrs.field(eq=False)
 
     @classmethod
@@ -148,7 +146,6 @@ class _TemplateRule:
             terms=terms,
             foreign=foreign,
             implied=implied,
-            implied_in_ranges=_NONE if foreign and implied else implied,
             fixed=None if constraint.fixed is None else KeyMatch(constraint.fixed, implied),
         )
 
@@ -158,10 +155,10 @@ class _TemplateRule:
         bounds, exact = self.constraint.bounds(values, self.at)
         if bounds is None:
             return None
-        if exact is self.constraint.exact and self.implied is self.implied_in_ranges:
-            return KeyMatch(bounds, self.implied)
         if self.foreign and not bounds.point:
             return KeyMatch(bounds, _NONE)
+        if exact is self.constraint.exact:
+            return KeyMatch(bounds, self.implied)
         return KeyMatch(bounds, frozenset(self.terms[at] for at in exact))
 
 
@@ -183,9 +180,9 @@ class _BucketRules:
     buckets: tuple[_TemplateRule, ...]
 
     def match(self, values: Values) -> KeyMatch | None:
-        whole = self.whole.match(values)
         found = [match for each in self.buckets if (match := each.match(values)) is not None]
-        return KeyMatch(whole.bounds, whole.implied, tuple(found)) if whole is not None and found else None
+        whole = self.whole.match(values) if found else None
+        return None if whole is None else KeyMatch(whole.bounds, whole.implied, tuple(found))
 
 
 @attrs.frozen
@@ -365,7 +362,7 @@ def _rules_of(schema: Schema | None, terms: Sequence[Expression], *, by_bucket: 
                 at = parameter_of(term).at
                 rules[which].append(_StoredKeyRule(at, _BOUNDS_OF[term.op], frozenset((index,))))
     for owner, conditions in by_owner.values():
-        if owner.partition is None or owner.row is None or (owner.abstract and owner is not schema):
+        if owner.abstract or owner.partition is None or owner.row is None:
             continue  # an abstract base writes no keys; its conditions are evaluated row by row
         for which, template in enumerate((owner.partition, owner.row)):
             if owner is schema:
@@ -397,7 +394,7 @@ def _tells_key(schema: Schema | None, owner: Schema, template: Template, field: 
     if holder is not None:
         return holder[0] is template  # where both keys hold the field, it is read from one of them
     # It is read from a property, which rows of this kind can have under any key, unless theirs are made alike.
-    if schema is None or field not in template.fields or field not in schema.fields:
+    if schema is None or field not in schema.fields:
         return False
     own, named = schema.fields[field], owner.fields[field]
     same = schema.partition if template is owner.partition else schema.row

@@ -143,7 +143,7 @@ def refuse_other_models(target: QueryTarget, term: Expression) -> None:
                 problem = f"the model is of table {schema.table}, the query reads {entities.table}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
             schemas = entities.schemas
-            if schemas and not entities.bags and not any(has_field(schema, leaf.field) for schema in schemas):
+            if not entities.bags and not any(has_field(schema, leaf.field) for schema in schemas):
                 problem = f"the query asks for no {leaf.field.model.__name__}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
 

@@ -82,7 +82,7 @@ def _combine(target: QueryTarget, term: AllOf | AnyOf, given: Sequence[Compariso
 
 
 def _builders_of_all(target: QueryTarget, term: AllOf, given: Sequence[Comparison]) -> list[FilterBuilder]:
-    """Return the filter builders of the terms; several bounds of one key field share a builder."""
+    """Return the filter builders of the terms; several bounds of one field share a builder."""
     groups: dict[str, list[Comparison]] = {}
     for each in term.terms:
         if isinstance(each, Comparison) and each.op is not Op.NE:
@@ -90,7 +90,7 @@ def _builders_of_all(target: QueryTarget, term: AllOf, given: Sequence[Compariso
     found: list[FilterBuilder] = []
     for each in term.terms:
         group = groups.get(each.field.name, []) if isinstance(each, Comparison) and each.op is not Op.NE else []
-        if len(group) < 2 or _key_holder(target, group) is None:
+        if len(group) < 2:
             found.append(filter_builder(target, each, given))
         elif each is group[0]:
             found.append(_combine_bounds(target, group, given))
@@ -98,7 +98,7 @@ def _builders_of_all(target: QueryTarget, term: AllOf, given: Sequence[Compariso
 
 
 def _combine_bounds(target: QueryTarget, group: Sequence[Comparison], given: Sequence[Comparison]) -> FilterBuilder:
-    """Return the builder of one filter for several conditions on a key field, or of one each if values demand it."""
+    """Return the builder of one filter for several conditions on a field, or of one each if no key holds it exactly."""
     whole, single = _key_builder(target, group, given), [filter_builder(target, each, given) for each in group]
     return lambda values: whole(values) or join_filters(And, [each(values) for each in single])
 
@@ -109,19 +109,18 @@ def _presence_filter(name: str, literal: Constant) -> Filter:
 
 
 def _negate_bounds(nodes: Sequence[Filter]) -> Filter | None:
-    """Return the filter of what is outside of bounds of text; None if there are none."""
+    """Return the filter of what is outside of bounds of text, of which there is one at least."""
     found = [Compare(each.property, OPPOSITE[each.op], each.constant) for each in nodes if isinstance(each, Compare)]
-    return join_filters(Or, found) if found and len(found) == len(nodes) else None
+    return join_filters(Or, found)
 
 
 def _negation_builder(target: QueryTarget, term: Expression) -> FilterBuilder:
     if isinstance(term, PropertyComparison):
         positive = filter_builder(target, term)
-    else:
-        info = one_property(target, term) if isinstance(term, Comparison) else None
-        if info is None or not isinstance(term, Comparison):
-            return _build_nothing
+    elif isinstance(term, Comparison) and (info := one_property(target, term)) is not None:
         positive = _property_builder(term, info)
+    else:
+        return _build_nothing
 
     def build(values: Values) -> Filter | None:
         node = positive(values)

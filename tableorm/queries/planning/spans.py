@@ -136,11 +136,10 @@ class TableConditions:
             case AllOf() | AnyOf():
                 return type(term)(tuple([self._restrict(each, table, period) for each in term.terms]))
             case Comparison() if term.op is not None and term.field.name == periods.field:
-                allowed = _compare(periods, term.op, term.value)
-                if not _meet([period], allowed) and term.op is not Op.NE:
+                left = _meet([period], _compare(periods, term.op, term.value))
+                if not left:
                     return FALSE
-                whole = _meet([period], allowed) == [period]
-                return TRUE if whole and self._in_rows and term.op is not Op.NE else term
+                return TRUE if left == [period] and self._in_rows and term.op is not Op.NE else term
             case Membership() if term.field.name == periods.field:
                 return attrs.evolve(term, values=tuple(self._group(term).get(table, ())))
             case _:

@@ -46,15 +46,15 @@ class QueryTarget:
         self.name = ", ".join([schema.name for schema in self.schemas] + ["PropertyBag"] * self.bags)
         self.filter = kinds.filter
         self.row_keys = _row_keys_of(kinds)
-        single = self.schemas[0] if len(self.schemas) == 1 and not self.bags and not self.schemas[0].abstract else None
+        single = self.schemas[0] if len(self.schemas) == 1 and not self.bags else None
         self.own_fields: dict[int, str] = {}
         self.key_fields: dict[int, str] = {}
         if single is not None:
             self.own_fields = {id(getattr(single.model, name)): name for name in single.fields}
             self.key_fields = {key: name for key, name in self.own_fields.items() if name in single.key_names}
         self.indexes: Sequence[DerivedSchema] = ()
-        if len(self.schemas) == 1 and not self.bags:
-            derived = self.schemas[0].derived.values()
+        if single is not None:
+            derived = single.derived.values()
             self.indexes = tuple([each for each in derived if each.row_schema is not None and not each.deferred])
         primaries = tuple([schema.primary for schema in self.schemas if schema.primary is not None])
         self.primaries = None

@@ -229,4 +229,5 @@ async def test_pauses_between_looks(harm: Deed, row_key: str, looks: int, monkey
         report = await db.audit(*MODELS, parallel=1)
 
     assert ([str(each) for each in report.findings], report.undecided) == ([], 1)
+    assert not report.clean and ": nothing found, 1 undecided; " in str(report)
     assert [each for each in pauses if each] == [min(1.0, (number + 1) / 5) for number in range(1, looks)]

@@ -23,6 +23,7 @@ from tableorm import (
     NotSupported,
     PreconditionFailed,
     PropertyBag,
+    RowKey,
     TransactionFailed,
     UniqueViolation,
     WrongKind,
@@ -333,6 +334,24 @@ async def test_conditions_on_what_copies_lack(db: Database) -> None:
     assert [each.etag is not None for each in await by_name.limit(1).all()] == [True]
     with pytest.raises(ModelError, match=r"copies of Employee\.by_age do not hold it; add the field to its include="):
         await db.select(Employee.by_age).where(Employee.department == "Sales", Employee.note == "n").all()
+
+
+async def test_a_condition_on_two_rows_at_once_is_refused(db: Database) -> None:
+    """An entry and its entity have different RowKeys: neither row alone tells whether one or the other holds."""
+    await db.create_tables(Employee)
+    await db.insert(employee(1))
+    query = db.select(Employee.by_name).where(Employee.department == "Sales")
+    mixed = query.where((RowKey == "name_x") | (Employee.note == "n"))
+
+    for call in (mixed.all, mixed.count, mixed.page):
+        with pytest.raises(
+            ModelError, match=r"mixes what the rows of Employee\.by_name store with Employee\.note, .*two"
+        ):
+            await call()
+    with pytest.raises(ModelError, match="mixes"):
+        mixed.explain()
+    assert await query.where((RowKey == "name_x") | (Employee.last_name == "Li")).count() == 1
+    assert await query.where(RowKey >= "name_", Employee.note.is_none()).count() == 1
 
 
 async def test_limits_count_copies(db: Database) -> None:
