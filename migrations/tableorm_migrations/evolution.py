@@ -165,7 +165,9 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
     """Compare fields by their properties, which rows name."""
     upgraded = new.version > old.version
     before, after = _stored(old.fields), _stored(new.fields)
-    renamed: set[str] = set()
+    renamed = _renamed_properties(old, after)
+    gone = {name: field for name, (_, field) in before.items() if name not in after and name not in renamed.values()}
+    replaced: set[str] = set()
     for name, (field_name, field) in after.items():
         tell = partial(_difference, new, member=field_name)
         if name in before:
@@ -174,13 +176,17 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
                 yield tell("field-renamed", f"{known_as} becomes {field_name}")
             yield from _compare_field(tell, known, field, upgraded=upgraded)
             continue
-        former = old.fields.get(field_name)
-        if former is not None and former.property is not None and former.property not in after:
+        if name in renamed:
             code = "property-renamed-upgraded" if upgraded else "property-renamed"
-            yield tell(code, f"property {former.property!r} becomes {name!r}")
-            renamed.add(former.property)
+            yield tell(code, f"property {renamed[name]!r} becomes {name!r}")
             continue
-        if field.default or field.optional:
+        rivals = [each for each, former in gone.items() if _may_be_renamed(former, field)]
+        replaced.update(rivals)
+        if rivals:
+            code = "field-replaced-upgraded" if upgraded else "field-replaced"
+            are = "is" if len(rivals) == 1 else "are"
+            yield tell(code, f"property {name!r} is new, and {', '.join(map(repr, rivals))} {are} gone")
+        elif field.default or field.optional:
             yield tell("field-added", f"property {name!r} is new")
         else:
             code = "field-added-upgraded" if upgraded else "field-added-required"
@@ -189,10 +195,25 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
             yield tell("expiry-changed", "entities expire")
         if name in old.removed_fields:  # rows may have it still
             yield from _compare_field(tell, old.removed_fields[name], field, upgraded=upgraded)
-    for name, (field_name, field) in before.items():
-        if name not in after and name not in renamed:
+    for name, field in gone.items():
+        if name not in replaced:
             code = "field-removed" if field.default or field.optional else "field-removed-required"
-            yield _difference(new, code, f"property {name!r} is gone", field_name)
+            yield _difference(new, code, f"property {name!r} is gone", before[name][0])
+
+
+def _renamed_properties(old: ModelLayout, after: Mapping[str, tuple[str, FieldLayout]]) -> dict[str, str]:
+    """Return the former property by the new one, for fields that keep their names and change their properties."""
+    renamed: dict[str, str] = {}
+    for name, (field_name, _) in after.items():
+        former = old.fields.get(field_name)
+        if former is not None and former.property is not None and former.property not in after:
+            renamed[name] = former.property
+    return renamed
+
+
+def _may_be_renamed(old: FieldLayout, new: FieldLayout) -> bool:
+    """Return whether a new field may be a removed one under another name. The snapshots do not tell whether it is."""
+    return old.edm == new.edm and not old.maintained and not new.maintained
 
 
 def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:

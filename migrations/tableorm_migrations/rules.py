@@ -87,7 +87,8 @@ RULES = {
             "version-raised",
             _REWRITE,
             "the version is raised, and functions upgrade from each version before",
-            "rows of older versions are upgraded whenever they are read, and queries find them by the old properties",
+            "rows of older versions are upgraded whenever they are read; but until they are rewritten, a query does "
+            "not find them by a condition on a new property",
             "run rewrite when no older program runs",
         ),
         _rule(
@@ -183,6 +184,24 @@ RULES = {
             "the property of a field is renamed, and the version is raised",
             "older programs do not find values under the new name",
             "add the new field beside the old one first; remove the old one when all programs have both",
+        ),
+        _rule(
+            "field-replaced",
+            _REFUSED,
+            "a field is removed, and another one of the same stored type is added",
+            "if this is a rename, stored rows keep their values under the old name, in `extra`, and the new field does "
+            "not get them",
+            'if it is a rename, keep the property: field(name="..."), or raise the version and upgrade; if the fields '
+            "are unrelated, add the new one now, and remove the old one in a later revision",
+        ),
+        _rule(
+            "field-replaced-upgraded",
+            _TWO,
+            "a field is removed, another one of the same stored type is added, and the version is raised",
+            "if this is a rename, the new field gets the stored value only if the upgrade moves it, and older programs "
+            "do not find values under the new name",
+            "let the upgrade move the value, and add the new field beside the old one first; remove the old one when "
+            "all programs have both",
         ),
         _rule(
             "type-changed",

@@ -9,12 +9,11 @@ import datetime as dt
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
 
-from ..connection.rows import is_place
+from ..connection.rows import is_place, time_of
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.marker_rows import DECISION_KIND
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
-from ..protocol.edm import datetime_from_text
 from ..stores import CLOCK, Bounds, Operation, Row, Verb
 from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
@@ -79,7 +78,7 @@ class DecisionCheck(Check):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that a decision row must be looked at, if it is so old that it should be gone."""
-        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > LONGEST_WRITE
+        old = CLOCK.now() - time_of(row, DECISION_KIND) > LONGEST_WRITE
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
@@ -89,7 +88,7 @@ class DecisionCheck(Check):
         row = await context.read(partition_key, row_key)
         if row is None:
             return
-        age = CLOCK.now() - datetime_from_text(row["Timestamp"])
+        age = CLOCK.now() - time_of(row, DECISION_KIND)
         try:
             decision = decision_of(row)
         except (DecodeError, NotSupported) as error:

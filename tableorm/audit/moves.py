@@ -8,12 +8,11 @@ got another ETag, so that no late request can commit the move.
 import datetime as dt
 from collections.abc import Iterable
 
-from ..connection.rows import read_place
+from ..connection.rows import read_place, time_of
 from ..errors import DecodeError
 from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, Place, mark_of
 from ..models.placement import declared_models
 from ..models.schema import Schema
-from ..protocol.edm import datetime_from_text
 from ..stores import CLOCK, Row
 from ..writes.commit import RELOCATION
 from .check import WRONG, Check, IsCandidate, Phase
@@ -45,7 +44,7 @@ class MoveCheck(Check):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that a row must be looked at, if it is so old that it should be gone, and is not of a re-key."""
-        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > _LONGEST_MOVE and not _stays(row)
+        old = CLOCK.now() - time_of(row, self.schema.name) > _LONGEST_MOVE and not _stays(row)
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:

@@ -87,7 +87,7 @@ def time_of(row: Row, name: str) -> dt.datetime:
     """
     try:
         return datetime_from_text(row["Timestamp"])
-    except ValueError:
+    except (ValueError, OverflowError):
         problem = f"has the Timestamp {shown(row['Timestamp'])}, which is no time; the store is damaged"
         raise DecodeError(problem, name, (row["PartitionKey"], row["RowKey"])) from None
 

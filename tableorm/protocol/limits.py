@@ -286,7 +286,7 @@ def entity_size(row: dict[str, Any]) -> int:
             continue
         size += 8 + 2 * utf16_length(name)
         annotation = row.get(name + ANNOTATION)
-        if annotation == Edm.BINARY:
+        if annotation == Edm.BINARY and isinstance(value, str):  # a damaged row may have anything
             size += 4 + binary_size(value)
         elif annotation in _FIXED_SIZES:
             size += _FIXED_SIZES[Edm(annotation)]

@@ -27,7 +27,7 @@ def test_rekey_beside_a_writer(tmp_path: Path, rounds: Rounds) -> None:
     the newer model, also while the re-key is sealed and finalized. In the end each flight is stored once under its
     newer key, as the writer has left it, and nothing is left at the older keys.
     """
-    (found,) = run_program("live_rekeys.py", f"local:{tmp_path}/test.tables", rounds(5_000, ALL))
+    (found,) = run_program("live_rekeys.py", f"local:{tmp_path}/test.tables", rounds(2_500, ALL))
 
     assert found["problems"] == []
     assert found["killed"] == 5

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.migrations.programs.accounts import Account, change_of_old, open_acco
 from tests.migrations.programs.agents import Agent, engage
 from tests.migrations.programs.clerks import Clerk, hire, read_desks, write_desks
 from tests.outbox.network import FATES, Death, Jittery, connected, failing_at
-from tests.torture import Rounds, seeds
+from tests.torture import Rounds, every, seeds
 
 COUNT = 60
 PAGE = 4
@@ -95,8 +96,11 @@ async def count_writes(run: Run, journal: Path) -> int:
     return WRITES[run]
 
 
-@pytest.mark.parametrize("fault", [*FATES, *Death], ids=lambda fault: fault.name)
-@pytest.mark.parametrize("run", [rewrite, build, build_list, build_elsewhere, build_list_elsewhere])
+@pytest.mark.parametrize(
+    ("run", "fault"),
+    every(3, product([rewrite, build, build_list, build_elsewhere, build_list_elsewhere], [*FATES, *Death])),
+    ids=lambda value: getattr(value, "name", None) or value.__name__,
+)
 async def test_each_write_that_meets_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, fault: Fate | Death, rounds: Rounds
 ) -> None:

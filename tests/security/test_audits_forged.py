@@ -7,6 +7,7 @@ import base64
 import datetime as dt
 import json
 from collections.abc import AsyncIterator, Iterator
+from itertools import product
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.stores import CLOCK, Operation, Verb
+from tests.torture import every
 
 
 class Staff(Entity, table="AuditedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -196,8 +198,7 @@ HOLDERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ["audit", "repair", "build"])
-@pytest.mark.parametrize("holder", HOLDERS)
+@pytest.mark.parametrize(("holder", "way"), every(2, product(HOLDERS, ["audit", "repair", "build"])))
 async def test_a_holder_ends_no_audit(db: Database, holder: str, way: str) -> None:
     """An entity in which others count may be as it likes: audits and builds end, and others are repaired and built."""
     kind, members = HOLDERS[holder]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tableorm import DecodeError, Entity, Feed, Index, Mapped, RetryPolicy, connect, field
+from tableorm.stores import Operation, Verb
 from tableorm_migrations import migration_status
 from tests.security.test_files import craft
 
@@ -37,3 +38,38 @@ async def test_a_timestamp_that_is_no_time_is_damage(tmp_path: Path) -> None:
             await migration_status(db)
         report = await db.sweep(Ticket, parallel=1)
         assert report.failed == 1
+
+
+class Account(Entity, table="CraftedAccounts", partition_key="{town}", row_key="account_{id}"):
+    town: Mapped[str]
+    id: Mapped[int]
+    email: Mapped[str]
+
+    by_email = Index(
+        table="CraftedEmails", partition_key="{email}", row_key="taken", unique=True, consistency="eventual"
+    )
+
+
+@pytest.mark.parametrize("time", ["soon", "0001-01-01T00:00:00+23:00"])
+@pytest.mark.parametrize(
+    ("table", "row_key", "kind"),
+    [
+        ("CraftedEmails", "taken", "Account#by_email"),
+        ("CraftedAccounts", "account_1", "Account#_tentative"),
+        ("CraftedAccounts", "~o_x", "#_decision"),
+    ],
+)
+async def test_a_timestamp_that_is_no_time_ends_an_audit(
+    tmp_path: Path, table: str, row_key: str, kind: str, time: str
+) -> None:
+    """An audit that asks how old a row is, to tell whether its write is over, gets such an error too."""
+    path = tmp_path / "crafted.tables"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables(Account)
+        row = {"PartitionKey": "Bern", "RowKey": row_key, "EntityType": kind}
+        await db.store.write(table, Operation(Verb.INSERT, row))
+    body = f"CAST(json_set(CAST(body AS TEXT), '$.Timestamp', '{time}') AS BLOB)"
+    craft(path, f"UPDATE t1 SET body = {body}", f"UPDATE t2 SET body = {body}")
+    async with connect(f"local:{path}", retry=RetryPolicy(attempts=1)) as db:
+        with pytest.raises(DecodeError, match="which is no time"):
+            await db.audit(Account)

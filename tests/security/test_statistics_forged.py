@@ -6,15 +6,17 @@ import asyncio
 import json
 import random
 import re
+from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
 
-from tableorm import RetryPolicy, Unavailable, connect
+from tableorm import PropertyBag, RetryPolicy, Unavailable, connect
 from tableorm.advice import measure_table
 from tableorm.advice.key_tree import KeyTree
 from tests.advice.rows_in_memory import RowsInMemory
 from tests.azure.stub import ETAG, KEY, Answer, Request, Stub
+from tests.security.test_files import craft
 
 
 async def test_keys_of_which_each_begins_with_the_one_before_are_measured() -> None:
@@ -49,3 +51,14 @@ async def test_rows_that_were_not_asked_for_end_a_measurement(more: str) -> None
         async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
             with pytest.raises(Unavailable, match="which was not asked for"):
                 await measure_table(db, "Tab", requests=8)
+
+
+async def test_a_binary_that_is_none_is_counted(tmp_path: Path) -> None:
+    """A row of a crafted file whose Binary is a number ends no measurement."""
+    path = tmp_path / "crafted.tables"
+    async with connect(f"local:{path}") as db:
+        await db.create_tables("Tab")
+        await db.insert(PropertyBag("Tab", "p", "r", {"Data": b"x"}))
+    craft(path, "UPDATE t1 SET body = CAST(json_set(CAST(body AS TEXT), '$.Data', 5) AS BLOB)")
+    async with connect(f"local:{path}") as db:
+        assert (await measure_table(db, "Tab")).rows == 1

@@ -396,7 +396,7 @@ def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select
     Return the row with these PartitionKey and RowKey, of which `key` is made.
 
     Raises:
-        ValueError: The row is damaged so that it has other keys, or no text as ETag or Timestamp.
+        ValueError: The row is damaged, as `check_stored` says.
     """
     body: bytes | None = _call_with_table(state, name, lambda table: state.reader.execute(table.read, (key,)).get)
     if body is None:
@@ -407,7 +407,7 @@ def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select
     if stored != keys:
         raise ValueError(f"its keys are {shown(stored)}, and it is stored under {shown(keys)}")
     etag, timestamp = get("odata.etag"), get("Timestamp")
-    if not (type(etag) is type(timestamp) is str):
+    if not (type(etag) is type(timestamp) is str) or etag == "*":
         raise ValueError(f"its ETag and Timestamp are {shown((etag, timestamp))}")
     return row if select is None else project(row, select)
 

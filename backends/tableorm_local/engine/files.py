@@ -47,6 +47,13 @@ _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
 # The clock of a file must be a time that can still be written, and a little before the last one.
 _LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
 
+# Without a number for what is inserted SQLite would undo the whole transaction, also what others have written in it.
+_MOST_NUMBERS = 1 << 62
+_LAST_NUMBER = (
+    "SELECT max(coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name = '{0}'), 0), "
+    "coalesce((SELECT max(id) FROM {0}), 0))"
+)
+
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
 # Held only for moments: to open one file may take long, and others are opened and closed meanwhile.
@@ -296,10 +303,17 @@ def _check_content(connection: Connection, path: str) -> None:
     shared = connection.execute("SELECT name FROM sqlite_schema GROUP BY rootpage HAVING count(*) > 1 LIMIT 1").get
     if shared is not None:
         raise _damage_error(path, f"{shared!r} and another table begin at one page")
+    unnamed = connection.execute(_FIND_UNNAMED).get
+    if unnamed is not None:
+        raise _damage_error(path, f"it has the table {unnamed!r}, which has no name")
     for table in ("sqlite_sequence", "clock", "catalog", "settings", "queues", "containers"):
         problem = _find_damaged_page(connection, table)
         if problem is not None:
             raise _damage_error(path, problem)
+    for table in ("catalog", "queues", "messages", "containers"):
+        last = connection.execute(_LAST_NUMBER.format(table)).get
+        if not isinstance(last, int) or last > _MOST_NUMBERS:
+            raise _damage_error(path, f"{table} has given the number {last}, and none would be left")
     tick = connection.execute("SELECT tick FROM clock").get
     if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
         raise _damage_error(path, f"its clock says {tick}")
@@ -349,6 +363,11 @@ def _schema_error(path: str, problem: str) -> NotSupported:
     )
 
 
+# A table of rows without a name would be in the way of the next one that is made with its number.
+_FIND_UNNAMED = (
+    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 't[1-9]*' AND CAST(substr(name, 2) AS INTEGER) "
+    "NOT IN (SELECT id FROM catalog) LIMIT 1"
+)
 _READ_SCHEMA = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
 
 

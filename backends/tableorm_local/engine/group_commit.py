@@ -25,7 +25,7 @@ import apsw
 from tableorm.protocol.codes import Fault
 
 from .fairness import CALLER
-from .faults import DAMAGE, busy_fault, damage_fault, fault_from
+from .faults import DAMAGE, busy_fault, fault_from
 from .worker import Worker
 from .write_session import Work, WriteSession
 from .writer_lock import WriterLock
@@ -83,10 +83,11 @@ class _Request:
             self.value = stop.value
         except Fault as fault:
             self.fault = fault
-        except DAMAGE as error:
-            if session.connection.total_changes() != self.changes:
+        except (apsw.Error, *DAMAGE) as error:
+            connection = session.connection
+            if connection.total_changes() != self.changes or not connection.in_transaction:
                 raise  # What it has written must be undone, and that undoes the others' requests too.
-            self.fault = damage_fault(session.name, error)
+            self.fault = fault_from(error, session.name)
         self.steps = None
         return True
 

@@ -38,6 +38,9 @@ CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT N
 """
 # AUTOINCREMENT: ids must never be used again. A queue without a name is deleted. Times are ticks.
 
+# A queue never has so many messages, nor is one taken as often. A file that somebody else has made may say more; to add
+# to the largest number of SQLite would be an error, by which a write undoes those of others.
+_MOST = 1 << 62
 # How many expired messages one statement removes, and one transaction of `take`; if there are more, it begins another.
 _EXPIRED = 50
 _EXPIRED_TOGETHER = 2000
@@ -134,8 +137,8 @@ class Queues:
             taken, _ = _read_visible(connection, number, present, count)
             for message in taken:
                 connection.execute(
-                    "UPDATE messages SET visible = ?, count = count + 1, receipt = ? WHERE id = ?",
-                    (until, receipt, int(message.id)),
+                    "UPDATE messages SET visible = ?, count = min(count + 1, ?), receipt = ? WHERE id = ?",
+                    (until, _MOST, receipt, int(message.id)),
                 )
                 session.dirty = True
             return [attrs.evolve(each, receipt=str(receipt), dequeue_count=each.dequeue_count + 1) for each in taken]
@@ -233,7 +236,7 @@ def _require_number(connection: Connection, queue: str) -> int:
 
 
 def _change_length(session: WriteSession, number: int, change: int) -> None:
-    session.connection.execute("UPDATE queues SET length = length + ? WHERE id = ?", (change, number))
+    session.connection.execute("UPDATE queues SET length = min(length + ?, ?) WHERE id = ?", (change, _MOST, number))
     session.dirty = True
 
 

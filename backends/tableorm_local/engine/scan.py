@@ -9,12 +9,11 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, compress, islice
-from operator import itemgetter
+from operator import eq, itemgetter
 from zlib import crc32
 
 import apsw
 
-from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import Edm, utf16_key
 from tableorm.protocol.filters import And, Compare, Filter, Not, Op, matcher
@@ -24,7 +23,7 @@ from tableorm.stores import Bounds, Row, RowPage, RowQuery, project
 from .catalog import Table
 from .faults import missing_table_fault
 from .sqlite import Connection, Cursor
-from .writes import decode
+from .writes import check_stored, decode
 
 __all__ = [
     "EVERYTHING",
@@ -48,7 +47,9 @@ _BATCH_ROWS = 100
 _BATCH_BYTES = 64 * 1024
 _BATCH_COMPARISONS = 400
 _VERSION = b"\x01"
-_TEXTS = tuple(map(itemgetter, ("PartitionKey", "RowKey", "odata.etag", "Timestamp")))
+_keys_of = itemgetter("PartitionKey", "RowKey")
+_etag_of = itemgetter("odata.etag")
+_timestamp_of = itemgetter("Timestamp")
 
 
 def check_limit(limit: int) -> None:
@@ -177,15 +178,19 @@ def _make_interval(name: str, bounds: Bounds, before: bytes, after: bytes) -> In
     )
 
 
-def _check_rows(rows: Sequence[Row]) -> None:
-    """Raise ValueError if a row is damaged so that its keys, ETag or Timestamp are missing, or are no text."""
+def _check_rows(keys: Sequence[bytes], rows: Sequence[Row]) -> None:
+    """Raise ValueError if a row is damaged, as `check_stored` does."""
     try:
-        "".join(chain.from_iterable(map(get, rows) for get in _TEXTS))  # the fastest test whether all are text
-    except (KeyError, TypeError):
-        for row in rows:
-            keys, marks = (row.get("PartitionKey"), row.get("RowKey")), (row.get("odata.etag"), row.get("Timestamp"))
-            if not all(type(each) is str for each in (*keys, *marks)):
-                raise ValueError(f"its keys are {shown(keys)}, its ETag and Timestamp {shown(marks)}") from None
+        # The fastest tests whether all is well. They fail too where keys have characters outside the BMP.
+        etags = list(map(_etag_of, rows))
+        "".join(chain(etags, map(_timestamp_of, rows)))
+        stored, said = map(bytes.decode, keys), map("\0".join, map(_keys_of, rows))
+        if all(map(eq, stored, said)) and "*" not in etags:
+            return
+    except (KeyError, TypeError, UnicodeDecodeError):
+        pass
+    for key, row in zip(keys, rows, strict=True):
+        check_stored(key, row)
 
 
 class PageScan:
@@ -278,15 +283,16 @@ class PageScan:
         rows = iter(cursor)
         while not self._full:
             count, room = self._batch_room()
-            bodies, size, key = list[bytes](), 0, self._low
-            for key, body in islice(rows, count):  # noqa: B007 - the last key is used below
+            keys, bodies, size, key = list[bytes](), list[bytes](), 0, self._low
+            for key, body in islice(rows, count):
+                keys.append(key)
                 bodies.append(body)
                 size += len(body)
                 if size >= room:
                     break
             self._check_order(key)
             if bodies:
-                self._take(bodies, size)
+                self._take(keys, bodies, size)
                 self._low = key + b"\0"
             if len(bodies) < count and size < room:
                 self._low = self._high
@@ -304,11 +310,12 @@ class PageScan:
         entries = iter(cursor)
         while not self._full:
             count, room = self._batch_room()
-            bodies, size, key, cut, outside = list[bytes](), 0, self._low, 0, 0
+            keys, bodies, size, key, cut, outside = list[bytes](), list[bytes](), 0, self._low, 0, 0
             for key, body in entries:
                 cut = key.index(0)
                 if first <= key[cut + 1 :] < end:
                     outside = 0
+                    keys.append(key)
                     bodies.append(body)
                     size += len(body)
                     if size >= room or len(bodies) == count:
@@ -319,11 +326,11 @@ class PageScan:
                         break
             else:
                 self._check_order(key)
-                self._take(bodies, size)
+                self._take(keys, bodies, size)
                 self._low = self._high
                 return True
             self._check_order(key)
-            self._take(bodies, size)
+            self._take(keys, bodies, size)
             self._low = key + b"\0"
             if outside:
                 self._low = key[:cut] + (b"\0" + first if key[cut + 1 :] < first else b"\1")
@@ -343,10 +350,10 @@ class PageScan:
         if key < self._low:
             raise apsw.CorruptError("its keys are out of order")
 
-    def _take(self, bodies: list[bytes], size: int) -> None:
+    def _take(self, keys: list[bytes], bodies: list[bytes], size: int) -> None:
         """Add to the page those of the rows that pass the filter. `size` is the size of all bodies together."""
         rows = list(map(decode, bodies))
-        _check_rows(rows)
+        _check_rows(keys, rows)
         if self._test is not None:
             passes = list(map(self._test, rows))
             if not all(passes):

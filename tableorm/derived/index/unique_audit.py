@@ -10,11 +10,11 @@ from ...audit.check import WRONG
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.decisions import LONGEST_WRITE
 from ...audit.report import Damage
+from ...connection.rows import time_of
 from ...errors import shown
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...models.marker_rows import Place
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
-from ...protocol.edm import datetime_from_text
 from ...stores import CLOCK, Row
 from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema
@@ -40,7 +40,7 @@ class UniqueIndexCheck(EventualIndexCheck):
 
     def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
         """Claim that the entry must be looked at, if its write must have ended long since."""
-        old = CLOCK.now() - datetime_from_text(row["Timestamp"]) > LONGEST_WRITE
+        old = CLOCK.now() - time_of(row, self.schema.name) > LONGEST_WRITE
         return ((f"\n\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def _compare(

@@ -1,0 +1,83 @@
+"""
+Database files made by somebody else whose numbers are the largest that SQLite has, or stand for something that is in
+the way: who meets them gets an error of his own, and undoes no write of others.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tableorm.protocol.codes import Fault
+from tableorm.stores import Operation, Verb
+from tableorm_local.engine import Engine
+from tests.security.test_files import craft, path, refused
+
+__all__ = ["path"]
+
+_LARGEST = 2**63 - 1
+_ROW = Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "new"})
+
+
+async def put_two(path: Path) -> None:
+    """Put two messages into a queue of the file."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.queues.create_queue("queue")
+    await engine.queues.put("queue", b"x")
+    await engine.queues.put("queue", b"y")
+    await engine.close()
+
+
+async def test_a_table_without_a_name(path: Path) -> None:
+    """A table of rows that no name stands for is damage: the next table could not be made, nor any after it."""
+    craft(path, "UPDATE catalog SET id = 2, folded = 'other', name = 'Other'")
+    error = await refused(path)
+
+    assert "which has no name" in str(error)
+
+
+@pytest.mark.parametrize("change", ["UPDATE messages SET count =", "UPDATE queues SET length ="])
+async def test_counts_that_cannot_grow(path: Path, change: str) -> None:
+    """Messages are put and taken although one was taken, or a queue is long, as often as SQLite can count."""
+    await put_two(path)
+    craft(path, f"{change} {_LARGEST}")
+    engine = Engine(path)
+    await engine.open()
+    taken = engine.queues.take("queue", 2)
+    put = engine.queues.put("queue", b"z")
+    written = engine.write("Things", _ROW)
+    assert len((await asyncio.gather(taken, put, written))[0]) == 2
+    await engine.close()
+
+
+@pytest.mark.parametrize("table", ["catalog", "queues", "messages", "containers"])
+@pytest.mark.parametrize("number", [str(_LARGEST), "'x'"])
+async def test_numbers_that_are_used_up(path: Path, table: str, number: str) -> None:
+    """A file that has no number left for the next message or table is damaged: to insert one would undo all writes."""
+    await put_two(path)
+    craft(path, f"DELETE FROM sqlite_sequence WHERE name = '{table}'")
+    craft(path, f"INSERT INTO sqlite_sequence VALUES ('{table}', {number})")
+    assert "none would be left" in str(await refused(path))
+
+
+@pytest.mark.parametrize("table", ["queues", "messages"])
+async def test_a_row_with_the_last_number(path: Path, table: str) -> None:
+    """So is one that has a row with that number."""
+    await put_two(path)
+    craft(path, f"UPDATE {table} SET id = {_LARGEST} WHERE id = 1")
+    assert "none would be left" in str(await refused(path))
+
+
+async def test_a_write_that_fails_undoes_no_other(path: Path) -> None:
+    """Where SQLite refuses what one caller writes, the writes of others in the same transaction are done."""
+    engine = Engine(path)
+    await engine.open()
+    written = asyncio.create_task(engine.write("Things", _ROW))
+    failed = asyncio.create_task(
+        engine.submit(lambda session: session.connection.execute("UPDATE clock SET tick = 0.5"))
+    )
+    with pytest.raises(Fault, match="cannot store REAL value"):
+        await failed
+    assert (await engine.get("Things", "p", "new"))["odata.etag"] == await written
+    await engine.close()
