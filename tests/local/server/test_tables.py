@@ -418,6 +418,22 @@ async def test_a_refused_change_that_nobody_waits_for() -> None:
     assert heard == []
 
 
+async def test_a_change_is_told_though_the_names_cannot_be_read_after_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client is told that its table is made, even if another program prevents the server from reading afterwards."""
+
+    async def fail(*_: object, **__: object) -> list[str]:
+        raise Fault(Code.SERVER_BUSY, "another process holds the write lock")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "list_tables", fail)
+        assert (await api("POST", "/Tables", {"TableName": "Other"})).status == 201
+        assert (await api("POST", "/Tables", {"TableName": "Other"})).code == "TableAlreadyExists"
+        assert (await api("DELETE", "/Tables('Tab')")).status == 204
+    assert [row["TableName"] for row in (await api("GET", "/Tables")).rows] == ["Other"]
+
+
 async def test_a_change_whose_caller_is_gone_holds_its_place() -> None:
     """The next change begins when it has ended, as if somebody still waited for it."""
     changes, steps = TableChanges(), list[str]()
