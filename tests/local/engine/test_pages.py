@@ -3,6 +3,7 @@ Pages: which rows a query reads to find those it asks for, and where a page ends
 """
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from tableorm_local.engine.scan import (
     partition_interval,
     row_interval,
 )
+from tableorm_local.engine.sqlite import Connection
 from tableorm_local.engine.writes import decode
 from tests.local.engine.rows import insert_rows, make_rows
 
@@ -118,6 +120,37 @@ def test_conditions_within_conditions_mean_the_same_keys() -> None:
     )
 
     assert filter_intervals(And((And((partition, *rows[:2])), rows[2]))) == filter_intervals(And((partition, *rows)))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        RowQuery(),
+        RowQuery(Bounds.only("b")),
+        RowQuery(where=Compare("T", Op.EQ, constant("x"))),
+        RowQuery(row=Bounds("b", "b", upper_open=True)),
+        RowQuery(row=Bounds("0005"), where=Compare("RowKey", Op.LT, constant("0005"))),
+    ],
+    ids=["all", "partition", "none", "no RowKeys", "contradiction"],
+)
+@pytest.mark.parametrize("limit", [5, 1000])
+async def test_a_page_that_needs_no_second_statement_has_none(
+    memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery, limit: int
+) -> None:
+    """A page that is full, or has all rows, is done at once; where no RowKey can be asked for, no row is looked at."""
+    for partition in "abc":
+        await insert_rows(memory, make_rows(partition, 30, T=""))
+
+    def count(connection: Connection) -> int:
+        stats = connection.cache_stats()
+        return int(stats["hits"] + stats["misses"])
+
+    await memory.query("Shared", query, limit)
+    before, ticks = await memory.read(count), itertools.count()
+    monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: next(ticks) / 100_000))
+    await memory.query("Shared", query, limit)
+
+    assert await memory.read(count) - before == 1
 
 
 async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:
