@@ -22,6 +22,7 @@ from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker, ThreadWorker
 from tableorm_local.engine.write_session import Steps, Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
+from tests.local.engine.conftest import callbacks_succeed
 
 T = TypeVar("T")
 
@@ -72,7 +73,8 @@ async def session() -> AsyncIterator[WriteSession]:
     """A connection that writes, in memory."""
     connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.execute(SCHEMA)
-    yield WriteSession(connection, "memory")
+    with callbacks_succeed():
+        yield WriteSession(connection, "memory")
     connection.close()
 
 

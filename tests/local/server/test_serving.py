@@ -11,6 +11,7 @@ import socket
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree as ET
 
 import aiohttp
@@ -361,3 +362,14 @@ async def test_a_connection_that_was_just_accepted_ends_with_the_server(turns: i
         async with asyncio.timeout(10):
             await server.stop()
     assert not unexpected
+
+
+async def test_an_event_loop_whose_sockets_have_no_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On such a loop, as Windows has, a server stops as on others: nobody can connect any more."""
+    server = serve(None, port=0)
+    await server.start()
+    monkeypatch.setattr(asyncio.get_running_loop(), "remove_reader", Mock(side_effect=NotImplementedError))
+    await server.stop()
+
+    with pytest.raises(ConnectionRefusedError):
+        await Wire.connect(server)

@@ -7,6 +7,7 @@ import gc
 import re
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -281,6 +282,22 @@ async def test_properties(api: Api) -> None:
     text = (await api("GET", "/", query=SERVICE)).body.decode()
     assert "CorsRule" not in text
     assert "<Days>5</Days>" in text
+
+
+async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
+    """Whatever is set, the document that is answered has all sections, is accepted, and changes nothing."""
+    minutes = METRICS.replace("HourMetrics", "MinuteMetrics").replace("<IncludeAPIs>true", "<IncludeAPIs>false")
+    rules = f"<Cors>{RULE * 5}</Cors>"
+    for inside in ("", LOGGING, METRICS, minutes, rules):
+        assert await put_service(api, inside) == (202, "")
+        answered = (await api("GET", "/", query=SERVICE)).body
+        sections = list(ET.fromstring(answered))
+        assert [each.tag for each in sections] == ["Logging", "HourMetrics", "MinuteMetrics", "Cors"]
+        assert [each.findtext("Version") for each in sections[:3]] == ["1.0"] * 3
+        assert len(sections[3]) == (5 if inside == rules else 0)
+        assert inside == rules or inside in answered.decode()
+        assert (await api("PUT", "/", answered, query=SERVICE, Content_Type="application/xml")).status == 202
+        assert (await api("GET", "/", query=SERVICE)).body == answered
 
 
 @pytest.mark.parametrize(
