@@ -6,7 +6,7 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def callbacks_succeed() -> Iterator[None]:
+def callbacks_succeed() -> Generator[None]:
     """Fail if a callback of the event loop raises an error, which asyncio does no more than log."""
     errors = list[dict[str, Any]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))

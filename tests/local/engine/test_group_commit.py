@@ -19,7 +19,7 @@ from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.fairness import CALLER
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
-from tableorm_local.engine.worker import InlineWorker, ThreadWorker
+from tableorm_local.engine.worker import InlineWorker, ThreadWorker, Worker
 from tableorm_local.engine.write_session import Steps, Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 from tests.local.engine.conftest import callbacks_succeed
@@ -79,20 +79,49 @@ async def session() -> AsyncIterator[WriteSession]:
 
 
 @pytest.mark.parametrize(
-    ("sync", "batches"),
-    [(_APPLY / 2, [1, 11, 9]), (1.0, [1, 20])],
-    ids=["fast disk", "slow disk"],
+    ("worker", "sync", "batches"),
+    [(Slow, _APPLY / 2, [1, 11, 9]), (Slow, 1.0, [1, 20]), (InlineWorker, _APPLY / 2, [1, 20])],
+    ids=["fast disk", "slow disk", "memory"],
 )
 async def test_half_of_the_requests_are_written_while_the_others_come(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch, sync: float, batches: list[int]
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch, worker: type[Worker], sync: float, batches: list[int]
 ) -> None:
-    """On a fast disk a transaction takes half of the requests under way; on a slow one all, to wait for it once."""
+    """
+    On a fast disk a transaction takes half of the requests under way; on a slow one all, to wait for it once; and in
+    memory all, as nothing else is done meanwhile.
+    """
     disk = Disk(session, sync)
     monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, Slow(), None, _SECONDS)
+    commits = GroupCommit(session, worker(), None, _SECONDS)
     async with asyncio.timeout(_SECONDS):
         await commits.submit(disk.apply)
         await asyncio.gather(*(commits.submit(disk.apply) for _ in range(20)))
+        await commits.drain()
+
+    assert disk.batches == batches
+
+
+@pytest.mark.parametrize(
+    ("sync", "batches"), [(_APPLY / 2, [2, 2, 2]), (1.0, [2, 4])], ids=["fast disk", "slow disk"]
+)
+async def test_who_was_just_served_may_come_again(
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch, sync: float, batches: list[int]
+) -> None:
+    """On a slow disk the next transaction takes the next requests of those that have just been told; a fast one not."""
+    disk, asked = Disk(session, sync), list[asyncio.Future[None]]()
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
+    commits = GroupCommit(session, Slow(), None, _SECONDS)
+
+    def apply_and_ask(session: WriteSession) -> None:
+        disk.apply(session)
+        asked.append(commits.submit(disk.apply))
+
+    async def ask_twice() -> None:
+        await commits.submit(apply_and_ask)
+        await commits.submit(disk.apply)
+
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.gather(*(ask_twice() for _ in range(2)))
         await commits.drain()
 
     assert disk.batches == batches

@@ -4,6 +4,7 @@ Pages: which rows a query reads to find those it asks for, and where a page ends
 
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from tableorm.stores import Bounds, Row, RowQuery, narrowed
 from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import key_of
 from tableorm_local.engine.scan import (
+    PageScan,
     filter_intervals,
     narrow_to_rows,
     partition_interval,
@@ -151,6 +153,39 @@ async def test_a_page_that_needs_no_second_statement_has_none(
     await memory.query("Shared", query, limit)
 
     assert await memory.read(count) - before == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "one_by_one"),
+    [
+        (RowQuery(), False),
+        (RowQuery(Bounds.only("b"), Bounds("0010", "0020")), False),
+        (
+            RowQuery(
+                where=And((Compare("PartitionKey", Op.EQ, constant("b")), Compare("RowKey", Op.GE, constant(""))))
+            ),
+            False,
+        ),
+        (RowQuery(Bounds("b"), Bounds("0010", "0012")), True),
+    ],
+    ids=["all", "one partition", "one partition by conditions", "several partitions"],
+)
+async def test_only_in_several_partitions_row_keys_are_looked_at_one_by_one(
+    memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery, *, one_by_one: bool
+) -> None:
+    """Elsewhere all rows between two keys are wanted, and taken in batches, which is faster."""
+    for partition in "abc":
+        await insert_rows(memory, make_rows(partition, 30, T=""))
+    walks, walk = list[object](), PageScan._walk_within  # pyright: ignore[reportPrivateUsage]
+
+    def note(page: PageScan, *given: Any) -> bool:
+        walks.append(given)
+        return walk(page, *given)
+
+    monkeypatch.setattr(PageScan, "_walk_within", note)
+    await memory.query("Shared", query)
+
+    assert bool(walks) is one_by_one
 
 
 async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:
