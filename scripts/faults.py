@@ -10,6 +10,7 @@ import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 __all__ = ["Fault", "draw_faults", "find_faults"]
@@ -134,7 +135,12 @@ def _changes_code(fault: Fault, source: bytes) -> bool:
         compile(changed, fault.path, "exec")
     except SyntaxError:
         return False
-    return ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source))
+    return ast.dump(ast.parse(changed)) != _dump(source)
+
+
+@lru_cache(4)
+def _dump(source: bytes) -> str:
+    return ast.dump(ast.parse(source))
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:

@@ -5,9 +5,10 @@ line.
     .venv/bin/python -m scripts.mutate --seed 1 --count 200 --jobs 2
 
 First every test runs once under coverage, which says which tests execute a line; that is kept in `.cache/mutation`, and
-measured anew for what has changed. Then each fault gets its tests, the fastest first, until one fails. What no test saw
-is printed with its change. A fault that changes no behaviour cannot be seen: whoever has found out why writes it into
-`scripts/judged_faults.toml`, as it is printed, with the reason.
+measured anew for what has changed. Then each fault gets its tests, the likeliest first, until one fails: in a fork of a
+process that has collected all tests, or in a process of its own where the import executes the changed line. What no
+test saw is printed with its change. A fault that changes no behaviour cannot be seen: whoever has found out why writes
+it into `scripts/judged_faults.toml`, as it is printed, with the reason.
 """
 
 import argparse
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from itertools import count
+from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -48,6 +50,10 @@ NOT_BEHAVIOUR = {"packaging", "typing"}
 MOST_UNSEEN = 0.05
 # So many tests are tried before all others are collected, which takes longer than to run them.
 FIRST_TESTS = 30
+# A test that executes lines so near to a fault, which few others do, probably sees it.
+AROUND = 12
+# What a test needs beside what is measured.
+SETUP_SECONDS = 0.02
 
 SETTINGS = """
 [run]
@@ -105,17 +111,13 @@ class Copies:
         os.utime(path, (time, time))
 
 
-def run_tests(
-    tree: Path, arguments: list[str], seconds: float, **environment: str
-) -> tuple[int, str, list[dict[str, Any]]]:
-    """Run pytest in a copy. Return its status, -1 after so many seconds; what it printed; and the plug-in's lines."""
-    report = tree / ".report"
-    report.unlink(missing_ok=True)
+def start_pytest(tree: Path, arguments: list[str], **environment: str) -> subprocess.Popen[str]:
+    """Start pytest in a copy, with the plug-in."""
     path = os.pathsep.join([str(tree), str(tree / "backends"), str(tree / "migrations")])
-    started = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", "-p", "scripts.mutate_plugin", "-p", "no:cacheprovider", *arguments],
         cwd=tree,
-        env={**os.environ, "PYTHONPATH": path, "MUTATE_REPORT": str(report), **environment},
+        env={**os.environ, "PYTHONPATH": path, "MUTATE_REPORT": str(tree / ".report"), **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -123,6 +125,22 @@ def run_tests(
         errors="replace",
         start_new_session=True,
     )
+
+
+def read_report(tree: Path) -> list[dict[str, Any]]:
+    """Return the plug-in's lines, and begin a new report."""
+    report = tree / ".report"
+    lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
+    report.unlink(missing_ok=True)
+    return [json.loads(line) for line in lines]
+
+
+def run_tests(
+    tree: Path, arguments: list[str], seconds: float, **environment: str
+) -> tuple[int, str, list[dict[str, Any]]]:
+    """Run pytest in a copy. Return its status, -1 after so many seconds; what it printed; and the plug-in's lines."""
+    read_report(tree)
+    started = start_pytest(tree, arguments, **environment)
     printed: list[str] = []
     # A process that a test has left behind may hold the output open for ever, so that nothing waits for its end.
     reader = threading.Thread(target=lambda: printed.extend(started.stdout or ()), daemon=True)
@@ -135,8 +153,44 @@ def run_tests(
         os.killpg(started.pid, signal.SIGKILL)
     started.wait()
     reader.join(5)
-    lines = report.read_text(encoding="utf-8").splitlines() if report.exists() else []
-    return status, "".join(printed), [json.loads(line) for line in lines]
+    return status, "".join(printed), read_report(tree)
+
+
+class Collected:
+    """A process for each copy that has collected all tests, and forks for each fault."""
+
+    def __init__(self) -> None:
+        self._connections: dict[Path, Connection] = {}
+        self._started: list[subprocess.Popen[str]] = []
+
+    def run(self, tree: Path, tests: list[str], seconds: float, fault: Fault) -> tuple[int, list[dict[str, Any]]]:
+        """Run tests with a fault. Return the status of pytest, -1 after so many seconds, and the plug-in's lines."""
+        if tree not in self._connections:
+            self._connections[tree] = self._start(tree)
+        read_report(tree)
+        source = (ROOT / fault.path).read_bytes()
+        asked = {"path": str(tree / fault.path), "source": (source, fault.apply(source)), "tests": tests}
+        self._connections[tree].send({**asked, "seconds": seconds})
+        status: int = self._connections[tree].recv()
+        return status, read_report(tree)
+
+    def _start(self, tree: Path) -> Connection:
+        address = tree / ".socket"
+        with Listener(str(address)) as listener:
+            # Without "plain" pytest changes the code of functions that assert, of the project's modules too.
+            options = ["--assert=plain", "--basetemp", str(tree / ".basetemp"), "tests"]
+            started = start_pytest(tree, options, MUTATE_SERVE=str(address))
+            threading.Thread(target=lambda: list(started.stdout or ()), daemon=True).start()
+            self._started.append(started)
+            return listener.accept()
+
+    def close(self) -> None:
+        """End the processes."""
+        for each in self._connections.values():
+            each.close()
+        for started in self._started:
+            started.kill()
+            started.wait()
 
 
 class Recorded:
@@ -196,44 +250,72 @@ class Recorded:
                 found[line].update(tests)
         return found
 
-    def tests_of(self, fault: Fault) -> list[str]:
+    def tests_of(self, fault: Fault, seconds: float) -> list[str]:
         """
-        Return the tests that execute what is changed, the fastest first.
+        Return the tests that execute what is changed, as many as take so many seconds together.
 
-        Where that is executed by the import, or in no test, these are all tests that execute something of the module.
+        The first ones are fast, and execute lines around it that few others do. Where what is changed is executed by
+        the import, or in no test, these are all tests that execute something of the module.
         """
         lines = self._lines_of(fault.path)
         near = {test for line in fault.lines for test in lines.get(line, ()) if test in self.durations}
-        if near and not fault.on_import:
-            return sorted(near, key=self._order)
-        far = {test for tests in lines.values() for test in tests if test in self.durations}
-        return [*sorted(near, key=self._order), *sorted(far - near, key=self._order)]
+        if not near or fault.on_import:
+            near = {test for tests in lines.values() for test in tests if test in self.durations}
+        least = dict.fromkeys(near, len(self.durations))
+        for line in range(fault.lines.start - AROUND, fault.lines.stop + AROUND):
+            tests = lines.get(line, set())
+            for test in tests & near:
+                least[test] = min(least[test], len(tests))
+        chosen: list[str] = []
+        for test in sorted(near, key=lambda test: ((self.durations[test] + SETUP_SECONDS) * least[test], test)):
+            seconds -= self.durations[test]
+            if seconds >= 0 or not chosen:
+                chosen.append(test)
+        return chosen
 
-    def _order(self, test: str) -> tuple[float, str]:
-        return self.durations[test], test
+    def runs_on_import(self, fault: Fault) -> bool:
+        """Whether the import of a module, or the collection of tests, executes what is changed."""
+        lines = self._lines_of(fault.path)
+        return fault.on_import or any("" in lines.get(line, ()) for line in fault.lines)
 
 
-def try_fault(fault: Fault, copies: Copies, recorded: Recorded, seconds: float) -> Verdict:
-    """Run a fault's tests until one fails."""
-    tests = recorded.tests_of(fault)
+def try_fault(
+    fault: Fault, copies: Copies, collected: Collected, recorded: Recorded, seconds: float, most: float
+) -> Verdict:
+    """Run a fault's tests until one fails, or for `most` seconds. A test hangs after `seconds`."""
+    tests = recorded.tests_of(fault, most)
     if not tests:
         return Verdict(outcome="not run")
+    total = 4 * seconds + 5 * sum(recorded.durations[test] for test in tests)
+    if not fault.on_import:
+        # Python compiles nothing anew for a fork. Processes that its tests start read the changed file.
+        with copies.take(fault) as tree:
+            status, lines = collected.run(tree, tests, total, fault)
+        verdict = judge(status, lines)
+        possible = not any(line["when"] == "swap" for line in lines)
+        if possible and (verdict.outcome != "unseen" or not recorded.runs_on_import(fault)):
+            return verdict
     with copies.take(fault) as tree:
         for part in filter(None, (tests[:FIRST_TESTS], tests[FIRST_TESTS:])):
             (tree / ".tests").write_text("\n".join(part), encoding="utf-8")
-            durations = [recorded.durations[test] for test in part]
-            options = ["-x", "-o", f"faulthandler_timeout={seconds + 5 * max(durations):.0f}"]
+            longest = max(recorded.durations[test] for test in part)
+            options = ["-x", "-o", f"faulthandler_timeout={seconds + 5 * longest:.0f}"]
             files = list(dict.fromkeys(test.partition("::")[0] for test in part))
-            status, printed, lines = run_tests(
-                tree, [*options, *files], 4 * seconds + 5 * sum(durations), MUTATE_TESTS=str(tree / ".tests")
-            )
-            for line in lines:
-                if line.get("outcome") == "failed":
-                    return Verdict(outcome="seen", test=line["test"], error=line["error"])
-            if status:  # pytest itself was ended, by a crash or for its time
-                last = lines[-1]["test"] if lines else "the collection of tests"
-                hung = status == -1 or "Timeout (" in printed
-                return Verdict(outcome="hang" if hung else "seen", test=last, error=f"pytest ended with {status}")
+            status, printed, lines = run_tests(tree, [*options, *files], total, MUTATE_TESTS=str(tree / ".tests"))
+            verdict = judge(-1 if "Timeout (" in printed else status, lines)
+            if verdict.outcome != "unseen":
+                return verdict
+    return Verdict(outcome="unseen")
+
+
+def judge(status: int, lines: list[dict[str, Any]]) -> Verdict:
+    """Say what a run of tests means: its status and the plug-in's lines."""
+    for line in lines:
+        if line.get("outcome") == "failed":
+            return Verdict(outcome="seen", test=line["test"], error=line["error"])
+    if status:  # pytest itself was ended, by a crash or for its time
+        last = lines[-1]["test"] if lines else "the collection of tests"
+        return Verdict(outcome="hang" if status == -1 else "seen", test=last, error=f"pytest ended with {status}")
     return Verdict(outcome="unseen")
 
 
@@ -262,6 +344,7 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="+", help="numbers of faults, to try these alone of all drawn")
     parser.add_argument("--jobs", type=int, default=2, help="how many runs at once")
     parser.add_argument("--timeout", type=float, default=30, help="seconds after which a test hangs")
+    parser.add_argument("--most", type=float, default=120, help="seconds of tests for each fault")
     parser.add_argument("--tests", nargs="+", default=["tests"], help="folders or files of tests")
     given = parser.parse_args()
 
@@ -274,16 +357,25 @@ def main() -> None:
     def attempt(number: int) -> Verdict:
         fault = faults[number]
         reason = judged.get((fault.place, diffs[number]))
-        verdict = Verdict(outcome="judged", error=reason) if reason else try_fault(fault, copies, recorded, timeout)
+        verdict = (
+            Verdict(outcome="judged", error=reason)
+            if reason
+            else try_fault(fault, copies, collected, recorded, timeout, most)
+        )
         where = f"{fault.path}:{fault.lines.start} {fault.scope}"
         print(f"{number:4} {verdict.outcome:8} {fault.kind:12} {where}  {verdict.test}  {verdict.error}", flush=True)
         return verdict
 
     timeout: float = given.timeout
+    most: float = given.most
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder, ThreadPoolExecutor(given.jobs) as pool:
         copies = Copies(Path(folder), given.jobs)
         recorded = Recorded(copies, given.jobs, given.tests)
-        verdicts = dict(zip(faults, pool.map(attempt, faults), strict=True))
+        collected = Collected()
+        try:
+            verdicts = dict(zip(faults, pool.map(attempt, faults), strict=True))
+        finally:
+            collected.close()
     sys.exit(report(faults, diffs, verdicts) > MOST_UNSEEN)
 
 

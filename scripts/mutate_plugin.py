@@ -3,13 +3,23 @@ A plug-in of pytest for `scripts/mutate.py`: runs chosen tests in a given order,
 
 Environment variables say what it does: `MUTATE_TESTS` is a file with the tests to run, one a line, and `MUTATE_REPORT`
 the file that gets a line of JSON for every step of a test. Where coverage measures, it learns which test runs.
+
+Where `MUTATE_SERVE` is the address of a socket, pytest collects all tests once, and then waits there for faults to try:
+each in a fork of its own, in which the functions of the changed module get the changed code.
 """
 
+import gc
 import json
 import os
 import resource
-from collections.abc import Generator
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from multiprocessing.connection import Client
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import coverage
@@ -63,3 +73,92 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 def _report(**line: Any) -> None:
     with Path(os.environ["MUTATE_REPORT"]).open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> object:
+    """Try one fault after the other, if that is asked for."""
+    address = os.environ.get("MUTATE_SERVE")
+    return _serve(session, address) if address else None
+
+
+def _serve(session: pytest.Session, address: str) -> object:
+    """Fork for each fault. The fork leaves this function and runs its tests as pytest always does."""
+    items = {item.nodeid: item for item in session.items}
+    functions = _functions_by_file()
+    with Client(address) as controller:
+        while True:
+            try:
+                asked: dict[str, Any] = controller.recv()
+            except EOFError:
+                return True
+            child = os.fork()
+            if not child:
+                break
+            controller.send(_wait(child, asked["seconds"]))
+    os.setsid()
+    swapped = not asked["source"] or swap_code(functions[asked["path"]], Path(asked["path"]), *asked["source"])
+    if not swapped:
+        _report(test="", when="swap", outcome="impossible")
+    session.items[:] = [items[test] for test in asked["tests"] if test in items] if swapped else []
+    session.config.option.maxfail = 1
+    session.config.add_cleanup(lambda: os._exit(session.exitstatus))
+    return None
+
+
+def _functions_by_file() -> dict[str, list[FunctionType]]:
+    """Return all functions that exist, closures too."""
+    gc.unfreeze()
+    found = defaultdict[str, list[FunctionType]](list)
+    for each in gc.get_objects():
+        if type(each) is FunctionType:
+            found[each.__code__.co_filename].append(each)
+    gc.freeze()
+    return found
+
+
+def swap_code(functions: list[FunctionType], path: Path, old: bytes, new: bytes) -> bool:
+    """Give the functions of a module the code of a changed text. Return False if a function cannot take it."""
+    before, after = (list(_codes(compile(source, str(path), "exec", dont_inherit=True))) for source in (old, new))
+    if [code.co_qualname for code in before] != [code.co_qualname for code in after]:
+        return False
+    codes = {_identity(code): other for code, other in zip(before, after, strict=True)}
+    try:
+        for each in functions:
+            code = codes[_identity(each.__code__)]
+            if code.co_freevars != each.__code__.co_freevars:
+                return False
+            each.__code__ = code
+    except KeyError:
+        return False
+    return bool(functions)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield each
+            yield from _codes(each)
+
+
+def _identity(code: CodeType) -> tuple[str, int, bytes]:
+    """Return what tells two functions of one name apart, also on one line: the columns of their code."""
+    return code.co_qualname, code.co_firstlineno, code.co_linetable
+
+
+def _wait(child: int, seconds: float) -> int:
+    """Wait for a fork. Return its status, or -1 if it had to be killed after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            status = -1
+            break
+        time.sleep(0.005)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    return status

@@ -134,7 +134,9 @@ def _check_density(body: bytes, most: int) -> None:
 
 
 def _unreadable_fault(body: bytes, error: Exception) -> Fault:
-    return Fault(Code.INTERNAL_ERROR, f"The answer is not a row of the Table service ({error}): {body[:80]!r}.")
+    return Fault(
+        Code.INTERNAL_ERROR, f"The answer is not a row of the Table service ({str(error)[:200]}): {body[:80]!r}."
+    )
 
 
 def _normalise(row: Row, shape: _Shape, *, whole: bool) -> None:

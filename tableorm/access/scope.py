@@ -165,17 +165,17 @@ class ScopeRules(Boundary):
                 f"the row {keys} of table {table} cannot be told to be of the scope {self}: {schema.name} is in table "
                 f"{schema.table}"
             )
-        for name, value in self._fields.items():
-            holder = schema.key_holders.get(name)
-            if holder is None:  # of an abstract model, whose kinds may hold it
-                raise ModelError(f"the key ({partition_key!r}, {row_key!r}) of {schema.name} does not tell {name!r}")
-            template, member = holder
+        for name in self._fields.keys() - schema.key_holders.keys():  # of an abstract model, whose kinds may hold it
+            raise ModelError(f"the key ({partition_key!r}, {row_key!r}) of {schema.name} does not tell {name!r}")
+        # Both keys must be of the model: with a RowKey of another model the partition may be that of another scope.
+        for template, key in zip(schema.templates(), keys, strict=True):
             try:
-                held = template.parse(partition_key if member == "PartitionKey" else row_key)[name]
+                held = template.parse(key)
             except ValueError as error:
                 raise AccessDenied(f"{schema.name} in the scope of {self}: {error}") from None
-            if held != value:
-                self._deny_value(schema.name, name, held)
+            for name, value in self._fields.items():
+                if held.get(name, value) != value:
+                    self._deny_value(schema.name, name, held[name])
         for rows in rows_alike(schema):
             self._refuse_rows_of_others(rows, keys)
 

@@ -2,9 +2,12 @@
 The faults that `scripts/mutate.py` puts into the code.
 """
 
+import gc
 from pathlib import Path
+from types import FunctionType
 
 from scripts.faults import draw_faults, find_faults
+from scripts.mutate_plugin import swap_code
 
 MODULE = b'''"""A toy."""
 
@@ -109,3 +112,45 @@ def test_lines_are_those_that_run() -> None:
     assert ("exception", "except (OSError, ValueError):") in shown
     assert ("exception", "try:") not in shown
     assert ("await", "repeat,") in shown
+
+
+SWAPPED = b"""
+def limit(most):
+    def fits(rows, *, key=lambda row: row >= 0):
+        return all(map(key, rows)) and len(rows) < most
+    return fits
+
+class Rows:
+    def first(self): return [row for row in (1, 2) if row > 1]
+
+fits = limit(3)
+"""
+
+
+def test_functions_that_exist_get_the_code_of_a_fault(tmp_path: Path) -> None:
+    """A module need not be imported again for a fault: closures, lambdas and methods that exist are changed."""
+    path = tmp_path / "swapped.py"
+
+    def run(old: bytes, new: bytes) -> tuple[bool, object]:
+        module: dict[str, object] = {}
+        exec(compile(SWAPPED, str(path), "exec"), module)
+        found = [each for each in gc.get_objects() if type(each) is FunctionType and each.__globals__ is module]
+        assert len(found) == 4
+        taken = swap_code(found, path, SWAPPED, SWAPPED.replace(old, new))
+        return taken, eval("[fits([0]), fits([1, 1, 1]), fits([-1]), Rows().first()]", module)
+
+    assert run(b"", b"") == (True, [True, False, False, [2]])
+    assert run(b"< most", b"<= most") == (True, [True, True, False, [2]])
+    assert run(b"row >= 0", b"row > 0") == (True, [False, False, False, [2]])
+    assert run(b"row > 1", b"row < 2") == (True, [True, False, False, [1]])
+    assert run(b"        return all", b"        return\n        return all") == (True, [None, None, None, [2]])
+
+
+def test_a_function_that_cannot_take_the_code_of_a_fault_is_told(tmp_path: Path) -> None:
+    """The variables that a function has from outside are bound when it is made, so they must stay the same."""
+    path = tmp_path / "swapped.py"
+    module: dict[str, object] = {}
+    exec(compile(SWAPPED, str(path), "exec"), module)
+    found = [each for each in gc.get_objects() if type(each) is FunctionType and each.__globals__ is module]
+    assert not swap_code(found, path, SWAPPED, SWAPPED.replace(b"< most", b"< 5"))
+    assert not swap_code(found, path, SWAPPED, SWAPPED.replace(b", key=lambda row: row >= 0", b", key=bool"))

@@ -129,3 +129,22 @@ async def test_deletion_can_be_cancelled(items: Database) -> None:
 
     assert 0 < await left(items) < 750
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+class Reading(Entity, table="Readings", partition_key="{sensor}", row_key="{n:04d}", kind=None):
+    sensor: Mapped[str]
+    n: Mapped[int]
+
+
+async def test_rows_without_a_kind_stay_if_their_keys_are_not_those_of_the_model(db: Database) -> None:
+    """A query that loads them raises an error, so a query that deletes reports them, and deletes all others."""
+    await db.create_tables(Reading)
+    await db.insert(Reading(sensor="s", n=1))
+    await db.insert(PropertyBag("Readings", "s", "0001b", {"note": "of another program"}))
+    query = db.select(Reading).where(Reading.sensor == "s")
+
+    report = await query.delete()
+
+    assert (report.written, report.failures) == (1, 1)
+    assert "row_key '0001b' is not of the template '{n:04d}'" in str(report.failed[0].error)
+    assert (await db.get(PropertyBag.key("Readings", "s", "0001b")))["note"] == "of another program"

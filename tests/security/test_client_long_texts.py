@@ -10,6 +10,8 @@ import pytest
 
 from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect
 from tableorm.protocol import redaction
+from tableorm.protocol.codes import Fault
+from tableorm_azure.codec import decode_row
 from tests.azure.stub import KEY, Answer, Stub
 
 
@@ -54,3 +56,14 @@ async def test_a_long_answer_is_not_looked_through(what: str, monkeypatch: pytes
                 else:
                     await db.queues.list_queues()
     assert looked < 100_000
+
+
+@pytest.mark.parametrize(
+    "members", [{"n@odata.type": "Edm." + "x" * 100_000, "n": "1"}, {"n@odata.type": "Edm.Double", "n": "x" * 100_000}]
+)
+def test_what_a_row_says_does_not_fill_the_error(members: dict[str, str]) -> None:
+    """The error of a row that cannot be read quotes no more than the start of a type or value, however long that is."""
+    row = {"odata.etag": "c", "PartitionKey": "a", "RowKey": "b", **members}
+    with pytest.raises(Fault) as caught:
+        decode_row(json.dumps(row).encode())
+    assert len(caught.value.message) < 1_000

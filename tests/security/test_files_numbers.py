@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tableorm.protocol.codes import Fault
+from tableorm.protocol.limits import MAX_MESSAGE_BYTES
 from tableorm.stores import Operation, Verb
 from tableorm_local.engine import Engine
 from tests.security.test_files import craft, path, refused
@@ -67,6 +68,40 @@ async def test_a_row_with_the_last_number(path: Path, table: str) -> None:
     await put_two(path)
     craft(path, f"UPDATE {table} SET id = {_LARGEST} WHERE id = 1")
     assert "none would be left" in str(await refused(path))
+
+
+_LONG = "replace(hex(zeroblob(100000)), '0', 'x')"
+
+
+@pytest.mark.parametrize("change", [f"name = {_LONG}", f"""metadata = CAST('{{"a":"' || {_LONG} || '"}}' AS BLOB)"""])
+async def test_blobs_with_too_large_parts(path: Path, change: str) -> None:
+    """Many blobs are listed at once, so a name or metadata that is larger than any is not read, and is damage."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.blobs.create_container("container")
+    await engine.blobs.put("container", "name", b"x", metadata={f"n{n}": '"' * 100 for n in range(78)})
+    await engine.blobs.put("container", "Ω" * 1024, b"x")
+    assert len((await engine.blobs.list_blobs("container")).blobs) == 2
+    await engine.close()
+    craft(path, f"UPDATE blobs SET {change} WHERE name = 'name'")
+    await engine.open()
+    with pytest.raises(Fault, match="damaged"):
+        await engine.blobs.list_blobs("container")
+    await engine.close()
+
+
+@pytest.mark.parametrize("call", ["peek", "take"])
+async def test_messages_that_are_too_large(path: Path, call: str) -> None:
+    """Nor is a message, of which many are taken at once; one of the largest size is."""
+    await put_two(path)
+    craft(path, f"UPDATE messages SET body = zeroblob({MAX_MESSAGE_BYTES}) WHERE id = 1")
+    craft(path, f"UPDATE messages SET body = zeroblob({MAX_MESSAGE_BYTES + 1}) WHERE id = 2")
+    engine = Engine(path)
+    await engine.open()
+    assert len(await getattr(engine.queues, call)("queue", 1)) == 1
+    with pytest.raises(Fault, match="damaged"):
+        await getattr(engine.queues, call)("queue", 2)
+    await engine.close()
 
 
 async def test_a_write_that_fails_undoes_no_other(path: Path) -> None:

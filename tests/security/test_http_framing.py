@@ -9,6 +9,7 @@ from collections import Counter
 import aiohttp
 import pytest
 from aiohttp import StreamReader
+from yarl import URL
 
 from tableorm.protocol.sas import TableSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
@@ -311,3 +312,25 @@ async def test_a_body_in_chunks_may_arrive_faster_than_it_is_read(server: Server
     async with asyncio.timeout(10):
         assert (await wire.everything()).startswith(b"HTTP/1.1 201 ")
     await wire.close()
+
+
+@pytest.mark.parametrize("target", ["http://xn--{}/devstoreaccount1/Tables", "https://xn--{}", "xn--{}:443"])
+async def test_the_host_of_a_target_is_not_decoded(
+    server: Server, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """Nobody decodes the host in a target: one of 59,000 characters kept the event loop busy for half a second."""
+    decoded = list[str]()
+
+    def decode(url: URL) -> str:
+        decoded.append(str(url)[:20])
+        return ""
+
+    monkeypatch.setattr(URL, "host", property(decode))
+    wire = await Wire.connect(server)
+    verb = "CONNECT" if target.startswith("xn") else "GET"
+    wire.writer.write(f"{verb} {target.format('b' * 59_000)} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    status = await wire.status()
+    await wire.close()
+
+    assert 400 <= status < 500
+    assert decoded == []

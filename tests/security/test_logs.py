@@ -17,6 +17,8 @@ from tableorm.protocol import redaction
 from tableorm.protocol.redaction import without_secrets
 from tableorm_local.server import serve
 from tableorm_local.server.dispatch import Service
+from tableorm_local.server.front.access_log import show_target
+from tableorm_local.server.security.accounts import Account, Accounts
 from tests.local.server.client import Wire, root_of
 
 SECRET = "S3cr3t+S1gnatur3/abc="
@@ -244,3 +246,14 @@ def test_a_long_text_is_decoded_in_bounded_time(monkeypatch: pytest.MonkeyPatch)
 
     assert without_secrets(text).startswith("REDACTED")
     assert len(sizes) <= 10
+
+
+def test_a_target_of_many_parameters_is_shown_in_part() -> None:
+    """However many parameters a target has, its entry is not much longer than it: the rest is shown as one of them."""
+    accounts = Accounts([Account.development()])
+    target = "/devstoreaccount1/Tab?" + "&".join(["$top=1"] * 3 + [""] * 3_000)
+
+    shown = show_target(accounts.find, "localhost", target)
+
+    assert shown.startswith("/devstoreaccount1/Tab?$top=1&$top=1&$top=1&REDACTED")
+    assert len(shown) < 1_000

@@ -18,7 +18,9 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import check_text
 from tableorm.protocol.limits import (
     MAX_APPENDS,
+    MAX_BLOB_NAME,
     MAX_BLOB_PAGE,
+    MAX_METADATA_BYTES,
     check_append,
     check_blob_name,
     check_container_name,
@@ -322,6 +324,12 @@ def _require_container(connection: Connection, container: str) -> int:
 
 
 _COLUMNS = "name, content, length, tick, appends, metadata"
+# Many are read at once. A file that somebody else has made may have much larger ones, which may even share their pages:
+# they are read as null, which is damage. In UTF-8, and metadata in JSON, none that was written has so many bytes.
+_COLUMNS_READ = (
+    f"CASE WHEN octet_length(name) <= {6 * MAX_BLOB_NAME} THEN name END, content, length, tick, appends, "
+    f"CASE WHEN length(metadata) <= {8 * MAX_METADATA_BYTES} THEN metadata END"
+)
 
 
 def _make_blob(number: int, row: tuple[Any, ...]) -> _Blob:
@@ -331,7 +339,7 @@ def _make_blob(number: int, row: tuple[Any, ...]) -> _Blob:
 
 
 def _find_blob(connection: Connection, number: int, name: str) -> _Blob | None:
-    row = connection.execute(f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name = ?", (number, name)).get  # noqa: S608
+    row = connection.execute(f"SELECT {_COLUMNS_READ} FROM blobs WHERE container = ? AND name = ?", (number, name)).get  # noqa: S608
     return None if row is None else _make_blob(number, row)
 
 
@@ -347,7 +355,7 @@ def _require_blob(connection: Connection, container: str, name: str) -> _Blob:
 def _list_page(connection: Connection, container: str, prefix: str, after: str, count: int) -> list[BlobInfo]:
     number, found = _require_container(connection, container), list[BlobInfo]()
     # One bound: by a second one SQLite would pass over rows without an end in a damaged file.
-    sql = f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608
+    sql = f"SELECT {_COLUMNS_READ} FROM blobs WHERE container = ? AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608
     low = max(after + "\0", prefix)
     with contextlib.closing(connection.execute(sql, (number, low, count))) as rows:
         for row in rows:

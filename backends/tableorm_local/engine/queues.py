@@ -15,6 +15,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import TICKS_PER_SECOND
 from tableorm.protocol.limits import (
+    MAX_MESSAGE_BYTES,
     MAX_VISIBILITY_SECONDS,
     check_message,
     check_message_count,
@@ -278,10 +279,11 @@ def _read_visible(
         The messages, and the place of the last expired one if the slice is full: some of those after it were read.
     """
     rows = connection.execute(
-        "SELECT id, visible, expires, inserted, count, CASE WHEN expires <= ?2 THEN NULL ELSE body END FROM messages "
+        "SELECT id, visible, expires, inserted, count, CASE WHEN expires <= ?2 THEN NULL "
+        "WHEN length(body) <= ?7 THEN body ELSE length(body) END FROM messages "
         "WHERE queue = ?1 AND visible <= ?2 AND (visible, expires, id) > (?3, ?4, ?5) "
         "ORDER BY visible, expires, id LIMIT ?6",
-        (number, present, *place, _LOOKED_AT),
+        (number, present, *place, _LOOKED_AT, MAX_MESSAGE_BYTES),
     )
     found, looked_at, last = list[Message](), 0, (place[0], True, *place[1:])
     with contextlib.closing(rows):
@@ -294,6 +296,8 @@ def _read_visible(
             if body is None:
                 place = visible, expires, message
                 continue
+            if not isinstance(body, bytes):
+                raise apsw.CorruptError(f"a message has {body} bytes")
             found.append(
                 Message(id=str(message), body=body, receipt=None, dequeue_count=taken, inserted_at=moment(inserted))
             )

@@ -30,6 +30,7 @@ __all__ = ["AccessLog", "Entry", "show_header", "show_target"]
 
 _MAX_WAITING = 10_000
 _MAX_QUERY = 4000
+_MAX_PARAMETERS = 64  # the rest is shown as one
 _MAX_HEADER = 500
 
 _encode = msgspec.json.Encoder().encode
@@ -83,7 +84,7 @@ def show_target(find: FindAccount, host: str, target: str) -> str:
     """
     query = target.partition("?")[2][:_MAX_QUERY]
     shown = _show_path(find, host, target)
-    return f"{shown}?{'&'.join(map(_show_parameter, query.split('&')))}" if query else shown
+    return f"{shown}?{'&'.join(map(_show_parameter, query.split('&', _MAX_PARAMETERS)))}" if query else shown
 
 
 def _show_path(find: FindAccount, host: str, target: str) -> str:

@@ -23,6 +23,7 @@ __all__ = [
     "Kind",
     "Place",
     "Resource",
+    "check_escapes",
     "entity_path",
     "is_host_style",
     "part_path",
@@ -180,13 +181,31 @@ _KEYS = re.compile(rf"\(\s*{_KEY}\s*,\s*{_KEY}\s*\)", re.DOTALL)
 _NAME_END = re.compile(r"[(/]")
 
 
+# An escape is a percent sign and two hexadecimal digits.
+_BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
+
+
+def check_escapes(text: str) -> None:
+    """
+    Refuse text whose percent signs do not all begin an escape: decoding these takes five times as long as escapes.
+
+    Raises:
+        Fault: InvalidUri.
+    """
+    if _BAD_ESCAPE.search(text):
+        raise Fault(
+            Code.INVALID_URI, "The requested URI is invalid: it has a % without two hexadecimal digits; write % as %25."
+        )
+
+
 def resource_of(path: str) -> Resource:
     """
     Read the path of a resource, percent-encoded, without the account.
 
     Raises:
-        Fault: InvalidUri if it is not UTF-8; InvalidInput if the Table service has no such path.
+        Fault: InvalidUri if it is not percent-encoded UTF-8; InvalidInput if the Table service has no such path.
     """
+    check_escapes(path)
     try:
         # Bytes that are not UTF-8 arrive as lone surrogates.
         text = unquote_to_bytes(path.encode("utf-8", "surrogateescape")).decode("utf-8")

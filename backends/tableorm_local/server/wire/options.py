@@ -15,6 +15,7 @@ from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, 
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE, MAX_PROPERTY_NAME
 
+from .addressing import check_escapes
 from .calls import Call, Level, invalid_input, invalid_parameter
 
 __all__ = [
@@ -49,10 +50,12 @@ def options_of(query: str) -> dict[str, str]:
     Read the parameters of a query, which is form-encoded: `+` is a space.
 
     Raises:
-        Fault: InvalidQueryParameterValue if it is not UTF-8, or an option of the service is given twice.
+        Fault: InvalidQueryParameterValue if it is not UTF-8, or an option of the service is given twice; InvalidUri if
+            it is not percent-encoded.
     """
     if not query:
         return {}
+    check_escapes(query)
     try:
         # Bytes that are not UTF-8 arrive as lone surrogates, which cannot be encoded.
         query.encode("utf-8")

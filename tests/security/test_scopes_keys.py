@@ -1,0 +1,97 @@
+"""
+Keys that a program makes by itself: a key of a model may be given the RowKey of another one, whose partitions tell the
+tenant in another way.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tableorm import AccessDenied, Database, Entity, Key, Mapped, connect, field
+
+
+class Note(Entity, table="KeyedNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="")
+
+
+class Visit(Entity, table="KeyedNotes", partition_key="{tenant}_{city}", row_key="visit_{id:05d}"):
+    tenant: Mapped[str]
+    city: Mapped[str]
+    id: Mapped[int]
+    text: Mapped[str] = field(default="")
+
+
+# By the partition alone it is of a visit of acme in rome; it is the note of the tenant acme_rome.
+THEIRS = Key(Visit, "KeyedNotes", "acme_rome", "note_00001")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Note)
+        await db.insert(Note(tenant="acme_rome", id=1, text="secret of other"))
+        yield db
+
+
+@pytest.mark.parametrize(
+    "verb", ["delete", "get", "get_or_none", "get_many", "exists", "modify", "transaction", "bulk"]
+)
+async def test_a_key_that_its_model_cannot_have_is_refused(db: Database, verb: str) -> None:
+    """A key of which only the PartitionKey fits the model is refused by each verb, and does not tell what is there."""
+    mine = db.scope(tenant="acme")
+
+    async def act() -> Any:
+        match verb:
+            case "delete":
+                await mine.delete(THEIRS, if_match="*")
+            case "get_many":
+                await mine.get_many([THEIRS])
+            case "modify":
+                await mine.modify(THEIRS, lambda visit: setattr(visit, "text", "mine"))
+            case "transaction":
+                async with mine.transaction() as tx:
+                    tx.delete(THEIRS, if_match="*")
+            case "bulk":
+                async with mine.bulk() as bulk:
+                    await bulk.delete(THEIRS, if_match="*")
+            case _:
+                await getattr(mine, verb)(THEIRS)
+
+    with pytest.raises(AccessDenied, match=r"'note_00001' is not of the template 'visit_\{id:05d\}'"):
+        await act()
+    assert (await db.get(Note, tenant="acme_rome", id=1)).text == "secret of other"
+
+
+async def test_a_key_that_its_model_has_is_of_the_scope(db: Database) -> None:
+    """A key that was made by hand, and fits its model, is good for all verbs."""
+    mine = db.scope(tenant="acme")
+    await mine.insert(Visit(tenant="acme", city="rome", id=1, text="mine"))
+    own = Key(Visit, "KeyedNotes", "acme_rome", "visit_00001")
+    assert (await mine.get(own)).text == "mine"
+    await mine.delete(own, if_match="*")
+    assert not await mine.exists(own)
+
+
+class Plain(Entity, table="PlainNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+class Bare(Entity, table="PlainNotes", partition_key="{tenant}_{city}", row_key="{id:05d}", kind=None):
+    tenant: Mapped[str]
+    city: Mapped[str]
+    id: Mapped[int]
+
+
+@pytest.mark.parametrize("if_match", [None, "*"])
+async def test_a_query_of_a_model_without_a_kind_deletes_nothing_of_others(if_match: str | None) -> None:
+    """Where rows of another tenant are in partitions that may be of the scope, a delete by a query leaves them."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Plain)
+        await db.insert(Plain(tenant="acme_rome", id=1))
+        with pytest.raises(AccessDenied, match="'note_00001' is not of the template"):
+            await db.scope(tenant="acme").select(Bare).allow_scan().delete(if_match=if_match)
+        assert await db.exists(Plain, tenant="acme_rome", id=1)
