@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import pytest
@@ -101,9 +101,7 @@ async def test_half_of_the_requests_are_written_while_the_others_come(
     assert disk.batches == batches
 
 
-@pytest.mark.parametrize(
-    ("sync", "batches"), [(_APPLY / 2, [2, 2, 2]), (1.0, [2, 4])], ids=["fast disk", "slow disk"]
-)
+@pytest.mark.parametrize(("sync", "batches"), [(_APPLY / 2, [2, 2, 2]), (1.0, [2, 4])], ids=["fast disk", "slow disk"])
 async def test_who_was_just_served_may_come_again(
     session: WriteSession, monkeypatch: pytest.MonkeyPatch, sync: float, batches: list[int]
 ) -> None:
@@ -439,6 +437,32 @@ async def test_who_waits_for_another_process_waits_no_longer_than_it_may(tmp_pat
     connection.close()
 
     assert order == ["patient"]
+
+
+async def test_the_event_loop_has_no_timer_for_nobody(
+    session: WriteSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the worker waits for another process, and no request any more, no timer runs."""
+    loop, timers = asyncio.get_running_loop(), list[object]()
+    lock, worker = WaitingLock(tmp_path / "lock"), ThreadWorker(loop, "test")
+    commits, call_at = GroupCommit(session, worker, lock, 0.01), loop.call_at
+
+    def note(when: float, callback: Callable[..., object], *given: Any, **more: Any) -> asyncio.TimerHandle:
+        timers.append(getattr(callback, "__self__", None))
+        return call_at(when, callback, *given, **more)
+
+    monkeypatch.setattr(loop, "call_at", note)
+    async with asyncio.timeout(_SECONDS):
+        with pytest.raises(Fault, match="did not give it back in time"):
+            await commits.submit(lambda _: "done")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        lock.free.set()
+        await commits.drain()
+    worker.stop()
+    lock.close()
+
+    assert timers.count(commits) == 1
 
 
 async def test_what_is_kept_of_callers_is_bounded(session: WriteSession) -> None:

@@ -16,7 +16,7 @@ from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constan
 from tableorm.protocol.key_range import KeyRange
 from tableorm.stores import Bounds, Row, RowQuery, narrowed
 from tableorm_local.engine import Engine, scan
-from tableorm_local.engine.catalog import key_of
+from tableorm_local.engine.catalog import find_table, key_of
 from tableorm_local.engine.scan import (
     PageScan,
     filter_intervals,
@@ -186,6 +186,26 @@ async def test_only_in_several_partitions_row_keys_are_looked_at_one_by_one(
     await memory.query("Shared", query)
 
     assert bool(walks) is one_by_one
+
+
+async def test_a_page_does_not_go_on_in_another_table(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If its table is deleted between two slices, there is no such table, also if a new one has its name."""
+    await insert_rows(memory, make_rows("p", 300, T=""))
+    ticks = itertools.count()
+    monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    page = PageScan(RowQuery(), 1000, "shared", None, None, None)
+
+    def advance(connection: Connection) -> bool:
+        table = find_table(connection, "shared")
+        assert table is not None
+        return page.advance(connection, table, 2)
+
+    assert await memory.read(advance) is False
+    await memory.delete_table("Shared")
+    await memory.create_table("Shared")
+    with pytest.raises(Fault) as caught:
+        await memory.read(advance)
+    assert caught.value.code == Code.TABLE_NOT_FOUND
 
 
 async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:
