@@ -75,8 +75,8 @@ def delete_call(
         expired: Whether the entities that have expired are deleted instead, and no others.
 
     Raises:
-        DecodeError: The row does not fit its model, so that nobody knows whether its entity has expired; or its keys are
-            not those of a model that stores no kind.
+        DecodeError: The row does not fit its model, so that nobody knows whether its entity has expired; or the model
+            stores no kind, and the keys do not fit it.
     """
     resolved = kinds.resolve(row)
     if resolved is None and (not kinds.bags or kinds.derives(row)):
