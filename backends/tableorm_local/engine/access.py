@@ -97,8 +97,4 @@ def _read(value: bytes | None) -> Policies:
 
 
 def _write(policies: Policies) -> bytes | None:
-    value = {
-        name: policy and {"start": policy.start, "expiry": policy.expiry, "permission": policy.permission}
-        for name, policy in policies.items()
-    }
-    return msgspec.json.encode(value) if value else None
+    return msgspec.json.encode(dict(policies)) if policies else None

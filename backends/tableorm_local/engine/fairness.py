@@ -123,7 +123,7 @@ class FairSlots:
     @asynccontextmanager
     async def hold(self, caller: str) -> AsyncGenerator[None, None]:
         """Hold a slot for a caller, after waiting for it if need be."""
-        if caller not in self._waiting and self.free > self._held[caller]:
+        if self.free > self._held[caller]:  # it has none waiting then, see `_give_back`
             self._take(caller)
         else:
             await self._wait(caller)

@@ -231,8 +231,7 @@ class PageScan:
             self._test = _compile_filter(query.where)
             self._batch = max(1, min(self._batch, _BATCH_COMPARISONS // max(1, count_comparisons(query.where))))
             its_keys, its_rows = filter_intervals(query.where)
-            if its_keys is not EVERYTHING or its_rows is not EVERYTHING:
-                keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))
+            keys, rows = intersect((keys, its_keys)), intersect((rows, its_rows))
         narrow = narrow_to_rows(keys, rows)
         self._low, self._high = narrow or keys
         # The RowKeys to find in each of several partitions.

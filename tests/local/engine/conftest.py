@@ -6,8 +6,10 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,14 +46,24 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "data.tables"
 
 
+@contextmanager
+def callbacks_succeed() -> Generator[None]:
+    """Fail if a callback of the event loop raises an error, which asyncio does no more than log."""
+    errors = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    yield
+    assert errors == []
+
+
 @pytest.fixture
 async def engine(path: Path) -> AsyncIterator[Engine]:
     """An open engine with the table "Shared"."""
     engine = Engine(path)
     await engine.open()
     await engine.create_table("Shared")
-    yield engine
-    await engine.close()
+    with callbacks_succeed():
+        yield engine
+        await engine.close()
 
 
 @pytest.fixture
@@ -60,9 +72,10 @@ async def memory() -> AsyncIterator[Engine]:
     engine = Engine(None)
     await engine.open()
     await engine.create_table("Shared")
-    async with asyncio.timeout(_MEMORY_SECONDS):
-        yield engine
-    await engine.close()
+    with callbacks_succeed():
+        async with asyncio.timeout(_MEMORY_SECONDS):
+            yield engine
+        await engine.close()
 
 
 @pytest.fixture

@@ -119,3 +119,16 @@ async def test_spellings_of_a_table(memory: Engine, monkeypatch: pytest.MonkeyPa
     await memory.create_table("SHARED")
     assert [await memory.has_table(name) for name in spellings] == [True] * 6
     assert await memory.list_tables() == ["Other", "SHARED"]
+
+
+async def test_a_deleted_table_is_known_by_none_of_its_spellings(memory: Engine) -> None:
+    """Each that was used before is forgotten at once, also if another table is deleted after it; other tables stay."""
+    spellings = ["Shared", "SHARED", "shared"]
+    for name in ("First", "Second"):
+        await memory.create_table(name)
+    names = [*spellings, "First", "FIRST", "Second"]
+    assert [await memory.has_table(name) for name in names] == [True] * 6
+    await memory.delete_table("sharED")
+    assert [await memory.has_table(name) for name in names] == [False] * 3 + [True] * 3
+    await memory.delete_table("first")
+    assert [await memory.has_table(name) for name in names] == [False] * 5 + [True]

@@ -209,6 +209,18 @@ async def test_engines_that_close_leave_the_locks_of_another(engine: Engine, pat
     assert (while_open, is_locked(path)) == ("locked", "free")
 
 
+async def test_a_file_that_another_process_has_just_made(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who finds no file, and then one that was made meanwhile, opens that one, with what is in it."""
+    monkeypatch.setattr(os.path, "lexists", Mock(return_value=False))
+    other = Engine(path)
+    await other.open()
+
+    assert await other.list_tables() == ["Shared"]
+    await other.close()
+
+
 async def test_memory_is_ones_own() -> None:
     """Each engine in memory has tables of its own."""
     first, second = Engine(None), Engine(None)

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import apsw
 import pytest
@@ -19,9 +19,10 @@ from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.fairness import CALLER
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
-from tableorm_local.engine.worker import InlineWorker, ThreadWorker
+from tableorm_local.engine.worker import InlineWorker, ThreadWorker, Worker
 from tableorm_local.engine.write_session import Steps, Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
+from tests.local.engine.conftest import callbacks_succeed
 
 T = TypeVar("T")
 
@@ -72,25 +73,53 @@ async def session() -> AsyncIterator[WriteSession]:
     """A connection that writes, in memory."""
     connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.execute(SCHEMA)
-    yield WriteSession(connection, "memory")
+    with callbacks_succeed():
+        yield WriteSession(connection, "memory")
     connection.close()
 
 
 @pytest.mark.parametrize(
-    ("sync", "batches"),
-    [(_APPLY / 2, [1, 11, 9]), (1.0, [1, 20])],
-    ids=["fast disk", "slow disk"],
+    ("worker", "sync", "batches"),
+    [(Slow, _APPLY / 2, [1, 11, 9]), (Slow, 1.0, [1, 20]), (InlineWorker, _APPLY / 2, [1, 20])],
+    ids=["fast disk", "slow disk", "memory"],
 )
 async def test_half_of_the_requests_are_written_while_the_others_come(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch, sync: float, batches: list[int]
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch, worker: type[Worker], sync: float, batches: list[int]
 ) -> None:
-    """On a fast disk a transaction takes half of the requests under way; on a slow one all, to wait for it once."""
+    """
+    On a fast disk a transaction takes half of the requests under way; on a slow one all, to wait for it once; and in
+    memory all, as nothing else is done meanwhile.
+    """
     disk = Disk(session, sync)
     monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, Slow(), None, _SECONDS)
+    commits = GroupCommit(session, worker(), None, _SECONDS)
     async with asyncio.timeout(_SECONDS):
         await commits.submit(disk.apply)
         await asyncio.gather(*(commits.submit(disk.apply) for _ in range(20)))
+        await commits.drain()
+
+    assert disk.batches == batches
+
+
+@pytest.mark.parametrize(("sync", "batches"), [(_APPLY / 2, [2, 2, 2]), (1.0, [2, 4])], ids=["fast disk", "slow disk"])
+async def test_who_was_just_served_may_come_again(
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch, sync: float, batches: list[int]
+) -> None:
+    """On a slow disk the next transaction takes the next requests of those that have just been told; a fast one not."""
+    disk, asked = Disk(session, sync), list[asyncio.Future[None]]()
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
+    commits = GroupCommit(session, Slow(), None, _SECONDS)
+
+    def apply_and_ask(session: WriteSession) -> None:
+        disk.apply(session)
+        asked.append(commits.submit(disk.apply))
+
+    async def ask_twice() -> None:
+        await commits.submit(apply_and_ask)
+        await commits.submit(disk.apply)
+
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.gather(*(ask_twice() for _ in range(2)))
         await commits.drain()
 
     assert disk.batches == batches
@@ -408,6 +437,32 @@ async def test_who_waits_for_another_process_waits_no_longer_than_it_may(tmp_pat
     connection.close()
 
     assert order == ["patient"]
+
+
+async def test_the_event_loop_has_no_timer_for_nobody(
+    session: WriteSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the worker waits for another process, and no request any more, no timer runs."""
+    loop, timers = asyncio.get_running_loop(), list[object]()
+    lock, worker = WaitingLock(tmp_path / "lock"), ThreadWorker(loop, "test")
+    commits, call_at = GroupCommit(session, worker, lock, 0.01), loop.call_at
+
+    def note(when: float, callback: Callable[..., object], *given: Any, **more: Any) -> asyncio.TimerHandle:
+        timers.append(getattr(callback, "__self__", None))
+        return call_at(when, callback, *given, **more)
+
+    monkeypatch.setattr(loop, "call_at", note)
+    async with asyncio.timeout(_SECONDS):
+        with pytest.raises(Fault, match="did not give it back in time"):
+            await commits.submit(lambda _: "done")
+        for _ in range(50):
+            await asyncio.sleep(0)
+        lock.free.set()
+        await commits.drain()
+    worker.stop()
+    lock.close()
+
+    assert timers.count(commits) == 1
 
 
 async def test_what_is_kept_of_callers_is_bounded(session: WriteSession) -> None:

@@ -3,6 +3,8 @@ Pages: which rows a query reads to find those it asks for, and where a page ends
 """
 
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,13 +16,15 @@ from tableorm.protocol.filters import And, Compare, Filter, Not, Op, Or, constan
 from tableorm.protocol.key_range import KeyRange
 from tableorm.stores import Bounds, Row, RowQuery, narrowed
 from tableorm_local.engine import Engine, scan
-from tableorm_local.engine.catalog import key_of
+from tableorm_local.engine.catalog import find_table, key_of
 from tableorm_local.engine.scan import (
+    PageScan,
     filter_intervals,
     narrow_to_rows,
     partition_interval,
     row_interval,
 )
+from tableorm_local.engine.sqlite import Connection
 from tableorm_local.engine.writes import decode
 from tests.local.engine.rows import insert_rows, make_rows
 
@@ -118,6 +122,90 @@ def test_conditions_within_conditions_mean_the_same_keys() -> None:
     )
 
     assert filter_intervals(And((And((partition, *rows[:2])), rows[2]))) == filter_intervals(And((partition, *rows)))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        RowQuery(),
+        RowQuery(Bounds.only("b")),
+        RowQuery(where=Compare("T", Op.EQ, constant("x"))),
+        RowQuery(row=Bounds("b", "b", upper_open=True)),
+        RowQuery(row=Bounds("0005"), where=Compare("RowKey", Op.LT, constant("0005"))),
+    ],
+    ids=["all", "partition", "none", "no RowKeys", "contradiction"],
+)
+@pytest.mark.parametrize("limit", [5, 1000])
+async def test_a_page_that_needs_no_second_statement_has_none(
+    memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery, limit: int
+) -> None:
+    """A page that is full, or has all rows, is done at once; where no RowKey can be asked for, no row is looked at."""
+    for partition in "abc":
+        await insert_rows(memory, make_rows(partition, 30, T=""))
+
+    def count(connection: Connection) -> int:
+        stats = connection.cache_stats()
+        return int(stats["hits"] + stats["misses"])
+
+    await memory.query("Shared", query, limit)
+    before, ticks = await memory.read(count), itertools.count()
+    monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: next(ticks) / 100_000))
+    await memory.query("Shared", query, limit)
+
+    assert await memory.read(count) - before == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "one_by_one"),
+    [
+        (RowQuery(), False),
+        (RowQuery(Bounds.only("b"), Bounds("0010", "0020")), False),
+        (
+            RowQuery(
+                where=And((Compare("PartitionKey", Op.EQ, constant("b")), Compare("RowKey", Op.GE, constant(""))))
+            ),
+            False,
+        ),
+        (RowQuery(Bounds("b"), Bounds("0010", "0012")), True),
+    ],
+    ids=["all", "one partition", "one partition by conditions", "several partitions"],
+)
+async def test_only_in_several_partitions_row_keys_are_looked_at_one_by_one(
+    memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery, *, one_by_one: bool
+) -> None:
+    """Elsewhere all rows between two keys are wanted, and taken in batches, which is faster."""
+    for partition in "abc":
+        await insert_rows(memory, make_rows(partition, 30, T=""))
+    walks, walk = list[object](), PageScan._walk_within  # pyright: ignore[reportPrivateUsage]
+
+    def note(page: PageScan, *given: Any) -> bool:
+        walks.append(given)
+        return walk(page, *given)
+
+    monkeypatch.setattr(PageScan, "_walk_within", note)
+    await memory.query("Shared", query)
+
+    assert bool(walks) is one_by_one
+
+
+async def test_a_page_does_not_go_on_in_another_table(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If its table is deleted between two slices, there is no such table, also if a new one has its name."""
+    await insert_rows(memory, make_rows("p", 300, T=""))
+    ticks = itertools.count()
+    monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    page = PageScan(RowQuery(), 1000, "shared", None, None, None)
+
+    def advance(connection: Connection) -> bool:
+        table = find_table(connection, "shared")
+        assert table is not None
+        return page.advance(connection, table, 2)
+
+    assert await memory.read(advance) is False
+    await memory.delete_table("Shared")
+    await memory.create_table("Shared")
+    with pytest.raises(Fault) as caught:
+        await memory.read(advance)
+    assert caught.value.code == Code.TABLE_NOT_FOUND
 
 
 async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read: list[bytes]) -> None:

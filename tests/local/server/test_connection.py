@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser
+from aiohttp.http_exceptions import LineTooLong
 
 from tableorm_local.server.front.connection import (
     TooMuchWaitsError,
@@ -152,3 +153,16 @@ async def test_what_waits_without_room_is_refused(data: bytes) -> None:
     assert connection.feed(b"\r\n" + SMALL[0]) == 0
     assert connection.waiting == 0
     assert not connection.parser.closes
+
+
+@pytest.mark.parametrize("before", [b"", GET + b"\r\n"], ids=["first", "second"])
+@pytest.mark.parametrize("end", [b"\r\n", b""], ids=["whole", "unfinished"])
+async def test_a_head_that_is_too_long_is_told_as_that(before: bytes, end: bytes) -> None:
+    """Nothing is held of it, and nothing is read after it."""
+    connection = Connection()
+    fields = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 9_000) for number in range(8))
+    with pytest.raises(LineTooLong):
+        connection.feed(before + GET + fields + end)
+
+    assert connection.budget.used == 0
+    assert (connection.feed(GET + b"\r\n"), connection.waiting) == (0, 0)

@@ -147,6 +147,8 @@ async def test_forms_of_values(api: Api, name: str, value: object, annotation: s
         (b"{", "InvalidInput"),
         (b'"x"', "InvalidInput"),
         (b"\xff", "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","A":"\xff"}', "InvalidInput"),
+        (b'{"PartitionKey":"p","RowKey":"r","A":' + b"[" * 10_000, "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":{"a":1}}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":[1]}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":NaN}', "InvalidInput"),

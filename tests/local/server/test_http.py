@@ -159,6 +159,23 @@ async def test_chunked_body(server: Server, api: Api) -> None:
     await wire.close()
 
 
+async def test_a_body_that_breaks_off_as_nonsense(server: Server, api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    """Chunks that are none end the connection, with an answer that says so; it is no error of the server."""
+    assert (await api("GET", "/Tab()")).rows == []
+    wire = await Wire.connect(server)
+    wire.writer.write(head("POST", "/Tab", "Transfer-Encoding: chunked", "Expect: 100-continue"))
+    assert await wire.status() == 100
+    wire.writer.write(b"2\r\n{}\r\nzz\r\n")
+    async with asyncio.timeout(20):
+        answer = await wire.everything()
+    await wire.close()
+
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"x-ms-error-code: InvalidInput\r\n" in answer
+    assert b"the body is not encoded as it says" in answer
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 async def test_host_style(server: Server, api: Api) -> None:
     """The host may name the account instead of the path; links are made accordingly, with the secondary beside it."""
     await api("POST", "/Tab", ROW)

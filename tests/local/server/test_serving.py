@@ -11,13 +11,14 @@ import socket
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 from xml.etree import ElementTree as ET
 
 import aiohttp
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm_local.server import Limits, Server, serve
+from tableorm_local.server import Account, Limits, Server, serve, serving
 from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import show_header, show_target
 from tableorm_local.server.security.cors import CorsRule, write_rules
@@ -47,6 +48,34 @@ async def test_a_start_that_fails_leaves_nothing_open(server: Server, tmp_path: 
 
     assert not any(each.is_alive() for each in started)
     assert {each.name for each in tmp_path.iterdir()} == {"data.tables", "data.tables-lock"}
+
+
+async def test_a_name_that_stands_for_an_address_of_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No server with the published key listens there, also if the name is `localhost`; one with another key does."""
+    listeners, bind_name = list[socket.socket](), serving.bind
+
+    def bind_elsewhere(_: str, port: int, *, share: bool) -> socket.socket:
+        listeners.append(bind_name("0.0.0.0", port, share=share))
+        return listeners[-1]
+
+    monkeypatch.setattr(serving, "bind", bind_elsewhere)
+    with pytest.raises(OSError, match="the name does not stand for a loopback address"):
+        await serve(None, host="localhost", port=0).start()
+    assert listeners[0].fileno() == -1
+    async with serve(None, host="localhost", port=0, accounts=[Account(name="own", keys=("b3du",))]) as server:
+        assert server.port
+
+
+async def test_a_port_can_be_used_again_at_once(server: Server) -> None:
+    """A server listens where another one has just ended, whose connections the system still remembers."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("GET", "/Tables", "Connection: close"))
+    assert b" 200 OK" in await wire.everything()
+    await server.stop()
+    await wire.close()
+
+    async with serve(None, port=server.port) as again:
+        assert again.port == server.port
 
 
 async def test_refusals_are_counted_and_logged(session: aiohttp.ClientSession) -> None:
@@ -333,3 +362,14 @@ async def test_a_connection_that_was_just_accepted_ends_with_the_server(turns: i
         async with asyncio.timeout(10):
             await server.stop()
     assert not unexpected
+
+
+async def test_an_event_loop_whose_sockets_have_no_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On such a loop, as Windows has, a server stops as on others: nobody can connect any more."""
+    server = serve(None, port=0)
+    await server.start()
+    monkeypatch.setattr(asyncio.get_running_loop(), "remove_reader", Mock(side_effect=NotImplementedError))
+    await server.stop()
+
+    with pytest.raises(ConnectionRefusedError):
+        await Wire.connect(server)

@@ -7,6 +7,7 @@ import gc
 import re
 from typing import Any
 from urllib.parse import quote
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -283,6 +284,22 @@ async def test_properties(api: Api) -> None:
     assert "<Days>5</Days>" in text
 
 
+async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
+    """Whatever is set, the document that is answered has all sections, is accepted, and changes nothing."""
+    minutes = METRICS.replace("HourMetrics", "MinuteMetrics").replace("<IncludeAPIs>true", "<IncludeAPIs>false")
+    rules = f"<Cors>{RULE * 5}</Cors>"
+    for inside in ("", LOGGING, METRICS, minutes, rules):
+        assert await put_service(api, inside) == (202, "")
+        answered = (await api("GET", "/", query=SERVICE)).body
+        sections = list(ET.fromstring(answered))
+        assert [each.tag for each in sections] == ["Logging", "HourMetrics", "MinuteMetrics", "Cors"]
+        assert [each.findtext("Version") for each in sections[:3]] == ["1.0"] * 3
+        assert len(sections[3]) == (5 if inside == rules else 0)
+        assert inside == rules or inside in answered.decode()
+        assert (await api("PUT", "/", answered, query=SERVICE, Content_Type="application/xml")).status == 202
+        assert (await api("GET", "/", query=SERVICE)).body == answered
+
+
 @pytest.mark.parametrize(
     "inside",
     [
@@ -416,6 +433,22 @@ async def test_a_refused_change_that_nobody_waits_for() -> None:
     finally:
         await engine.close()
     assert heard == []
+
+
+async def test_a_change_is_told_though_the_names_cannot_be_read_after_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client is told that its table is made, even if another program prevents the server from reading afterwards."""
+
+    async def fail(*_: object, **__: object) -> list[str]:
+        raise Fault(Code.SERVER_BUSY, "another process holds the write lock")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "list_tables", fail)
+        assert (await api("POST", "/Tables", {"TableName": "Other"})).status == 201
+        assert (await api("POST", "/Tables", {"TableName": "Other"})).code == "TableAlreadyExists"
+        assert (await api("DELETE", "/Tables('Tab')")).status == 204
+    assert [row["TableName"] for row in (await api("GET", "/Tables")).rows] == ["Other"]
 
 
 async def test_a_change_whose_caller_is_gone_holds_its_place() -> None:

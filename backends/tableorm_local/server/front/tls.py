@@ -147,11 +147,11 @@ class Handshake(asyncio.Protocol):
             # The client has gone, was too slow, or does not speak TLS. The error would keep the buffers, in a circle.
             error.__traceback__ = None
         finally:
-            is_lost = encrypted is None or encrypted.is_closing()
-            if is_lost:
+            if encrypted is None or encrypted.is_closing():
+                encrypted = None
                 transport.abort()
                 server.encrypted.give_back(1, caller)
-        if is_lost or encrypted is None:
+        if encrypted is None:
             return
         connection = server(server.encrypted)
         encrypted.set_protocol(connection)

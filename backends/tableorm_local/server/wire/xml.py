@@ -46,7 +46,7 @@ def parse(body: bytes, root: str) -> Element:
         raise invalid("A document type (<!DOCTYPE) is not allowed.")
     try:
         found = ET.fromstring(text)  # noqa: S314 - without a document type there is nothing to expand
-    except (ET.ParseError, ValueError) as error:
+    except ET.ParseError as error:
         raise invalid(f"{error}.") from None
     if sum(1 for _ in found.iter()) > _MAX_ELEMENTS:
         raise invalid(f"The document has more than {_MAX_ELEMENTS} elements.")
