@@ -29,7 +29,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK
 from tableorm.writes import archive
 from tableorm.writes.archive_copy import open_copy
-from tests.faults import Fate
+from tests.faults import QUICK, Fate
 from tests.outbox.archives import HOUR, Order, World
 from tests.torture import every, seeds
 
@@ -101,6 +101,21 @@ async def test_others_write_the_entity_before_each_attempt(world: World, monkeyp
     await world.recover()
     assert now["code"] == codes[-1]
     await world.check_archived(now)
+
+
+@pytest.mark.parametrize(("place", "at"), [("blob", "tables"), ("database", "tables"), ("database", "archive")])
+async def test_a_write_in_doubt_is_made_again(place: str, at: str) -> None:
+    """A worker that does not know what became of a write looks at the entity and its copy, and goes on itself."""
+    async with World(place) as world:
+        before = (await world.rows())["order_001"]
+        await world.begin()
+        decision = await world.begun()
+        world.plan(Fate.FINE, *[Fate.LOST_REQUEST] * QUICK.attempts, at=at)  # the first one is a message
+        await world.carry_out(decision)
+
+        assert "order_001" not in await world.rows()
+        await world.recover()
+        await world.check_archived(before)
 
 
 async def test_an_entity_that_has_changed(world: World) -> None:

@@ -224,6 +224,18 @@ async def test_a_list_that_is_full_takes_no_more(full: Database) -> None:
     assert not [row for row in await everything(full.store, "BlobBooks") if row.get("State") == "committed"]
 
 
+@pytest.mark.parametrize("verb", ["replace", "save", "move"])
+async def test_a_change_that_comes_into_a_full_list_is_refused(full: Database, verb: str) -> None:
+    """As an insert is; nothing of the entity has changed."""
+    await full.insert(book(3, "old"))
+    changed = await full.get(Book, shelf="a", id=3)
+    changed.tag = "new"
+    with pytest.raises(LimitExceeded, match=r"the list 'tag_new' .* is full"):
+        await (full.move(changed, id=4) if verb == "move" else getattr(full, verb)(changed))
+    assert (await full.get(Book, shelf="a", id=3)).tag == "old"
+    assert await ids(full, "old") == [3]
+
+
 async def test_a_full_list_is_not_built(full: Database) -> None:
     """`build_index` goes on with other lists, and reports the entities for which there is no room."""
     for number, tag in ((3, "new"), (4, "old")):

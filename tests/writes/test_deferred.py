@@ -287,6 +287,17 @@ async def test_what_never_arrived_is_void(network: FaultyStore) -> None:
     assert [row["State"] for row in (await rows_of(network.store, "#_decision")).values()] == ["void"]
 
 
+async def test_a_write_in_doubt_whose_decision_row_cannot_be_written(network: FaultyStore) -> None:
+    """The outcome of the write is unknown, whatever becomes of the question: it may still arrive."""
+    async with connected(network) as db:
+        network.plan(Fate.FINE, Fate.LATE, *[Fate.LOST_REQUEST] * (QUICK.attempts - 1), *[Fate.BUSY] * 999)
+        with pytest.raises(OutcomeUnknown, match="insert of Employee"):
+            await db.insert(Employee(team="a", id=1, city="Oslo"))
+        network.plan()
+        await network.deliver()
+        assert (await db.get(Employee, team="a", id=1)).city == "Oslo"
+
+
 async def test_a_refused_write_rings_in_vain(network: FaultyStore) -> None:
     """The message of a write that the store refuses is taken back, and no decision row is left."""
     async with connected(network) as db:
@@ -331,6 +342,8 @@ async def test_what_fails_after_the_commit_fails_no_write(db: Database, caplog: 
     found = await settle_decision(connection, "Staff", "a", token)
     with pytest.raises(NotSupported, match="about entities of kind Employee, which this program does not know"):
         await carry_out(connection, "Staff", {}, found)
+    with pytest.raises(NotSupported, match=r"of table Other is .* of kind Employee, which are in table Staff by this"):
+        await carry_out(connection, "Other", {"Employee": Employee.__schema__}, found)
     await carry_out(connection, "Staff", {"Employee": Employee.__schema__}, found)
     assert "city_Oslo/c_a_001" in await rows_of(db.store, "Employee#by_city")
 

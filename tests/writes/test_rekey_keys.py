@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    Conflict,
     Database,
     EncodeError,
     Entity,
@@ -25,6 +26,7 @@ from tableorm.models.marker_rows import MoveMark, MoveState, Place
 from tableorm.models.reserved import MOVE
 from tableorm.stores import Operation, Verb
 from tableorm.testing import MemoryStore
+from tableorm.writes.rekey import steps
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 from tests.faults import FaultyStore
@@ -38,6 +40,8 @@ class Note(Entity, table="RekeyedNotes", tracked=True, partition_key="{owner}", 
 
 
 def keys_of_note(id: int) -> list[dict[str, Any]]:  # noqa: A002
+    if id == 404:
+        raise LookupError("no such note")
     return [{"owner": owner, "id": id} for owner in ("ann", "ben")]
 
 
@@ -250,6 +254,66 @@ async def test_functions_that_disagree(db: Database) -> None:
     with pytest.raises(ModelError, match="old_keys does not return Note"):
         await db.insert(NewNote(owner="eve", id=2))
     assert (await db.get(Note, owner="eve", id=1)).owner == "eve"
+
+
+async def test_a_function_that_fails_for_one_entity(db: Database) -> None:
+    """That entity is a failure, and stays; all others get their newer keys."""
+    for id in (1, 404, 2):  # noqa: A001
+        await db.insert(Note(owner="ann", id=id))
+    report = await move(db, NewNote)
+
+    assert report.moved == 2
+    (failure,) = report.failures
+    assert failure.place.row_key == "404" and "LookupError('no such note')" in str(failure.error)
+    assert await kinds_of(db, NewNote) == ["ann Note", *["ann Note#_forward"] * 2, *["notes NewNote"] * 2]
+
+
+async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
+    """It reports what has the form of a row of its own, and is none."""
+    set_phase(db, NewNote, Phase.BACK)
+    mark = MoveMark(state=MoveState.FORWARD, move="m", other=Place("RekeyedNotes", "ann", "3"), stays=True)
+    for row_key, members in {
+        "1": {},
+        "2": {"EntityType": "Other"},
+        "3": {"EntityType": "NewNote#_forward", MOVE: mark.to_text()},
+        "4": {"EntityType": "Other#_forward", MOVE: mark.to_text()},
+    }.items():
+        row = {"PartitionKey": "notes", "RowKey": row_key, **members}
+        await db.store.write("RekeyedNewNotes", Operation(Verb.INSERT, row))
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, row))
+    rows = [row for table in ("RekeyedNewNotes", "RekeyedNotes") for row in await rows_of(connection_of(db), table)]
+    report = await roll_back_window(connection_of(db), rekeying_of(NewNote), rows)
+
+    assert len(await rows_of(connection_of(db), "RekeyedNotes")) == 1
+    assert (report.moved, report.collisions) == (0, [])
+    (failure,) = report.failures
+    assert failure.place.row_key == "3" and isinstance(failure.error, Conflict)
+    assert "is a marker row, and the row that it names is not of its entity" in str(failure.error)
+
+
+class Taken(FaultyStore):
+    """A store in which somebody else takes an older key before it is taken, and gives it back at once."""
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        if table == "RekeyedNotes" and operation.verb is Verb.INSERT:
+            keys = {name: operation.row[name] for name in ("PartitionKey", "RowKey")}
+            await self.store.write(table, Operation(Verb.INSERT, keys))
+            try:
+                return await super().write(table, operation)
+            finally:
+                await self.store.write(table, Operation(Verb.DELETE, keys, "*"))
+        return await super().write(table, operation)
+
+
+async def test_an_older_key_that_others_take_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The insert is refused, and can be tried again."""
+    monkeypatch.setattr(steps, "ATTEMPTS", 3)
+    async with database_on(Taken(MemoryStore()), Note, NewNote) as db:
+        set_phase(db, NewNote, Phase.MOVE)
+        with pytest.raises(Conflict, match=r"insert of NewNote .*: its key by Note, .* cannot be taken; try it again"):
+            await db.insert(NewNote(owner="ann", id=1))
+
+        assert await kinds_of(db, NewNote) == []
 
 
 @pytest.mark.parametrize("marked", [False, True])
