@@ -272,15 +272,15 @@ async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
     """It reports what has the form of a row of its own, and is none."""
     set_phase(db, NewNote, Phase.BACK)
     mark = MoveMark(state=MoveState.FORWARD, move="m", other=Place("RekeyedNotes", "ann", "3"), stays=True)
-    for row_key, members in {
-        "1": {},
-        "2": {"EntityType": "Other"},
-        "3": {"EntityType": "NewNote#_forward", MOVE: mark.to_text()},
-        "4": {"EntityType": "Other#_forward", MOVE: mark.to_text()},
-    }.items():
-        row = {"PartitionKey": "notes", "RowKey": row_key, **members}
+    marker = {"PartitionKey": "notes", "RowKey": "4", "EntityType": "Other#_forward", MOVE: mark.to_text()}
+    for row in (
+        {"PartitionKey": "notes", "RowKey": "1"},
+        {"PartitionKey": "notes", "RowKey": "2", "EntityType": "Other"},
+        {**marker, "RowKey": "3", "EntityType": "NewNote#_forward"},
+        marker,
+    ):
         await db.store.write("RekeyedNewNotes", Operation(Verb.INSERT, row))
-    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, row))
+    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, marker))
     rows = [row for table in ("RekeyedNewNotes", "RekeyedNotes") for row in await rows_of(connection_of(db), table)]
     report = await roll_back_window(connection_of(db), rekeying_of(NewNote), rows)
 
