@@ -216,6 +216,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     ),
     (lambda db: db.bulk(concurrency=0), r"bulk\(concurrency=0, rate=None\) is refused: give a whole number"),
     (lambda db: db.explain_write("put", order()), r"explain_write\('put'\) is unknown; use insert, save, merge"),
+    (lambda db: db.explain_write(["save"], order()), r"explain_write\(\['save'\]\) is unknown; use insert, save"),
     (lambda db: db.explain_write("save", order(), only=["note"]), r"only=...\) is refused: save takes nothing beside"),
     (lambda db: db.explain_write("merge", order(), mode="all"), r"refused: merge takes only and if_match beside the"),
     (lambda db: db.audit("Orders"), "'Orders' is not a model"),

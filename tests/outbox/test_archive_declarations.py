@@ -71,6 +71,13 @@ class Kindless(Entity, table="ArchiveKindless", partition_key="{shop}", row_key=
     id: Mapped[str]
 
 
+class Told(
+    Entity, table="ArchiveTold", partition_key="{shop}", row_key="k_{id}", discriminator=lambda row: row.get("Id") == 1
+):
+    shop: Mapped[str]
+    id: Mapped[int]
+
+
 def open_nothing() -> Any:
     raise NotSupported("this machine has no cold storage")
 
@@ -108,6 +115,8 @@ def test_archives_that_are_refused() -> None:
         BlobArchive("old", Base)
     with pytest.raises(ModelError, match="Kindless has rows that do not say of which model they are"):
         BlobArchive("old", Kindless)
+    with pytest.raises(ModelError, match="Told has rows that do not say of which model they are; give it a kind, told"):
+        BlobArchive("old", Told)
     with pytest.raises(ModelError, match=r"declare class Plain\(\.\.\., write_token=True\)"):
         DatabaseArchive("cold", Plain, open_nothing)
 
