@@ -4,6 +4,7 @@ Entities get their newer keys: the mover, live writers beside it, what is refuse
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -407,6 +408,49 @@ async def test_rows_that_others_write_again_and_again(
         (failure,) = report.failures
         assert isinstance(failure.error, LostRace) and message in str(failure.error)
         assert report.moved == 0 and (await db.get(NewStop, day="mon", id=1)).text == "t"
+
+
+class Overtaken(FaultyStore):
+    """A store in which somebody else does something once, before a row is written as it was read."""
+
+    others: Callable[[], Awaitable[object]] | None = None
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        others = self.others if any(each.if_match for each in operations) else None
+        if others is not None:
+            self.others = None
+            await others()
+        return await super()._send(table, operations, transaction=transaction)
+
+
+@pytest.mark.parametrize("verb", ["modify", "delete"])
+@pytest.mark.parametrize("others", ["change", "delete"])
+async def test_others_write_a_row_at_its_older_key_first(verb: str, others: str) -> None:
+    """What is written by its newer key is read again, and done to what is there then."""
+    network = Overtaken(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1, text="t"))
+        set_phase(db, NewStop, Phase.EXPAND)
+        key = NewStop.key(day="mon", id=1)
+        network.others = (
+            partial(db.delete, Stop, day="mon", id=1, if_match="*")
+            if others == "delete"
+            else partial(db.upsert, Stop(day="mon", id=1, text="new"))
+        )
+        done = (
+            db.delete(key, if_match="*")
+            if verb == "delete"
+            else db.modify(key, lambda stop: stop.evolve(text=stop.text + "!"))
+        )
+        if others == "delete":
+            with pytest.raises(EntityNotFound, match="NewStop"):
+                await done
+        else:
+            await done
+
+        assert network.others is None
+        found = await db.get_or_none(key)
+        assert (None if found is None else found.text) == ("new!" if (verb, others) == ("modify", "change") else None)
 
 
 async def test_the_way_back(db: Database) -> None:
