@@ -22,11 +22,13 @@ from tableorm.connection.connection import connection_of
 from tableorm.models.marker_rows import Place
 from tableorm.models.reserved import MOVE
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.outbox.move_command import move_of
+from tableorm.outbox.decision import Decision, Work
+from tableorm.outbox.move_command import MOVE_WORK, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
+from tableorm.writes.move_entity import carry_out_moves
 from tests.faults import QUICK, Fate, FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, move_half, work
 
@@ -161,6 +163,13 @@ async def test_a_command_for_another_key(db: Database, network: Met) -> None:
     with pytest.raises(ValueError, match="its fields make another key"):
         await handler_of(db, Sailor).work(forged.to_message())
     assert await ships_of(db) == {"a": 1}
+
+
+async def test_a_decision_row_without_a_command(db: Database) -> None:
+    """It is refused as one with a forged command, and not by an error of this program."""
+    nothing = Decision(partition_key="a", token="token_of_others", works=(Work(kind=MOVE_WORK, row_key="sailor_1"),))
+    with pytest.raises(ValueError, match="is not a command to move an entity"):
+        await carry_out_moves(connection_of(db), {"Sailor": Sailor.__schema__}, nothing)
 
 
 @pytest.fixture
