@@ -75,3 +75,17 @@ async def test_the_next_page_is_read_ahead_if_that_is_asked_for(db: Database, ah
         assert rows
 
     assert seen == sent
+
+
+async def test_a_reader_that_stops_leaves_no_request(db: Database) -> None:
+    """The page that was asked for ahead is given up, without an error."""
+    await connection_of(db).store.create_table("ScannedInPart")
+    for number in range(3):
+        await db.insert(PropertyBag("ScannedInPart", "p", f"{number}"))
+    scan = pages(connection_of(db), "ScannedInPart", None, [KeyRegion(Bounds.only("p"))], None, "audit", Counted())
+    assert len(await anext(scan)) == 2
+    before = asyncio.all_tasks()
+
+    await scan.aclose()
+
+    assert len(before - asyncio.all_tasks()) == 1

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, Select, connect, field
+from tableorm import Database, Entity, Index, Mapped, PropertyBag, Select, connect, field
 from tableorm.stores import RowPage, RowQuery
 from tests.database.between import Between
 
@@ -132,6 +132,8 @@ OTHERS: list[QueryOf] = [
     lambda db: tasks(db).where((Task.state == State.OPEN) | (Task.state >= State.DONE)),
     lambda db: tasks(db).where(Task.state == State.OPEN, Task.cost < Decimal(2)),
     lambda db: db.select(Task, Job).where(Task.team == "a", Task.state == State.OPEN),
+    lambda db: db.select(Note, PropertyBag).where(Note.team == "a", Note.topic == "x"),
+    lambda db: db.select(Note).where(Note.team == "a", Note.topic == "x", ~(Note.topic.in_(["y", "z"]))),
 ]
 
 

@@ -83,7 +83,7 @@ def test_alternatives_are_multiplied_before_they_are_made() -> None:
     """A query of a few lines has more of them than there is memory for; it is refused, or reads what all share."""
     either = [(Sample.id == number) | (Sample.id == number + 1) | (Sample.id == number + 2) for number in range(30)]
 
-    with pytest.raises(ScanRefused, match=r"the conditions have [0-9],[0-9]{3} alternatives, each a request"):
+    with pytest.raises(ScanRefused, match=r"the conditions have more than 1,000 alternatives, each a request"):
         plan(HERE, *either)
     assert len(plan(HERE, *either, allow_scan=True).requests) == 1
 
@@ -94,7 +94,7 @@ def test_alternatives_of_an_alternative_are_multiplied_too() -> None:
     every = parts[0]
     for part in parts[1:]:
         every = every & part
-    with pytest.raises(ScanRefused, match=r"the conditions have [0-9],[0-9]{3} alternatives"):
+    with pytest.raises(ScanRefused, match=r"the conditions have more than 1,000 alternatives"):
         plan(HERE, every | (Sample.id == 100))
 
 

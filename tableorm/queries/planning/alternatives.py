@@ -57,8 +57,9 @@ class ResidualPredicate:
 
 
 def _bounds_keys(target: QueryTarget, term: Comparison, given: Sequence[Comparison]) -> bool:
-    schema = target.schemas[0] if len(target.schemas) == 1 and not target.bags else None
-    holder = key_of_field(schema, term.field.name) if schema is not None and has_field(schema, term.field) else None
+    if len(target.schemas) != 1 or target.bags:
+        return False
+    holder = key_of_field(target.schemas[0], term.field.name)
     if holder is None:
         return False
     shape = (*[(each.field.name, Op.EQ) for each in given if each is not term], (term.field.name, term.op))
@@ -266,10 +267,15 @@ class Alternatives:
             disjunct.add(terms, own.before)
         return list(by_shape.values())
 
-    def count(self, values: Values) -> int:
-        """Return how many alternatives there are with these values, before overlapping ones are merged."""
-        if self._least > MAX_ALTERNATIVES or not self._disjuncts:
-            return self._least
+    def count(self, values: Values) -> int | None:
+        """
+        Return how many alternatives there are with these values, before overlapping ones are merged; None if there are
+        more than `MAX_ALTERNATIVES` with any values, which nobody counts to the end.
+        """
+        if self._least > MAX_ALTERNATIVES:
+            return None
+        if not self._disjuncts:
+            return 1
         return sum([disjunct.count(values) for disjunct in self._disjuncts])
 
     def find(self, values: Values) -> list[Alternative]:

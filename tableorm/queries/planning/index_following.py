@@ -13,7 +13,7 @@ from msgspec import structs
 from ...derived.index.eventual_schema import EventualIndexSchema
 from ...derived.index.schema import EntrySchema
 from ...errors import ModelError
-from ...expressions import AllOf, Comparison, Expression, Field, Membership, Presence, PropertyComparison, conjuncts
+from ...expressions import AllOf, Comparison, Expression, Field, Membership, Presence, conjuncts
 from ...models.entity import Entity
 from ...models.kinds import KindSet
 from ...models.schema import Schema
@@ -151,20 +151,23 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
 
     Raises:
         ModelError: A condition is on a field that the entries do not hold, and their primaries are not fetched; or it
-            mixes such a field with a property as it is stored, which differs in the two rows.
+            mixes a property as it is stored, which differs in the two rows, with a field that only the primary tells.
     """
-    entries = {schema: schema.primary for schema in target.schemas if schema.primary is not None}
-    if all(len(schema.fields) == len(primary.fields) for schema, primary in entries.items()):
+    entries = {schema: schema.primary for schema in target.schemas if isinstance(schema, EntrySchema)}
+    whole = all(len(schema.fields) == len(primary.fields) for schema, primary in entries.items())
+    if whole and not any(schema.follows for schema in entries):
         return tuple(where)
     kept: list[Expression] = []
     for term in (each for expression in where for each in conjuncts(expression)):
+        found = list(leaves(term))
+        fields = [leaf.field for leaf in found if isinstance(leaf, (Comparison, Membership, Presence))]
+        mixed = len(fields) < len(found)
         missing = [
-            leaf
-            for leaf in leaves(term)
+            each
+            for each in fields
             for schema in entries
-            if isinstance(leaf, (Comparison, Membership, Presence))
-            and has_field(schema, leaf.field)
-            and leaf.field.name not in schema.fields
+            if has_field(schema, each)
+            and (each.name not in schema.fields or (mixed and not _is_told(schema, each.name)))
         ]
         if not missing:
             kept.append(term)
@@ -174,13 +177,18 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
                 f"{term} is refused: the copies of {name} do not hold it; add the field to its include=, or query "
                 f"{own} itself"
             )
-        elif any(isinstance(leaf, PropertyComparison) for leaf in leaves(term)):
+        elif mixed:
             name = next(schema.name for schema in entries)
             raise ModelError(
-                f"{term} is refused: it mixes what the rows of {name} store with {missing[0].field}, which is in their "
-                "entities alone; use conditions on fields, or two queries"
+                f"{term} is refused: it mixes what the rows of {name} store with {missing[0]}, which their entities "
+                "tell alone; use conditions on fields, or two queries"
             )
     return tuple(kept)
+
+
+def _is_told(schema: EntrySchema, name: str) -> bool:
+    """Return whether an entry tells a field of its primary. What else an eventual one holds may be older."""
+    return schema.exact or not schema.follows or name in schema.key_holders
 
 
 def conditions_on_primaries(target: QueryTarget, where: Sequence[Expression]) -> list[Expression]:

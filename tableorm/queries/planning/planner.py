@@ -151,18 +151,19 @@ class Planner:
         merged = False
         if found is None:
             alternatives = prepared.alternatives
-            if alternatives is not None and (count := alternatives.count(values)) > MAX_ALTERNATIVES:
+            count = 0 if alternatives is None else alternatives.count(values)
+            if count is None or count > MAX_ALTERNATIVES:
                 if not allow_scan:
                     raise too_many_error(self.target, count)
                 alternatives = Alternatives(self.target, prepared.terms, divide=False)
             regions = [] if alternatives is None else alternatives.find(values)
             if alternatives is not None and alternatives.has_buckets:
-                count = _count_merged(regions)
-                if count > MAX_BUCKETS:
+                partitions = _count_merged(regions)
+                if partitions > MAX_BUCKETS:
                     if not allow_scan:
-                        raise too_many_buckets_error(self.target, count)
+                        raise too_many_buckets_error(self.target, partitions)
                     regions = Alternatives(self.target, prepared.terms, by_bucket=False).find(values)
-                merged = 1 < count <= MAX_BUCKETS
+                merged = 1 < partitions <= MAX_BUCKETS
             wanted = None if names is None else dict.fromkeys(names)
             found = [request for each in regions if (request := _make_request(self.target, each, wanted)) is not None]
             if not allow_scan and any(isinstance(each, Range) and each.access is Access.TABLE_SCAN for each in found):

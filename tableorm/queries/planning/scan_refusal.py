@@ -16,9 +16,18 @@ from .target import QueryTarget
 __all__ = ["scan_error", "too_many_buckets_error", "too_many_error"]
 
 
-def too_many_error(target: QueryTarget, count: int) -> ScanRefused:
-    """Return the error that refuses a query of more than `MAX_ALTERNATIVES` alternatives."""
-    found = f"{count:,}" if count <= 10 * MAX_ALTERNATIVES else f"more than {10 * MAX_ALTERNATIVES:,}"
+def too_many_error(target: QueryTarget, count: int | None) -> ScanRefused:
+    """
+    Return the error that refuses a query of more than `MAX_ALTERNATIVES` alternatives.
+
+    Args:
+        target: What is asked for.
+        count: How many alternatives there are; None if not all were counted.
+    """
+    if count is None:
+        found = f"more than {MAX_ALTERNATIVES:,}"
+    else:
+        found = f"{count:,}" if count <= 10 * MAX_ALTERNATIVES else f"more than {10 * MAX_ALTERNATIVES:,}"
     return ScanRefused(
         f"{_names_of(target)}: the conditions have {found} alternatives, each a request; a query has at most "
         f"{MAX_ALTERNATIVES:,}. Read entities whose keys you know with db.get_many(keys), ask for fewer at a time, or "

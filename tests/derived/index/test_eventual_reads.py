@@ -5,6 +5,7 @@ Entities and entries are written here row by row, so that entries can be old, le
 """
 
 import asyncio
+import datetime as dt
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -17,14 +18,17 @@ from tableorm import (
     DecodeError,
     Entity,
     EntityNotFound,
+    Expression,
     Index,
     Mapped,
     ModelError,
     NotLoaded,
     PreconditionFailed,
     PropertyBag,
+    RowKey,
     ScanRefused,
     Select,
+    Timestamp,
     WrongKind,
     connect,
     field,
@@ -250,6 +254,42 @@ async def test_conditions_are_asked_of_the_entities(db: Database) -> None:
     query = in_bern(db).where(Person.age == 40)
     assert await query.all() == []
     assert await query.verify(False).all() == [ANN]
+
+
+@pytest.mark.parametrize(
+    ("name", "condition", "field_name"),
+    [
+        ("by_city", (RowKey == "x") | (Person.age == 40), "Person.age"),
+        (
+            "by_city",
+            (RowKey == "x") | ~((Person.age != 40) | (Timestamp > dt.datetime(2024, 1, 1, tzinfo=dt.UTC))),
+            "Person.age",
+        ),
+        ("by_age", (RowKey == "x") | (Person.name == "Ann"), "Person.name"),
+        ("by_name", (RowKey == "x") | (Person.age == 40), "Person.age"),
+    ],
+)
+async def test_a_condition_on_an_entry_and_its_entity_at_once_is_refused(
+    db: Database, name: str, condition: Expression, field_name: str
+) -> None:
+    """The field may be older in the entry, and the RowKey of the entity is another one."""
+    await store_person(db, ANN.evolve(age=41, name="Anna"))
+    query = db.select(INDEXES[name]).where(condition).allow_scan()
+    for call in (query.all, query.count, query.explain):
+        with pytest.raises(
+            ModelError, match=rf"mixes what the rows of Person\.{name} store with {field_name}, .* tell alone; use"
+        ):
+            answer = call()
+            if isinstance(answer, Awaitable):
+                await answer
+
+
+async def test_a_condition_on_keys_and_what_they_tell(db: Database) -> None:
+    """The keys of an entry say the same of its entity, so they may be mixed; without a verification all fields may."""
+    await store_person(db, ANN.evolve(age=41))
+    assert await in_bern(db).where((RowKey == "in_b_001") | (Person.id == 2)).all() == [CID, BEN]
+    assert await in_bern(db).where(RowKey < "in_b", Person.age == 40).all() == []
+    assert await in_bern(db).verify(False).where((RowKey == "in_b_001") | (Person.age == 40)).all() == [ANN, BEN]
 
 
 async def test_an_entity_that_was_not_verified(db: Database) -> None:
