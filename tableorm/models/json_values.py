@@ -93,8 +93,10 @@ def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
     try:
         return model(**values)
     except REFUSALS:
+        probe = object.__new__(model)
+        probe.__dict__.update({name: info.default() for name, info in schema.fields.items() if info.default})
         known = {name: value for name, value in values.items() if name in schema.fields}
-        if faults := _set_all(object.__new__(model), known, complete=False):
+        if faults := _set_all(probe, known, complete=False) or _ask_validators(probe):
             raise InvalidInput(schema.name, faults) from None
         raise
 
@@ -170,7 +172,8 @@ def set_fields(entity: Any, schema: Schema, values: Mapping[str, Any]) -> None:
     Set fields of an entity, by their converters and validators: all of them, or none.
 
     Raises:
-        InvalidInput: A field cannot be set, or a value does not pass; it lists all of these.
+        InvalidInput: A field cannot be set, a value does not pass, or then the value of another field passes no more;
+            it lists all of these.
         NotLoaded: A validator looks at a field that was not loaded.
     """
     faults = [
@@ -180,8 +183,7 @@ def set_fields(entity: Any, schema: Schema, values: Mapping[str, Any]) -> None:
     ]
     probe = object.__new__(schema.model)
     probe.__dict__.update(entity.__dict__)
-    faults += _set_all(probe, values, complete=True)
-    if faults:
+    if faults := [*faults, *_set_all(probe, values, complete=True)] or _ask_validators(probe):
         raise InvalidInput(schema.name, faults)
     entity.__dict__.update({name: probe.__dict__[name] for name in values})
 
@@ -205,6 +207,21 @@ def _set_all(probe: Any, values: Mapping[str, Any], *, complete: bool) -> list[I
                 raise
         except REFUSALS as error:
             faults.append(_refusal((name,), error, value))
+    return faults
+
+
+def _ask_validators(probe: Any) -> list[InputFault]:
+    """Return what the validators of all fields refuse. One that looks at a field that was not loaded cannot tell."""
+    faults: list[InputFault] = []
+    for attribute in attrs.fields(cast("Any", type(probe))):
+        name = attribute.name
+        if attribute.validator is not None and name in probe.__dict__:
+            try:
+                attribute.validator(probe, attribute, probe.__dict__[name])
+            except NotLoaded:
+                pass
+            except REFUSALS as error:
+                faults.append(_refusal((name,), error, probe.__dict__[name]))
     return faults
 
 

@@ -243,3 +243,51 @@ def test_a_wrong_key_of_a_body_without_key() -> None:
         content.entity(owner="jun")
     with pytest.raises(TypeError, match="Parcel has no field 'ownr'"):
         content.entity(ownr="jun", id="1")
+
+
+def need_reader(book: Any, attribute: Any, reader: str | None) -> None:
+    if (book.state == "on loan") != (reader is not None):
+        raise ValueError("a book has a reader if it is on loan, and otherwise none")
+
+
+class Book(Entity, table="PartialBooks", partition_key="p", row_key="{id}"):
+    id: Mapped[int]
+    state: Mapped[str] = field(default="here")
+    reader: Mapped[str | None] = field(default=None, validator=need_reader)
+
+
+PAIR = "a book has a reader if it is on loan, and otherwise none"
+
+
+def test_a_change_by_which_another_field_passes_no_more() -> None:
+    """A validator of a field that is not changed is asked too, since it may look at one that is."""
+    book = Book(id=1)
+
+    with pytest.raises(InvalidInput, match=f"^Book.reader: None is refused: {PAIR}$"):
+        book.update(Partial(Book, {"state": "on loan"}))
+    assert book == Book(id=1)
+
+    book.update(Partial(Book, {"state": "on loan", "reader": "ann"}))
+    assert book.reader == "ann"
+
+
+@pytest.mark.parametrize("data", [{"state": "on loan"}, {"reader": "ann"}])
+def test_data_whose_fields_do_not_fit_one_another(data: dict[str, str]) -> None:
+    """Also where each field fits by itself, what a client sends is refused as its input, with the field."""
+    with pytest.raises(InvalidInput, match=f"^Book.reader: .* is refused: {PAIR}$") as refused:
+        WithoutKey(Book, data).entity(id=1)
+    assert [fault.path for fault in refused.value.faults] == [("reader",)]
+
+    with pytest.raises(InvalidInput, match=f"^Book.reader: .* is refused: {PAIR}$"):
+        from_dict(Book, {"id": 1, **data})
+    assert WithoutKey(Book, {"state": "on loan", "reader": "ann"}).entity(id=1).reader == "ann"
+
+
+def test_a_validator_that_cannot_tell_refuses_nothing() -> None:
+    """It looks at a field that was not loaded, and the field that it is of is not changed."""
+    book = Book(id=1)
+    del book.__dict__["state"]
+    note = Partial(Book, {})
+
+    book.update(note)
+    assert book.reader is None

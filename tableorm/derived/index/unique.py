@@ -71,6 +71,11 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
         del before
         return _claim(self.rows.place(source.values), source.claim), []
 
+    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
+        """Return whether another value is claimed, or none any more: an entry holds nothing but its keys."""
+        del source
+        return before != after
+
     def refuse_claim(self, claim: ReservedEntry, write: PlannedWrite, held: Held | None) -> TableOrmError:
         """Return the error of a write that claims a value which another entity has."""
         change, label = write.origin, self.rows.label

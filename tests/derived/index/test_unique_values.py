@@ -587,3 +587,15 @@ async def test_what_cannot_be_given_back_is_left_to_workers(
 
     assert "is left to workers: not now" in caplog.text
     assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1
+
+
+async def test_a_value_that_stays_the_same_is_not_claimed_again() -> None:
+    """Where the key of the entry ignores case, another case of the value is a change of the entity alone."""
+    async with temporary_database() as db:
+        await db.create_tables(User)
+        user = User(tenant="acme", id=1, email="Ann@x")
+        await db.insert(user)
+        user.email = "ann@X"
+
+        with assert_requests(db, 1):
+            await db.save(user)
