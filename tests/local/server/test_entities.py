@@ -107,6 +107,14 @@ async def test_accept(api: Api, accept: str, status: int, code: str) -> None:
     assert (reply.status, reply.code if code else "") == (status, code)
 
 
+async def test_an_insert_whose_answer_nobody_accepts(api: Api) -> None:
+    """An insert of a client that accepts no JSON is refused before anything is written."""
+    refused = await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "r"}, Accept="text/html")
+
+    assert (refused.status, refused.code) == (415, "MediaTypeNotSupported")
+    assert (await api("GET", "/Tab()")).rows == []
+
+
 @pytest.mark.parametrize(
     ("name", "value", "annotation", "stored"),
     [
@@ -347,6 +355,10 @@ async def test_conditions_that_are_none(api: Api, verb: str, headers: dict[str, 
     reply = await api(verb, ONE, None if verb == "DELETE" else {}, headers=headers)
 
     assert (reply.status, reply.code) == (400, "InvalidInput")
+    problem = (
+        "If-None-Match has no" if "If_None_Match" in headers else f"If-Match {headers['If_Match'][:80]!r} is not one"
+    )
+    assert problem in reply.message
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "PATCH", "DELETE"])
@@ -381,7 +393,10 @@ async def test_method_header(api: Api) -> None:
 
 
 async def test_content_types(api: Api) -> None:
-    """A body that says it is something else than JSON is refused with 415."""
+    """A body that says it is something else than JSON is refused with 415, whatever is written."""
+    for verb in ("PUT", "PATCH"):
+        assert (await api(verb, ONE, b"{}", Content_Type="text/plain")).code == "MediaTypeNotSupported"
+    assert (await api("GET", "/Tab()")).rows == []
 
     async def insert(kind: str) -> Reply:
         return await api("POST", "/Tab", b'{"PartitionKey":"p","RowKey":"r"}', Content_Type=kind)

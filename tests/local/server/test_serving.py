@@ -322,8 +322,10 @@ def test_what_is_shown_at_its_limits() -> None:
         assert show(f"st={value}") == f"st={value}"
     for value in ("x" * 14, "0" * 29, "X", "a0"):
         assert show(f"st={value}") == "st=REDACTED"
-    # Of a long query the beginning is shown.
-    assert show("&".join(["st="] * 2000)) == "st=&" * 1000 + "REDACTED"
+    # Of many parameters the first 64 are shown, and the rest as one; of a long query its first 4000 characters.
+    assert show("&".join(["st="] * 65)) == "&".join(["st="] * 65)
+    assert show("&".join(["st="] * 66)) == "st=&" * 64 + "st=REDACTED"
+    assert show(f"sig={'x' * 3988}&st=1&se=2") == "sig=REDACTED&st=1&se="
     assert show_target(lambda name: (name, True), "h", "/a/Tab") == "/a-secondary/Tab"
 
 

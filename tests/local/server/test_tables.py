@@ -4,6 +4,7 @@ Tables over HTTP, their policies, and the properties of the service.
 
 import asyncio
 import gc
+import html
 import re
 from typing import Any
 from urllib.parse import quote
@@ -99,6 +100,36 @@ async def test_tables_that_are_refused(api: Api, body: object, status: int, code
     assert (reply.status, reply.code) == (status, code)
 
 
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "headers", "code", "text"),
+    [
+        ("GET", "/Tables('a-b')", None, {}, "InvalidResourceName", "a-b"),
+        ("DELETE", "/Tables('a-b')", None, {}, "InvalidResourceName", "a-b"),
+        ("POST", "/Tables", b"", {}, "InvalidInput", "the request has no body"),
+        (
+            "POST",
+            "/Tables",
+            {"TableName": "New"},
+            {"Content-Type": "text/plain"},
+            "MediaTypeNotSupported",
+            "text/plain",
+        ),
+        ("PUT", "/Tab?comp=acl", b"<Other/>", {}, "InvalidXmlDocument", "'Other', not 'SignedIdentifiers'"),
+        ("PUT", "/No-1?comp=acl", b"", {}, "InvalidResourceName", "No-1"),
+    ],
+)
+async def test_what_is_said_of_requests_about_tables(
+    api: Api, verb: str, path: str, body: object, headers: dict[str, str], code: str, text: str
+) -> None:
+    """A name that no table may have, a body that is missing or of another type or root: each is told by name."""
+    path, _, query = path.partition("?")
+    reply = await api(verb, path, body, query=query, headers=headers)
+
+    assert reply.headers["x-ms-error-code"] == code
+    assert text in html.unescape(reply.body.decode())
+    assert [row["TableName"] for row in (await api("GET", "/Tables")).rows] == ["Tab"]
+
+
 async def test_delete(api: Api) -> None:
     """A deleted table is gone at once, its name is free; deleting what is not there is ResourceNotFound."""
     assert (await api("DELETE", "/Tables('TAB')")).status == 204
@@ -115,6 +146,10 @@ async def test_delete(api: Api) -> None:
         ("POST", "/{}/Tables", "TableNotFound", "PropertiesNeedValue", "The values are not specified for all"),
         ("DELETE", "/{}/Tables('X')", "TableNotFound", "InvalidInput", "The number of keys specified in the URI"),
         ("POST", "/{}/$batch", "TableNotFound", "MediaTypeNotSupported", "None of the provided media types"),
+        ("POST", "/{}/Tables()", "TableNotFound", "PropertiesNeedValue", "The values are not specified for all"),
+        ("POST", "/{}/more", "TableNotFound", "InvalidInput", "A table has no such resource."),
+        ("GET", "/{}/Tables", "TableNotFound", "InvalidInput", "A table has no such resource."),
+        ("GET", "/{}/$batch", "TableNotFound", "InvalidInput", "A table has no such resource."),
     ],
 )
 async def test_url_of_a_table_given_as_that_of_the_account(

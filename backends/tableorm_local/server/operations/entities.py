@@ -4,7 +4,7 @@ Operations on entities: read one, query, insert, update, merge, upsert, delete.
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import timestamp_of_etag
-from tableorm.protocol.limits import check_key, key_fault
+from tableorm.protocol.limits import key_fault
 from tableorm.protocol.rights import authorize, range_of
 from tableorm.protocol.sas import Access
 from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
@@ -48,7 +48,6 @@ def _read_path_keys(call: Call) -> tuple[str, str]:
                 Code.INVALID_INPUT,
                 f"Bad Request - Error in query syntax. {name} {key!r} {key_fault(key)}.",
             )
-        check_key(name, key)
     return keys
 
 

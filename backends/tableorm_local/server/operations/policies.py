@@ -5,7 +5,6 @@ Operations on stored access policies: tokens of a table refer to them, and are r
 from xml.etree import ElementTree as ET
 
 from tableorm.protocol.edm import text_from_ticks, ticks_from_text
-from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.sas import MAX_POLICIES, MAX_POLICY_ID, TABLE_LETTERS, AccessPolicy
 
 from ..wire import xml
@@ -32,10 +31,8 @@ async def get_policies(request: Request) -> Answer:
 
 async def set_policies(request: Request) -> Answer:
     """Replace all policies of a table."""
-    table = request.resource.table
-    check_table_name(table)
     given = _read_policies(request.body)
-    await request.engine.access.change_policies(table, lambda _: given)
+    await request.engine.access.change_policies(request.resource.table, lambda _: given)
     return Answer(204)
 
 

@@ -102,7 +102,5 @@ async def create_table(request: Request) -> Answer:
 
 async def delete_table(request: Request) -> Answer:
     """Delete a table with its entities and its policies."""
-    table = request.resource.table
-    check_table_name(table)
-    await request.engine.delete_table(table)
+    await request.engine.delete_table(request.resource.table)
     return Answer(204)
