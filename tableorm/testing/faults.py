@@ -217,7 +217,14 @@ class _FaultyStore:
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
         """See `TableStore`."""
         verbs = [each.verb for each in operations]
-        return await self._send(table, [*verbs, "transaction"], lambda: self._store.transact(table, operations))
+        conditional = [number for number, each in enumerate(operations) if each.if_match not in (None, "*")]
+        return await _send(
+            self._planned,
+            table,
+            [*verbs, "transaction"],
+            lambda: self._store.transact(table, operations),
+            conditional=conditional[0] if conditional else None,
+        )
 
     async def _send(self, table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]) -> T:
         return await _send(self._planned, table, operations, call)
@@ -236,9 +243,23 @@ class _FaultyStoreBeside(StoreBeside):
 
 
 async def _send(
-    planned: Sequence[PlannedFault], table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]
+    planned: Sequence[PlannedFault],
+    table: str,
+    operations: Sequence[str],
+    call: Callable[[], Awaitable[T]],
+    *,
+    conditional: int | None = None,
 ) -> T:
-    """Send a request about a table, queue or container, unless a fault is planned for one of its operations."""
+    """
+    Send a request about a table, queue or container, unless a fault is planned for one of its operations.
+
+    Args:
+        planned: The faults.
+        table: The name of the table, queue or container.
+        operations: The operations of the request; of a transaction "transaction" comes last.
+        call: Sends the request.
+        conditional: Which operation of a transaction has an ETag, so that it is the one that a condition refuses.
+    """
     for each in planned:
         index = _index_of(each, table, operations)
         if index is not None:
@@ -248,5 +269,7 @@ async def _send(
             fault = each.fault
             # The service tells which operation of a transaction it refuses, unless it refuses the whole.
             told = index if index < len(operations) - 1 else None
+            if told is None and fault.code == Code.CONDITION_NOT_SATISFIED:
+                told = conditional
             raise Fault(fault.code, fault.message, told, doubt=fault.doubt)
     return await call()

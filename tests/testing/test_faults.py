@@ -9,6 +9,7 @@ import pytest
 from tableorm import (
     AccessDenied,
     Conflict,
+    Count,
     Database,
     Entity,
     EntityExists,
@@ -130,6 +131,33 @@ async def test_an_operation_of_a_transaction_fails(db: Database, faults: Faults)
             tx.insert(Note(id="c"))
 
     assert [note.id async for note in db.select(Note)] == ["a"]
+
+
+class Shelf(Entity, table="FaultyShelves", partition_key="shelves", row_key="shelf_{id}"):
+    id: Mapped[str]
+    books: Mapped[int] = field(default=0, maintained=True)
+
+
+class Book(Entity, table="FaultyShelves", partition_key="shelves", row_key="book_{id}"):
+    id: Mapped[str]
+    shelf: Mapped[str]
+
+    counted = Count(lambda: Shelf.books, id="{shelf}")
+
+
+async def test_a_transaction_loses_a_race(faults: Faults, db: Database) -> None:
+    """Its operation with an ETag is refused, so an insert into a count is repeated, as after a change by others."""
+    await db.create_tables(Shelf)
+    await db.insert(Shelf(id="a"))
+    with faults.fail_next("transaction", with_=412, times=2):
+        await db.insert(Book(id="x", shelf="a"))
+
+    assert (await db.get(Shelf, id="a")).books == 1
+    with faults.fail_next("transaction", with_=412), pytest.raises(TransactionFailed) as caught:
+        async with db.transaction() as tx:
+            tx.insert(Note(id="b"))
+            tx.insert(Note(id="c"))
+    assert caught.value.index is None  # no operation in it has an ETag
 
 
 async def test_a_write_with_an_index_fails(db: Database, faults: Faults) -> None:
