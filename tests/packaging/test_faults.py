@@ -7,7 +7,7 @@ from pathlib import Path
 from types import FunctionType
 
 from scripts.faults import draw_faults, find_faults
-from scripts.mutate_plugin import swap_code
+from scripts.swap_code import swap_code
 
 MODULE = b'''"""A toy."""
 
