@@ -273,6 +273,15 @@ async def test_names_in_order_of_code_points(engine: Engine, container: str) -> 
     assert [each.name for each in (await engine.blobs.list_blobs(container, "a%")).blobs] == ["a%", "a%b"]
 
 
+async def test_a_blob_has_the_etag_of_its_last_write(engine: Engine, container: str) -> None:
+    """Who reads or lists it gets that, so that a write under it succeeds."""
+    first = await engine.blobs.put(container, "x", b"1")
+    second = await engine.blobs.put(container, "x", b"2", if_match=first.etag)
+
+    (listed,) = (await engine.blobs.list_blobs(container)).blobs
+    assert first.etag != second.etag == listed.etag == (await engine.blobs.info(container, "x")).etag
+
+
 @pytest.mark.parametrize("arguments", [("\ud800", None), ("", "\ud800")])
 async def test_text_that_cannot_be(engine: Engine, container: str, arguments: tuple[str, str | None]) -> None:
     """A prefix or continuation that no name can have is refused by name."""

@@ -78,6 +78,15 @@ async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, ta
     assert await bodies(engine, queue) == []
 
 
+async def test_one_message_is_peeked_at_unless_more_are_asked_for(engine: Engine, queue: str) -> None:
+    """The oldest one."""
+    for body in (b"1", b"2", b"3"):
+        await engine.queues.put(queue, body)
+
+    assert [message.body for message in await engine.queues.peek(queue)] == [b"1"]
+    assert [message.body for message in await engine.queues.peek(queue, 2)] == [b"1", b"2"]
+
+
 async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """A take removes all expired messages, and returns those behind them; the length follows."""
     tableorm_clock.freeze()

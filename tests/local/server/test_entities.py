@@ -212,7 +212,7 @@ async def test_nulls_and_echoed_members(api: Api) -> None:
     await api("PATCH", ONE, {"A": None, "C": 2, "RowKey": "other"}, If_Match="*")
 
     row = (await api("GET", ONE, Accept=NO_METADATA)).json
-    del row["Timestamp"]
+    assert not row.pop("Timestamp").startswith("2000")
     assert row == entity(A=1, C=2)
 
 
