@@ -104,6 +104,7 @@ class Api:
                 account=self.account,
                 path=signed_path or full,
                 date=sent["x-ms-date"],
+                content_md5=sent.get("Content-MD5", ""),
                 content_type=sent.get("Content-Type", ""),
                 comp=comp,
             )

@@ -85,6 +85,13 @@ async def test_signature_covers_the_request(api: Api) -> None:
     assert reply.code == "AuthenticationFailed"
 
 
+async def test_signature_covers_the_sum_of_the_body(api: Api) -> None:
+    """A client may send Content-MD5, which SharedKey signs."""
+    row = {"PartitionKey": "p", "RowKey": "r"}
+
+    assert (await api("POST", "/Tab", row, Content_MD5="0CyhZQ4Ns+LBcGpbR9DYTg==")).status == 201
+
+
 async def test_accounts_and_rotation(tmp_path_factory: pytest.TempPathFactory, session: aiohttp.ClientSession) -> None:
     """Each account has its data and two keys; a key that is replaced is no good from then on."""
     folder = tmp_path_factory.mktemp("data")
