@@ -268,8 +268,8 @@ class Recorded:
                 least[test] = min(least[test], len(tests))
         chosen: list[str] = []
         for test in sorted(near, key=lambda test: ((self.durations[test] + SETUP_SECONDS) * least[test], test)):
-            seconds -= self.durations[test]
-            if seconds >= 0 or not chosen:
+            if self.durations[test] <= seconds or not chosen:  # what takes too long keeps no shorter one out
+                seconds -= self.durations[test]
                 chosen.append(test)
         return chosen
 

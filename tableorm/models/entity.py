@@ -203,8 +203,8 @@ class Entity(Storable):
         Set the fields that a `Partial` was given, by their converters and validators: all of them, or none.
 
         Raises:
-            InvalidInput: A field cannot be given, or a value does not pass its validator, or then the value of another
-                field does not pass its own; it lists all of these.
+            InvalidInput: A field cannot be given, or a value does not pass its validator, or another field has a value
+                that does not fit the new ones; it lists all of these.
             ModelError: The changes are of another model, or are given as keyword arguments.
         """
         for name in fields:

@@ -172,8 +172,8 @@ def set_fields(entity: Any, schema: Schema, values: Mapping[str, Any]) -> None:
     Set fields of an entity, by their converters and validators: all of them, or none.
 
     Raises:
-        InvalidInput: A field cannot be set, a value does not pass, or then the value of another field passes no more;
-            it lists all of these.
+        InvalidInput: A field cannot be set, or a value does not pass, or another field has a value that does not fit
+            the new ones; it lists all of these.
         NotLoaded: A validator looks at a field that was not loaded.
     """
     faults = [

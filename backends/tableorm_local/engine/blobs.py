@@ -384,7 +384,7 @@ def _check_etag(name: str, blob: _Blob | None, tag: str) -> None:
 
 
 def _write_row(session: WriteSession, number: int, content: int, appends: int | None, info: BlobInfo) -> BlobInfo:
-    """Write the row of a blob whose content is kept. Return its info with ETag and time."""
+    """Write the row of a blob, of whose content the caller has called `keep`. Return its info with ETag and time."""
     tick = session.tick()
     session.connection.execute(
         f"REPLACE INTO blobs (container, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608

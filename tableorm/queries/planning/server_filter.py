@@ -109,7 +109,7 @@ def _presence_filter(name: str, literal: Constant) -> Filter:
 
 
 def _negate_bounds(nodes: Sequence[Filter]) -> Filter | None:
-    """Return the filter of what is outside of bounds of text, of which there is one at least."""
+    """Return the filter for texts that are outside of the given bounds, of which there must be at least one."""
     found = [Compare(each.property, OPPOSITE[each.op], each.constant) for each in nodes if isinstance(each, Compare)]
     return join_filters(Or, found)
 

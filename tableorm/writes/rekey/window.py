@@ -48,7 +48,7 @@ _AT_LEAST = 1_000
 """How many moves wait at least, before those of one partition are sent in fewer than a transaction has room for."""
 
 _CHANGED = ("PartitionKey", "RowKey", ENTITY_TYPE, WRITE_TOKENS)
-"""The properties that the last two steps keep of a row: its keys, and what their merge sets beside the mark."""
+"""The properties of a row that the last two steps need: its keys, and what their merge writes besides the mark."""
 
 
 class _Move(msgspec.Struct, eq=False, gc=False, kw_only=True):
