@@ -152,11 +152,11 @@ class OnlineRekey:
         return None if own is None else Or((_between(f"{self.rekeying.old.kind}{TENTATIVE}"), own))
 
     def filter_old(self, *, entities: bool) -> Filter | None:
-        """Return the condition for the older model's marker rows of re-keys, and with `entities` for its entities too."""
+        """Return the condition for the older model's marker rows of re-keys, and with `entities` for its entities."""
         return _filter(self.rekeying.old, self.old_kinds.filter if entities else None, entities=entities)
 
     def filter_new(self, *, entities: bool) -> Filter | None:
-        """Return the condition for the newer model's marker rows of re-keys, and with `entities` for its entities too."""
+        """Return the condition for the newer model's marker rows of re-keys, and with `entities` for its entities."""
         return _filter(self.rekeying.new, self.new_kinds.filter if entities else None, entities=entities)
 
 
