@@ -112,6 +112,28 @@ async def test_a_table_that_is_another(path: Path) -> None:
     assert "one page" in str(error)
 
 
+async def test_writes_beside_a_damaged_page(path: Path) -> None:
+    """A write that meets a damaged page, at which SQLite ends the transaction, fails alone: those with it are done."""
+    opened = Engine(path)
+    await opened.open()
+    await opened.create_table("Whole")
+    await opened.close()
+    root = _query(path, "SELECT rootpage FROM sqlite_schema WHERE name = 't1'")
+    with path.open("r+b") as file:
+        file.seek((root - 1) * 8192)
+        file.write(b"\xa5" * 8192)
+    await opened.open()
+    rows = [Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": f"new{number}"}) for number in range(20)]
+    asked = [opened.write(table, row) for row in rows for table in ("Whole", "Things")]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    stored = (await opened.query("Whole", RowQuery())).rows
+    await opened.close()
+
+    assert sorted(row["odata.etag"] for row in stored) == sorted(map(str, outcomes[::2]))
+    assert len(stored) == 20
+    assert all("damaged" in str(outcome) for outcome in outcomes[1::2])
+
+
 async def test_rotating_the_key_checks_every_page(path: Path) -> None:
     """
     `tableorm keys rotate`, for files that others gave you, refuses one in which a table begins at a page that is free:

@@ -15,10 +15,10 @@ import threading
 import time
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from operator import attrgetter
 from types import GeneratorType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import apsw
 
@@ -55,7 +55,7 @@ _COMMITS_KEPT = 16  # few, because the speed of a disk changes
 class _Request:
     """One request and its outcome."""
 
-    __slots__ = ("changes", "deadline", "fault", "future", "round", "steps", "value", "work")
+    __slots__ = ("changes", "deadline", "fault", "future", "has_broken", "round", "steps", "value", "work")
 
     def __init__(self, work: Work, future: "asyncio.Future[Any]", deadline: float) -> None:
         self.work, self.future, self.deadline = work, future, deadline
@@ -63,6 +63,7 @@ class _Request:
         self.changes = self.round = 0
         self.value: object = None
         self.fault: Fault | None = None
+        self.has_broken = False
 
     def run(self, session: WriteSession, until: float | None) -> bool:
         """Work until the request is done (True) or the time is over (False)."""
@@ -85,11 +86,19 @@ class _Request:
             self.fault = fault
         except (apsw.Error, *DAMAGE) as error:
             connection = session.connection
-            if connection.total_changes() != self.changes or not connection.in_transaction:
-                raise  # What it has written must be undone, and that undoes the others' requests too.
+            # After a write that met a damaged page SQLite may refuse all that follow in this transaction.
+            ended = isinstance(error, apsw.CorruptError) or not connection.in_transaction
+            if ended or connection.total_changes() != self.changes:
+                # What it has written must be undone, and that undoes the others' requests too.
+                self.has_broken = isinstance(error, _OWN_ERRORS)
+                raise
             self.fault = fault_from(error, session.name)
         self.steps = None
         return True
+
+    def forget(self) -> None:
+        """Forget the outcome, because it was undone, so that the request can be done again."""
+        self.steps = self.value = self.fault = None
 
     def notify(self, error: Fault | None) -> None:
         """Give the caller its result or fault, unless it has been cancelled."""
@@ -102,8 +111,23 @@ class _Request:
             self.future.set_exception(error)
 
 
-_Outcome = tuple[list[_Request], Fault | None]
-"""The requests of a transaction, and the fault that undid all of them, if any."""
+# Errors of what one request reads or writes; all others say that the disk or the program fails everybody.
+_OWN_ERRORS = (apsw.CorruptError, apsw.ConstraintError, apsw.MismatchError, apsw.SQLError, apsw.TooBigError, *DAMAGE)
+
+
+class _Outcome(NamedTuple):
+    """
+    What became of a transaction.
+
+    Args:
+        over: The requests that have an outcome.
+        fault: The fault that undid all of these, if any.
+        undone: The requests that were undone because another failed, and are done again.
+    """
+
+    over: list[_Request]
+    fault: Fault | None = None
+    undone: Sequence[_Request] = ()
 
 
 class GroupCommit:
@@ -207,7 +231,7 @@ class GroupCommit:
         try:
             begun = self._begin_now()
         except Exception as error:  # noqa: BLE001 - translated, and raised in each caller
-            self._end_batch((self._take_requests(len(self._queue)), fault_from(error, self._name)))
+            self._end_batch(_Outcome(self._take_requests(len(self._queue)), fault_from(error, self._name)))
             return
         if begun:
             start = time.perf_counter()
@@ -275,7 +299,7 @@ class GroupCommit:
         """In the worker: complete a transaction that was begun on the event loop."""
         try:
             if error is not None:
-                return batch, self._roll_back(error)
+                return self._roll_back(batch, error)
             if batch and batch[-1].steps is not None:
                 batch[-1].run(self._session, None)
             wrote = self._session.dirty
@@ -284,15 +308,15 @@ class GroupCommit:
             if wrote:
                 self._commit_seconds.append(time.perf_counter() - start)
         except BaseException as failure:  # noqa: BLE001 - translated, and raised in each caller
-            return batch, self._roll_back(failure)
-        return batch, None
+            return self._roll_back(batch, failure)
+        return _Outcome(batch)
 
     def _run_batch(self) -> _Outcome:
         """In the worker: do a whole transaction, once no other process writes."""
         batch: list[_Request] = []
         try:
             if not self._begin_waiting():
-                return batch, None
+                return _Outcome(batch)
             until = time.perf_counter() + _WORKER_SECONDS
             for _ in range(min(len(self._queue), _WORKER_REQUESTS)):
                 with self._queue_lock:
@@ -304,26 +328,29 @@ class GroupCommit:
                     break
             self._session.commit()
         except BaseException as error:  # noqa: BLE001 - translated, and raised in each caller
-            return batch, self._roll_back(error)
-        return batch, None
+            return self._roll_back(batch, error)
+        return _Outcome(batch)
 
     def _run_background_job(self, job: _Request) -> _Outcome:
         try:
             # Without waiting: requests of other processes matter more, and closing must not wait for a job.
             if not self._begin_now():
-                return [job], busy_fault(self._name)
+                return _Outcome([job], busy_fault(self._name))
             job.run(self._session, None)
             self._session.commit()
         except BaseException as error:  # noqa: BLE001 - translated, and given to the caller
-            return [job], self._roll_back(error)
-        return [job], None
+            return self._roll_back([job], error)
+        return _Outcome([job])
 
-    def _roll_back(self, error: BaseException) -> Fault:
+    def _roll_back(self, batch: list[_Request], error: BaseException) -> _Outcome:
         try:
             self._session.roll_back()
         except apsw.Error as second:
-            error = second
-        return fault_from(error, self._name)
+            return _Outcome(batch, fault_from(second, self._name))
+        fault = fault_from(error, self._name)
+        if batch and batch[-1].has_broken:
+            return _Outcome(batch[-1:], fault, batch[:-1])
+        return _Outcome(batch, fault)
 
     def _begin_waiting(self) -> bool:
         """In the worker: begin once no other process writes. Return False if no request waits for that any more."""
@@ -377,7 +404,10 @@ class GroupCommit:
         self._start_timer()
 
     def _end_batch(self, outcome: _Outcome) -> None:
-        batch, error = outcome
+        batch, error, undone = outcome
+        for request in undone:
+            request.forget()
+        self._queue.extendleft(reversed(undone))
         overlap = bool(self._queue) and self._overlap_pays(len(self._queue) + len(batch))
         if overlap:
             self._step()

@@ -279,15 +279,24 @@ async def test_a_background_job_that_fails_tells_its_caller(session: WriteSessio
         await commits.drain()
 
 
-async def test_damage_fails_one_request_alone_if_that_has_written_nothing(session: WriteSession) -> None:
-    """A request that reads damage is refused, and those with it are written; one that has written undoes all."""
+async def test_damage_fails_one_request_alone(session: WriteSession) -> None:
+    """
+    A request that reads damage is refused, and those with it are written, once and in order.
+
+    If it has written already, or if SQLite has ended the transaction, the others are done again.
+    """
     session.connection.execute("CREATE TABLE t (x)")
     commits = GroupCommit(session, Slow(), None, _SECONDS)
 
     def write(session: WriteSession) -> str:
-        session.connection.execute("INSERT INTO t VALUES (1)")
+        session.connection.execute("INSERT INTO t SELECT 1 + count(*) FROM t")
         session.dirty = True
-        return "written"
+        return f"row {session.connection.last_insert_rowid()}"
+
+    def refuse(session: WriteSession) -> str:
+        if session.connection.execute("SELECT count(*) FROM t").get < 3:
+            raise Fault(Code.SERVER_BUSY, "too few rows")
+        return "enough rows"
 
     def read_damage(_: WriteSession) -> None:
         raise ValueError("its keys are gone")
@@ -296,9 +305,12 @@ async def test_damage_fails_one_request_alone_if_that_has_written_nothing(sessio
         write(session)
         raise ValueError("its keys are gone")
 
-    def count() -> int:
-        found: int = session.connection.execute("SELECT count(*) FROM t").get
-        return found
+    def end_the_transaction(session: WriteSession) -> None:
+        session.connection.execute("ROLLBACK")
+        raise apsw.CorruptError("malformed")
+
+    def rows() -> list[int]:
+        return [row for (row,) in session.connection.execute("SELECT x FROM t ORDER BY rowid")]
 
     async def ask(*works: Work) -> list[str]:
         outcomes = await asyncio.gather(*map(commits.submit, works), return_exceptions=True)
@@ -306,10 +318,16 @@ async def test_damage_fails_one_request_alone_if_that_has_written_nothing(sessio
 
     damaged = "memory is damaged: a stored row cannot be read (its keys are gone); restore a backup."
     async with asyncio.timeout(_SECONDS):
-        assert await ask(write, read_damage, write) == ["written", damaged, "written"]
-        assert count() == 2
-        assert await ask(write, write_and_read_damage, write) == [damaged, damaged, "written"]
-        assert count() == 3
+        assert await ask(write, read_damage, write) == ["row 1", damaged, "row 2"]
+        assert await ask(refuse, write, write_and_read_damage, write) == ["too few rows", "row 3", damaged, "row 4"]
+        assert await ask(write, write_and_read_damage, refuse, end_the_transaction, write) == [
+            "row 5",
+            damaged,
+            "enough rows",
+            "memory: the file is damaged (malformed); restore it from a backup.",
+            "row 6",
+        ]
+        assert rows() == [1, 2, 3, 4, 5, 6]
 
 
 async def test_a_transaction_that_cannot_begin_fails_all_that_wait(session: WriteSession) -> None:
