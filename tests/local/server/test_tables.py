@@ -159,31 +159,58 @@ async def test_url_of_a_table_given_as_that_of_the_account(
     body = b"{}" if verb == "POST" else None
 
     assert (await api(verb, path.format("None"), body)).code == absent
+    assert (await api(verb, path.format("No-1"), body)).code == "InvalidResourceName"
     reply = await api(verb, path.format("Tab"), body)
     assert reply.code == present
     assert text in reply.body.decode()
 
 
+QUERY = "Value for one of the query parameters specified in the request URI is invalid: "
+NAME = "The specified resource name contains invalid characters: "
+
+
 @pytest.mark.parametrize(
-    ("verb", "path", "query", "status", "code"),
+    ("verb", "path", "query", "code", "said"),
     [
-        ("PATCH", "/Tables", "", 405, "MethodNotAllowed"),
-        ("DELETE", "/Tab()", "", 405, "MethodNotAllowed"),
-        ("PUT", "/Tab()", "", 405, "MethodNotAllowed"),
-        ("GET", "/$batch", "", 405, "MethodNotAllowed"),
-        ("POST", "/Tab", "comp=acl", 405, "MethodNotAllowed"),
-        ("GET", "/", "", 400, "InvalidUri"),
-        ("GET", "/", "comp=properties", 400, "InvalidQueryParameterValue"),
-        ("GET", "/", "restype=service&comp=what", 400, "InvalidQueryParameterValue"),
-        ("GET", "/", "restype=service&comp=stats", 400, "InvalidQueryParameterValue"),
-        ("GET", "/$metadata", "", 400, "InvalidResourceName"),
+        *(
+            (verb, path, query, "MethodNotAllowed", f"The resource doesn't support the specified HTTP verb: {verb}.")
+            for verb, path, query in (
+                ("PATCH", "/Tables", ""),
+                ("DELETE", "/Tab()", ""),
+                ("PUT", "/Tab()", ""),
+                ("GET", "/$batch", ""),
+                ("POST", "/Tab", "comp=acl"),
+                ("DELETE", "/", "restype=service&comp=stats"),
+            )
+        ),
+        ("GET", "/", "", "InvalidUri", "The requested URI does not represent any resource on the server."),
+        ("GET", "/", "comp=properties", "InvalidQueryParameterValue", f"{QUERY}restype."),
+        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
+        (
+            "GET",
+            "/",
+            "restype=service&comp=stats",
+            "InvalidQueryParameterValue",
+            f"{QUERY}comp=stats is answered at the secondary location, devstoreaccount1-secondary.",
+        ),
+        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
+        ("GET", "/Tab", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/None", "comp=what", "TableNotFound", "The table specified does not exist."),
+        (
+            "GET",
+            "/$metadata",
+            "",
+            "InvalidResourceName",
+            f"{NAME}'$metadata'; a table name is letters and digits, starts with a letter, and is not 'Tables'.",
+        ),
     ],
 )
-async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, status: int, code: str) -> None:
-    """Verbs and parameters that a resource does not have are refused."""
+async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, code: str, said: str) -> None:
+    """Verbs and parameters that a resource does not have are refused, after a table that there is not."""
     reply = await api(verb, path, query=query)
 
-    assert (reply.status, reply.code) == (status, code)
+    assert reply.status == {"MethodNotAllowed": 405, "TableNotFound": 404}.get(code, 400)
+    assert (reply.code, reply.said) == (code, said)
 
 
 POLICIES = b"""<?xml version="1.0" encoding="utf-8"?><SignedIdentifiers>

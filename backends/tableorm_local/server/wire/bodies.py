@@ -71,7 +71,7 @@ def read_object(body: bytes) -> dict[str, Scalar]:
         )
     try:
         members = _decode(body)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except ValueError as error:
         # The position in the message helps; the rest of it might be long.
         problem = str(error)[:200]
         raise invalid_input(f"the body is not a JSON object of plain values: {problem}.") from None
