@@ -221,6 +221,11 @@ POLICIES = b"""<?xml version="1.0" encoding="utf-8"?><SignedIdentifiers>
 </SignedIdentifiers>"""
 
 
+def identifier(policy: str, name: str = "a") -> str:
+    """A policy with its name."""
+    return f"<SignedIdentifier><Id>{name}</Id><AccessPolicy>{policy}</AccessPolicy></SignedIdentifier>"
+
+
 async def test_policies(api: Api) -> None:
     """Policies come back with what they have; a PUT replaces all, none clears; a table takes them along."""
     assert (await api("GET", "/Tab", query="comp=acl")).body.endswith(b"<SignedIdentifiers />")
@@ -237,48 +242,60 @@ async def test_policies(api: Api) -> None:
 
     await api("PUT", "/Tab", b"", query="comp=acl")
     assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
+    moment = "2030-01-01T00:00:00.0000000Z"
+    for has in (f"<Start>{moment}</Start>", f"<Expiry>{moment}</Expiry>", "<Permission>r</Permission>"):
+        document = f"<SignedIdentifiers>{identifier(has)}</SignedIdentifiers>".encode()
+        assert (await api("PUT", "/Tab", document, query="comp=acl")).status == 204
+        assert document in (await api("GET", "/Tab", query="comp=acl")).body
     await api("PUT", "/Tab", POLICIES, query="comp=acl")
     await api("DELETE", "/Tables('Tab')")
     await api("POST", "/Tables", {"TableName": "Tab"})
     assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
 
 
+XML = "XML specified is not syntactically valid. "
+VALUE = "The value for one of the XML nodes is not in the correct format: "
+LETTERS = "is not made of the letters 'raud', each once at most."
+NO_TIME = "is not a time such as 2024-02-29T12:34:56Z."
+
+
 @pytest.mark.parametrize(
-    ("inside", "code"),
+    ("inside", "said"),
     [
-        ("<SignedIdentifier><Id>a</Id></SignedIdentifier>" * 2, "InvalidXmlDocument"),
-        ("".join(f"<SignedIdentifier><Id>{n}</Id></SignedIdentifier>" for n in range(6)), "InvalidXmlDocument"),
-        (f"<SignedIdentifier><Id>{'a' * 65}</Id></SignedIdentifier>", "InvalidXmlDocument"),
-        ("<SignedIdentifier><Id></Id></SignedIdentifier>", "InvalidXmlDocument"),
-        ("<SignedIdentifier>", "InvalidXmlDocument"),
+        ("<SignedIdentifier><Id>a</Id></SignedIdentifier>" * 2, f"{XML}The Id 'a' is given twice."),
         (
-            "<SignedIdentifier><Id>a</Id><AccessPolicy><Permission>rx</Permission></AccessPolicy></SignedIdentifier>",
-            "InvalidXmlNodeValue",
+            "".join(f"<SignedIdentifier><Id>{n}</Id></SignedIdentifier>" for n in range(6)),
+            f"{XML}A table has 5 access policies at most (got 6).",
+        ),
+        (identifier("", "a" * 90), f"{XML}An Id has 1 to 64 characters (got '{'a' * 80}')."),
+        ("<SignedIdentifier><Id></Id></SignedIdentifier>", f"{XML}An Id has 1 to 64 characters (got '')."),
+        ("<SignedIdentifier>", f"{XML}mismatched tag: line 1, column 39."),
+        ("<a>" * 2000 + "</a>" * 2000, f"{XML}The document has more than 1000 elements."),
+        (
+            "<SignedIdentifier><Id>a</Id><AccessPolicy/><AccessPolicy/></SignedIdentifier>",
+            f"{XML}SignedIdentifier has 2 elements AccessPolicy.",
         ),
         (
-            "<SignedIdentifier><Id>a</Id><AccessPolicy><Expiry>soon</Expiry></AccessPolicy></SignedIdentifier>",
-            "InvalidXmlNodeValue",
+            "<SignedIdentifier><Id>a</Id><Id>b</Id></SignedIdentifier>",
+            f"{XML}SignedIdentifier has 2 elements Id.",
         ),
-        ("<a>" * 2000 + "</a>" * 2000, "InvalidXmlDocument"),
-        ("<SignedIdentifier><Id>a</Id><AccessPolicy/><AccessPolicy/></SignedIdentifier>", "InvalidXmlDocument"),
-        ("<SignedIdentifier><Id>a</Id><Id>b</Id></SignedIdentifier>", "InvalidXmlDocument"),
-        *(
-            (f"<SignedIdentifier><Id>a</Id><AccessPolicy>{part}</AccessPolicy></SignedIdentifier>", code)
-            for part, code in (
-                ("<Permission>rr</Permission>", "InvalidXmlNodeValue"),
-                ("<Start>2024-01</Start>", "InvalidXmlNodeValue"),
-                ("<Expiry>2024-02-30</Expiry>", "InvalidXmlNodeValue"),
-                ("<Start/><Start/>", "InvalidXmlDocument"),
-            )
-        ),
+        (identifier("<Start/><Start/>"), f"{XML}AccessPolicy has 2 elements Start."),
+        (identifier("<Permission>rx</Permission>"), f"{VALUE}Permission 'rx' {LETTERS}"),
+        (identifier("<Permission>rr</Permission>"), f"{VALUE}Permission 'rr' {LETTERS}"),
+        (identifier(f"<Permission>{'r' * 90}</Permission>"), f"{VALUE}Permission '{'r' * 80}' {LETTERS}"),
+        (identifier("<Expiry>soon</Expiry>"), f"{VALUE}Expiry 'soon' {NO_TIME}"),
+        (identifier("<Start>2024-01</Start>"), f"{VALUE}Start '2024-01' {NO_TIME}"),
+        (identifier("<Expiry>2024-02-30</Expiry>"), f"{VALUE}Expiry '2024-02-30' {NO_TIME}"),
     ],
 )
-async def test_policies_that_are_refused(api: Api, inside: str, code: str) -> None:
+async def test_policies_that_are_refused(api: Api, inside: str, said: str) -> None:
     """Too many, twice the same, or malformed policies are refused, in XML; those that there are stay."""
     await api("PUT", "/Tab", POLICIES, query="comp=acl")
     reply = await api("PUT", "/Tab", f"<SignedIdentifiers>{inside}</SignedIdentifiers>".encode(), query="comp=acl")
 
+    code = "InvalidXmlDocument" if said.startswith(XML) else "InvalidXmlNodeValue"
     assert (reply.status, reply.code, reply.headers["Content-Type"]) == (400, code, "application/xml")
+    assert reply.said == said
     assert b"<Id>full</Id>" in (await api("GET", "/Tab", query="comp=acl")).body
 
 

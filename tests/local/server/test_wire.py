@@ -98,6 +98,8 @@ def test_places_that_are_none(host: str, target: str, code: Code) -> None:
         (PLACE, "/account", "/account"),
         (PLACE, "/Tab?x=/acc", "/Tab"),
         (PLACE, "http://other/acc/Tab", "/Tab"),
+        (PLACE, "http://h/acc", ""),
+        (PLACE, "http://h/account", "/account"),
         (PLACE, "http://acc.table.h/acc", "/acc"),
         (HOSTED, "/acc", "/acc"),
         (HOSTED, "/Tab", "/Tab"),
