@@ -136,6 +136,17 @@ def finish(steps: Generator[None, None, T]) -> T:
             return result
 
 
+class Clock:
+    """A clock that goes on by so many seconds each time it is asked."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = 0.0, step
+
+    def perf_counter(self) -> float:
+        self.now += self.step
+        return self.now
+
+
 def root_of(server: Server) -> str:
     """The URL of a server, without an account."""
     return server.url.rpartition("/")[0]

@@ -306,7 +306,8 @@ REFUSED: dict[str, Sequence[tuple[Code, str, Callable[[], object]]]] = {
             f"{FRAME}ends without its last delimiter line '--{'x' * 77}'--.",
             lambda: transaction(f"--{LONG[:90]}\r\n", f"multipart/mixed; boundary={LONG[:90]}"),
         ),
-        (Code.INVALID_INPUT, f"{FRAME}ends within a part.", lambda: transaction("--b")),
+        (Code.INVALID_INPUT, f"{FRAME}ends without its last delimiter line '--b'--.", lambda: transaction("--b")),
+        (Code.INVALID_INPUT, f"{FRAME}has a line that is not a header: b' : a'.", lambda: part(" : a")),
         (
             Code.INVALID_INPUT,
             f"{FRAME}has more than 202 lines that begin like a delimiter and go on.",

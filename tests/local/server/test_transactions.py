@@ -3,14 +3,17 @@ Entity group transactions over HTTP: the frame, the answers, all or nothing.
 """
 
 import json
+from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from tableorm.protocol.codes import STATUS, Code, Fault
 from tableorm_local.engine import Engine
+from tableorm_local.server.operations import transactions
 from tableorm_local.server.wire.addressing import Place, part_path
-from tests.local.server.client import Api, Reply
+from tests.local.server.client import Api, Clock, Reply
 
 Part = tuple[str, str, Any, dict[str, str]]
 ONE = "/Tab(PartitionKey='p',RowKey='there')"
@@ -155,6 +158,31 @@ async def test_counts(api: Api) -> None:
     problem = "100:One of the request inputs is not valid: 100 operations are allowed at most.\n"
     assert body["odata.error"]["message"]["value"].startswith(problem)
     assert len(await rows(api)) == 100
+
+
+@pytest.mark.parametrize(("step", "slices"), [(0.0, {}), (0.0011, {"_read_steps": 50, "_answer_steps": 50})])
+async def test_a_transaction_is_done_in_slices_of_time(
+    api: Api, monkeypatch: pytest.MonkeyPatch, step: float, slices: dict[str, int]
+) -> None:
+    """While its operations are read, and answered, others get turns after each two milliseconds."""
+    found, take_turns = Counter[str](), Engine.take_turns
+
+    async def count(engine: Engine, steps: Generator[None, None, Any]) -> Any:
+        def pass_on() -> Generator[None, None, Any]:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
+                found[str(getattr(steps, "__name__", ""))] += 1
+                yield
+
+        return await take_turns(engine, pass_on())
+
+    monkeypatch.setattr(transactions, "time", Clock(step))
+    monkeypatch.setattr(Engine, "take_turns", count)
+    assert len(await transact(api, *(insert(f"{n:03}") for n in range(100)))) == 100
+    assert found == slices
 
 
 async def test_missing_table(api: Api) -> None:
