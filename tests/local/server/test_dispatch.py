@@ -14,12 +14,12 @@ from tableorm.protocol.codes import Fault
 from tableorm.protocol.sas import AccountSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
 from tableorm_local.engine import CALLER, REQUEST_BYTES, Engine, FairSlots, FairTurns
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, dispatch, serve
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, dispatch, serve
 from tableorm_local.server.operations import table_changes
 from tableorm_local.server.operations.table_changes import TableChanges
 from tableorm_local.server.wire.addressing import Kind
 from tableorm_local.server.wire.calls import Answer
-from tests.local.server.client import Api, root_of
+from tests.local.server.client import Api, Wire, head, root_of
 from tests.local.server.test_operations import BATCH, MULTIPART, ONE, READS, WRITES
 
 OWNER = f"{DEVELOPMENT_ACCOUNT} 127.0.0.1 owner"
@@ -71,7 +71,30 @@ async def test_what_each_operation_counts_for_its_caller(
             assert turns.taken == ["127.0.0.1", *[OWNER] * (1 + (asked.operation in OF_ENTITIES))], asked
         turns.counted.clear()
         assert (await api("OPTIONS", "/Tab", scheme=None)).status == 400
-        assert ("127.0.0.1", REQUEST_BYTES) in turns.counted
+        # Once as what it is, and once as what is refused.
+        assert turns.counted == [("127.0.0.1", REQUEST_BYTES)] * 2
+
+
+async def test_requests_count_for_who_sends_them(session: aiohttp.ClientSession) -> None:
+    """Who has as many under way as one caller may have is refused more; another one at that address is not."""
+    token = sign_sas(
+        AccountSas(sv="2019-02-02", ss="t", srt="c", sp="l", se="2099-01-01"),
+        DEVELOPMENT_ACCOUNT,
+        decode_key(DEVELOPMENT_KEY),
+    )
+    async with serve(None, port=0, limits=Limits(requests=4)) as server:
+        api = Api(session, root_of(server))
+        assert (await api("POST", "/Tables", {"TableName": "Tab"})).status == 201
+        waiting = [await Wire.connect(server) for _ in range(2)]
+        for each in waiting:
+            each.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
+            assert await each.status() == 100
+        replies = await api("GET", "/Tables"), await api("GET", "/Tables", query=token, scheme=None)
+        for each in waiting:
+            await each.close()
+
+    assert [reply.status for reply in replies] == [503, 200]
+    assert replies[0].code == "ServerBusy"
 
 
 async def test_how_many_transactions_are_done_at_once(

@@ -393,16 +393,6 @@ async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
         f"<Cors>{RULE.replace('60', '')}</Cors>",
         f"<Cors>{RULE.replace('60', '2147483648')}</Cors>",
         "<Cors/><Cors/>",
-        LOGGING * 2,
-        *(without(LOGGING, name) for name in ("Version", "Delete", "Read", "Write", "RetentionPolicy", "Days")),
-        *(without(METRICS, name) for name in ("Version", "Enabled", "RetentionPolicy")),
-        LOGGING.replace("<Enabled>true", "<Enabled>false"),
-        METRICS.replace("<IncludeAPIs>true", "<IncludeAPIs>"),
-        LOGGING.replace("<Days>5", "<Days>366"),
-        LOGGING.replace("<Days>5", "<Days>0"),
-        LOGGING.replace("1.0", "2.0"),
-        LOGGING.replace("<Delete>true", "<Delete>yes"),
-        METRICS.replace("<Enabled>true", "<Enabled>false"),
         f"<Cors>{RULE * 6}</Cors>",
         f"<Cors>{RULE.replace('GET,PUT', 'FLY')}</Cors>",
         f"<Cors>{RULE.replace('<MaxAgeInSeconds>60</MaxAgeInSeconds>', '')}</Cors>",
@@ -417,6 +407,46 @@ async def test_properties_that_are_refused(api: Api, inside: str) -> None:
 
     assert status == 400
     assert code in ("InvalidXmlDocument", "InvalidXmlNodeValue")
+
+
+BOOLEAN = "is neither true nor false."
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        (LOGGING * 2, f"{XML}StorageServiceProperties has 2 elements Logging."),
+        (without(LOGGING, "Version"), f"{VALUE}Version '' is not 1.0."),
+        (LOGGING.replace("1.0", "2.0"), f"{VALUE}Version '2.0' is not 1.0."),
+        *((without(LOGGING, name), f"{VALUE}{name} '' {BOOLEAN}") for name in ("Delete", "Read", "Write")),
+        (LOGGING.replace("<Delete>true", "<Delete>yes"), f"{VALUE}Delete 'yes' {BOOLEAN}"),
+        (without(METRICS, "Enabled"), f"{VALUE}Enabled '' {BOOLEAN}"),
+        (METRICS.replace("<IncludeAPIs>true", "<IncludeAPIs>"), f"{VALUE}IncludeAPIs '' {BOOLEAN}"),
+        (METRICS.replace("<Enabled>false", "<Enabled>"), f"{VALUE}Enabled '' {BOOLEAN}"),
+        (without(LOGGING, "RetentionPolicy"), f"{XML}Logging has no RetentionPolicy."),
+        (without(METRICS, "RetentionPolicy"), f"{XML}HourMetrics has no RetentionPolicy."),
+        (without(LOGGING, "Days"), f"{VALUE}Days '' is not a number from 1 to 365."),
+        (LOGGING.replace("<Days>5", "<Days>366"), f"{VALUE}Days '366' is not a number from 1 to 365."),
+        (LOGGING.replace("<Days>5", "<Days>0"), f"{VALUE}Days '0' is not a number from 1 to 365."),
+        (
+            LOGGING.replace("<Enabled>true", "<Enabled>false"),
+            f"{XML}Days is allowed only where the RetentionPolicy is enabled.",
+        ),
+        (
+            METRICS.replace("<Enabled>true", "<Enabled>false"),
+            f"{XML}IncludeAPIs is allowed only where Enabled is true.",
+        ),
+    ],
+)
+async def test_sections_that_are_refused(api: Api, inside: str, said: str) -> None:
+    """What is missing, given twice or out of range is told by its name, and changes nothing."""
+    before = (await api("GET", "/", query=SERVICE)).body
+    body = f"<StorageServiceProperties>{inside}</StorageServiceProperties>".encode()
+    reply = await api("PUT", "/", body, query=SERVICE, Content_Type="application/xml")
+
+    code = "InvalidXmlDocument" if said.startswith(XML) else "InvalidXmlNodeValue"
+    assert (reply.status, reply.code, reply.said) == (400, code, said)
+    assert (await api("GET", "/", query=SERVICE)).body == before
 
 
 async def preflight(api: Api, **headers: str) -> dict[str, str]:

@@ -126,6 +126,7 @@ def test_paths_of_parts(place: Place, url: str, path: str) -> None:
         ("/Tab()", Resource(Kind.ENTITIES, "Tab")),
         ("/Tab/", Resource(Kind.ENTITIES, "Tab")),
         ("/Tab()/", Resource(Kind.ENTITIES, "Tab")),
+        ("/T\udcc3\udca4", Resource(Kind.ENTITIES, "Tä")),
         ("/Tab/a/b", Resource(Kind.BELOW_TABLE, "Tab", rest="a/b")),
         ("/Tab//", Resource(Kind.BELOW_TABLE, "Tab", rest="/")),
         ("/Tab(PartitionKey='p',RowKey='r')", ENTITY),
