@@ -719,6 +719,11 @@ def test_a_budget_at_its_limit(amount: int, fits: bool) -> None:
 
     assert takes(budget, amount, "a") is fits
     assert budget.used == (amount if fits else 0)
+    budget.hold(200, "a")
+    assert takes(budget, 0, "a")  # as for an answer without a body
+    assert not takes(budget, 1, "b")
+    budget.give_back(budget.used, "a")
+    assert not budget._held  # pyright: ignore[reportPrivateUsage] # callers that hold nothing are not kept
 
 
 @pytest.mark.parametrize(("held", "amount", "fits"), [(40, 19, True), (40, 20, True), (40, 21, False), (50, 1, False)])

@@ -404,6 +404,31 @@ async def test_too_many_requests() -> None:
         assert (await api("GET", "/Tables")).status == 200
 
 
+async def test_too_many_requests_of_an_address(session: aiohttp.ClientSession) -> None:
+    """Requests of an address that nobody has looked at yet are refused too, counted, and noted as the others are."""
+    log, target = io.BytesIO(), f"/devstoreaccount1/Tab?{'x' * 20_000}"
+    request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    async with serve(None, port=0, limits=Limits(requests=4), access_log=log) as server:
+        wires = [await Wire.connect(server) for _ in range(20)]
+        for wire in wires:
+            wire.writer.write(request)
+        answers = [(await wire.everything()).decode() for wire in wires]
+        for wire in wires:
+            await wire.close()
+        async with session.get(f"{root_of(server)}/metrics") as metrics:
+            counted = (await metrics.text()).splitlines()
+    busy = [answer for answer in answers if answer.startswith("HTTP/1.1 503 ")]
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+
+    assert 1 < len(busy) < 20
+    assert {answer.split()[1] for answer in answers} == {"403", "503"}
+    assert all("The server is busy: too many requests are waiting. Try again later." in answer for answer in busy)
+    assert f'tableorm_refused_total{{what="request"}} {float(len(busy))}' in counted
+    assert "tableorm_requests_at_work 0.0" in counted
+    refused = [entry for entry in entries if entry["status"] == 503]
+    assert [(entry["code"], entry["operation"]) for entry in refused] == [("ServerBusy", "Unknown")] * len(busy)
+
+
 async def test_memory_is_bounded() -> None:
     """Bodies and answers that together would be too much are refused with 503, not held."""
     async with serve(None, port=0, limits=Limits(buffered_bytes=10_000)) as server, aiohttp.ClientSession() as session:
@@ -499,7 +524,8 @@ async def test_access_log(tmp_path: Any) -> None:
             api = Api(session, root_of(server))
             await api("POST", "/Tables", {"TableName": "Tab"}, x_ms_client_request_id="mine", User_Agent="me")
             await api("GET", "/None")
-    first, second = (json.loads(line) for line in path.read_text().splitlines())
+        lines = path.read_text().splitlines()  # before the stream is closed
+    first, second = map(json.loads, lines)
 
     assert dt.datetime.fromisoformat(first["time"]).tzinfo is dt.UTC
     assert {name: first[name] for name in ("client", "verb", "url", "operation", "status", "client_id", "agent")} == {
@@ -694,6 +720,41 @@ async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
 
     with pytest.raises(RuntimeError if open_still else ConnectionResetError):
         await body.read()
+
+
+class CountedTurns(FairTurns):
+    """Turns that note what was counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = list[tuple[str, int]]()
+
+    def count(self, caller: str, size: int) -> None:
+        self.counted.append((caller, size))
+        super().count(caller, size)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+async def test_parts_of_a_body_take_turns(*, is_wanted: bool) -> None:
+    """Each part counts for its sender, and the next one is read when that one has a turn, wanted or not."""
+    content = aiohttp.StreamReader(BaseProtocol(asyncio.get_running_loop()), 1024)
+    request: Any = SimpleNamespace(headers={}, content_length=None, content=content, transport=None)
+    turns = CountedTurns()
+    body = RequestBody(request, Limits(), Budget(1024, "too much"), "a", turns)
+    turns.begin("a")
+    reading = asyncio.create_task(body.read() if is_wanted else body.discard())
+    for part in (b"123", b"45"):
+        content.feed_data(part)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    content.feed_eof()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert not reading.done()
+    assert turns.counted == [("a", 3)]
+    turns.end("a")
+    assert await reading == (b"12345" if is_wanted else None)
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -18,6 +18,7 @@ import aiohttp
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm_local.engine import FairTurns
 from tableorm_local.server import Account, Limits, Server, serve, serving
 from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import show_header, show_target
@@ -265,16 +266,22 @@ async def test_what_the_service_raises(
 async def test_small_answers_are_not_compressed(
     session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, size: int, *, is_compressed: bool
 ) -> None:
-    """Answers of a KiB and more are, the large ones in a thread."""
-    threads = list[str]()
-    real = gzip.compress
+    """Answers of a KiB and more are, the large ones in a thread, and the others when their caller has a turn."""
+    threads, worked = list[str](), list[int]()
+    real, work = gzip.compress, FairTurns.work
 
     def compress(body: bytes, level: int) -> bytes:
         threads.append(threading.current_thread().name)
         return real(body, level)
 
+    async def note_work(self: FairTurns, caller: str, work_size: int = 0) -> None:
+        worked.append(work_size)
+        await work(self, caller, work_size)
+
     async def answer(*_: object) -> Answer:
         return Answer(200, body=b"x" * size, content_type="text/plain")
+
+    monkeypatch.setattr(FairTurns, "work", note_work)
 
     monkeypatch.setattr(gzip, "compress", compress)
     monkeypatch.setattr(Service, "answer", answer)
@@ -284,6 +291,7 @@ async def test_small_answers_are_not_compressed(
     assert reply.body == b"x" * size
     assert ("Content-Encoding" in reply.headers) is is_compressed
     assert len(threads) == is_compressed
+    assert (size in worked) is (1024 <= size < 64 * 1024)
     assert (threads != [threading.main_thread().name]) is (not is_compressed or size >= 64 * 1024)
 
 
