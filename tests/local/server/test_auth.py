@@ -143,8 +143,13 @@ async def test_development_key_stays_here() -> None:
     with pytest.raises(ValueError, match="the development key is published"):
         serve(None, host="::", port=0, accounts=[disguised])
     async with serve(None, host="0.0.0.0", port=0, accounts=[Account(name="mine", keys=[KEYS[0]])]) as server:
-        with pytest.raises(ValueError, match="the development key is published"):
+        with pytest.raises(
+            ValueError, match="the development key is published; it is refused where other machines can"
+        ):
             server.replace_keys({"mine": [DEVELOPMENT_KEY]})
+        server.replace_keys({"mine": [KEYS[1]]})
+    async with serve(None, port=0, accounts=[Account(name="mine", keys=[KEYS[0]])]) as server:
+        server.replace_keys({"mine": [DEVELOPMENT_KEY]})
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,13 @@ from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.engine import FairTurns
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, dispatch, serve, serving
+from tableorm_local.server.front import http
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.front.http import Front
 from tableorm_local.server.front.limits import Budget
@@ -494,7 +496,10 @@ async def test_pages_of_the_server(api: Api, server: Server) -> None:
     assert await _sent_bytes(api) - before == sum(answered) > 0
     async with api.session.get(f"{api.root}/healthz") as health, api.session.get(f"{api.root}/metrics") as metrics:
         assert (health.status, await health.text()) == (200, "ok\n")
-        text = await metrics.text()
+        text, kind = await metrics.text(), metrics.headers["Content-Type"]
+    async with api.session.head(f"{api.root}/healthz") as health, api.session.post(f"{api.root}/healthz") as posted:
+        assert (health.status, health.headers["Content-Length"], posted.status) == (200, "3", 404)
+    assert kind == CONTENT_TYPE_LATEST
     assert 'tableorm_requests_total{operation="QueryEntities",status="200"} 3' in text
     assert 'tableorm_request_seconds_count{operation="QueryEntities"} 3' in text
     assert "tableorm_requests_at_work 0.0" in text
@@ -549,7 +554,8 @@ async def test_metrics_without_their_extra(monkeypatch: pytest.MonkeyPatch) -> N
         api = Api(session, root_of(server))
         assert (await api("GET", "/Tables")).status == 200
         async with session.get(f"{api.root}/metrics") as metrics:
-            assert (metrics.status, "tableorm[metrics]" in await metrics.text()) == (501, True)
+            assert metrics.status == 501
+            assert await metrics.text() == "metrics need prometheus_client: pip install 'tableorm[metrics]'\n"
 
 
 class SlowStream(io.BytesIO):
@@ -708,6 +714,13 @@ async def test_any_property(api: Api, value: object, kind: str, name: str) -> No
     assert reply.status in (204, 400)
     if reply.status == 204:
         assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200
+
+
+@pytest.mark.parametrize(("remote", "address"), [(None, ""), ("127.0.0.1", "127.0.0.1")])
+def test_the_address_of_a_client_that_has_gone(remote: str | None, address: str) -> None:
+    """Where aiohttp does not know it any more, it is empty."""
+    request: Any = SimpleNamespace(remote=remote)
+    assert http._address_of(request) == address  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize("open_still", [False, True])
