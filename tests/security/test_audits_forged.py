@@ -151,6 +151,30 @@ TENTATIVE = {"state": "tentative", "move": "m", "other": ["AuditedVeterans", "Ev
 ENTRY = {"at": ["town_x", "in_Evil_000001", "AuditedCities"]}
 
 
+UNREADABLE = "unreadable: it does not fit the model (KeyError: 'city')"
+FOUND = {
+    "decision": [
+        "Veteran ('Evil', ''): unfinished: a change of Veteran:2 was committed 2 hours ago, and nobody has done what it "
+        "has left to do since",
+        f"Veteran ('Evil', 'empid_000001'): {UNREADABLE}",
+    ],
+    "move": [
+        "Veteran ('Evil', 'empid_000001'): unfinished: a tentative row of a move to or from ('Evil', 'empid_000002') in "
+        "table AuditedVeterans was left, and should be gone",
+        "Veteran ('Evil', 'empid_000002'): unfinished: a forward of a move to or from ('Evil', 'empid_000001') in table "
+        "AuditedVeterans was left, and should be gone",
+    ],
+    "source": [
+        "Chair.of ('Evil', 'chair_1'): stale: it holds copies of fields, which are not as 'empid_000001' is",
+        "Chair.of ('Evil', 'chair_1'): manifest: it refers to 'empid_000001', and its manifest names none",
+        "Chair.of ('Evil', 'chair_1'): manifest: the manifest of the entity 'empid_000001' does not say that this one "
+        "holds copies of it",
+        f"Veteran ('Evil', 'empid_000001'): {UNREADABLE}",
+    ],
+}
+"""What an audit says is wrong, without the remedy."""
+
+
 @pytest.mark.parametrize("repair", [False, True])
 @pytest.mark.parametrize("what", ["decision", "move", "source"])
 async def test_an_upgrade_that_fails_ends_no_audit(db: Database, what: str, repair: bool) -> None:
@@ -170,7 +194,13 @@ async def test_an_upgrade_that_fails_ends_no_audit(db: Database, what: str, repa
         case _:
             await plant(db, "AuditedVeterans", "Evil", "chair_1", "Chair", owner=1, town="elsewhere")
     CLOCK.advance(dt.timedelta(hours=2))
-    assert (await db.audit(Veteran, Chair, repair=repair)).findings
+
+    report = await db.audit(Veteran, Chair, repair=repair)
+
+    assert [str(each).rpartition(each.remedy)[0] for each in report.findings] == [f"{each}; " for each in FOUND[what]]
+    refused = "KeyError: 'city'" if repair else None
+    assert {each.refused for each in report.findings if each.damage != "unreadable"} == {refused}
+    assert (report.repaired, report.undecided) == (0, 0)
 
 
 @pytest.mark.parametrize("leads", [(1,), (2, 1), (2, 3, 1), tuple(range(2, 42))])
