@@ -3,6 +3,7 @@
 """
 
 import asyncio
+import re
 from collections import Counter
 from typing import Any
 
@@ -379,6 +380,7 @@ async def test_unreadable_entity_is_a_finding(db: Database, members: dict[str, A
 
     assert report.counts == {"unreadable": 1}
     assert says in report.findings[0].problem
+    assert (report.findings[0].refused, report.undecided) == (None, 0)  # nothing was tried
     assert await snapshot(db) == harmed
 
 
@@ -629,10 +631,17 @@ async def test_what_cannot_be_audited_is_refused() -> None:
             await db.audit()
         with pytest.raises(ModelError, match="kind=None"):
             await db.audit(Plain)
-        with pytest.raises(ModelError, match="parallel=0"):
-            await db.audit(Employee, parallel=0)
-        with pytest.raises(ModelError, match="give a plain function"):
-            await db.audit(Employee, on_progress=later)
+        numbers: list[Any] = [0, -1, "2", 1.5, True]
+        for parallel in numbers:
+            refused = re.escape(f"audit(parallel={parallel!r}) is refused: give a number from 1 up")
+            with pytest.raises(ModelError, match=f"^{refused}$"):
+                await db.audit(Employee, parallel=parallel)
+        calls: list[Any] = [later, 5]
+        for call in calls:
+            with pytest.raises(
+                ModelError, match=r"^audit\(on_progress=.*\) is refused: give a plain function, which is"
+            ):
+                await db.audit(Employee, on_progress=call)
         with pytest.raises(TableNotFound):
             await db.audit(Employee)
 
