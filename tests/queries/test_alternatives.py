@@ -4,11 +4,12 @@ Planning several requests: `|` and `in_` over key fields as points and ranges, e
 
 import datetime as dt
 import itertools
+import tracemalloc
 
 import pytest
 
 from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, RowKey, ScanRefused, field
-from tableorm.expressions import AnyOf
+from tableorm.expressions import AllOf, AnyOf
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import to_odata
@@ -310,6 +311,12 @@ def test_a_condition_on_another_kind_leaves_one_bucket(day: int) -> None:
     assert found.access is (Access.PARTITION_SCAN if day == 5 else Access.POINT)
 
 
+def test_the_kind_that_would_scan_is_named() -> None:
+    """A kind of which conditions leave hash buckets alone would not."""
+    with pytest.raises(ScanRefused, match=r"no equality on bucket, of which .*; add \.where\(Batch\.bucket == \.\.\.\), or"):
+        planner_of(KindSet.of([Sample, Batch])).plan([Sample.day == 5])
+
+
 def test_a_scan_takes_everything_with_it() -> None:
     """What else is wanted of the partitions that it visits is no request of its own."""
     found = plan((Employee.department > "S") | ((Employee.department == "Sales") & (Employee.id == 7)), allow_scan=True)
@@ -340,8 +347,24 @@ def test_as_many_alternatives_as_allowed_are_requests() -> None:
     """Points, ranges, and those of an `or`."""
     numbers = range(1_000)
     assert len(plan(SALES, Employee.id.in_(numbers)).requests) == 1_000
-    assert len(plan(SALES, AnyOf(tuple([Employee.id == n for n in numbers]))).requests) == 1_000
+    either = AnyOf(tuple([Employee.id == n for n in numbers]))
+    assert plan(either, Employee.department.in_(["Sales"])).access is Access.POINTS
     assert len(plan(Employee.department.in_(list(map(str, numbers))), Employee.id > 5).requests) == 1_000
+
+
+def test_alternatives_beyond_the_limit_are_not_made() -> None:
+    """However many a condition multiplies, no memory holds them."""
+    numbers = AnyOf(tuple([Employee.id == n for n in range(11)]))
+    large = AllOf((numbers,) * 3)  # 1,331 alternatives
+    tracemalloc.start()
+    try:
+        with pytest.raises(ScanRefused, match="more than 1,000"):
+            plan(SALES, AnyOf((large,) * 10))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 500_000
 
 
 def test_a_key_is_in_one_request_alone() -> None:

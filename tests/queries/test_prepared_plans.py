@@ -13,10 +13,12 @@ from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, RowKe
 from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import constant
+from tableorm.queries.planning.alternatives import Alternatives
 from tableorm.queries.planning.normalize import leaves
 from tableorm.queries.planning.parameters import bind, parameterise, shape_of
 from tableorm.queries.planning.plan import Point, QueryPlan
 from tableorm.queries.planning.planner import planner_of
+from tableorm.queries.planning.target import QueryTarget
 from tableorm.queries.query import start_query
 from tests.queries.worlds import WORLDS, Column, World, conditions
 
@@ -177,6 +179,14 @@ def test_one_shape_is_kept_once() -> None:
     assert len(planner_of(kinds).plans) == 2
 
 
+def test_what_keys_leave_is_prepared_once() -> None:
+    """The condition that the keys of a region do not imply: other values do not make it anew."""
+    alternatives = Alternatives(QueryTarget(fresh(Order)), parameterise([SHOP, Order.amount == 1]))
+    (one,), (two,) = [alternatives.find(values)[0].residuals for values in (["a", 1], ["b", 2])]
+
+    assert one.predicate is two.predicate
+
+
 def test_numbers_of_any_size_are_of_one_shape() -> None:
     """What is compared with a number beyond Int32 is planned otherwise only where the comparison is negated."""
     kinds = fresh(Order)
@@ -221,9 +231,11 @@ def test_plans_are_kept_up_to_a_weight() -> None:
         plans.keep(shape, cast("Any", None), weight)
         counts.append(len(plans))
     plans.keep(shapes[0], cast("Any", None), 1)
-
     assert counts == [*range(11)]
     assert len(plans) == 1
+    for shape in shapes[1:10]:
+        plans.keep(shape, cast("Any", None), 10)
+    assert len(plans) == 10
 
 
 def test_what_is_kept_is_bounded() -> None:

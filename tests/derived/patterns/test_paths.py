@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from tableorm import Access, Database, Entity, Index, Mapped, ScanRefused, field
+from tableorm import Access, Database, Entity, Expression, Index, Mapped, ModelError, ScanRefused, field
 from tableorm.derived.index.effect import IndexMaintainer
+from tableorm.expressions import NoneOf
 from tableorm.models.derivation import bound_to
 
 
@@ -72,6 +73,15 @@ async def test_what_would_show_takes_the_primary_key(db: Database) -> None:
     ):
         assert path(db, *conditions)[0] == "primary key"
     assert path(db, Person.id == 3) == ("primary key", Access.POINT)
+
+
+async def test_conditions_that_nest_too_deep_are_refused(db: Database) -> None:
+    """Before anything looks whether an index holds what they name."""
+    deep: Expression = Person.age == 1
+    for _ in range(3_000):
+        deep = NoneOf(deep)
+    with pytest.raises(ModelError, match="nests deeper than 50 levels"):
+        path(db, deep)
 
 
 async def test_a_refused_scan_names_the_index(db: Database) -> None:
