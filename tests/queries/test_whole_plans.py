@@ -44,6 +44,13 @@ class Click(Entity, table="Clicks", partition_key="{user:spread(3)}_{day:03d}", 
     day: Mapped[int]
 
 
+class Shelf(Entity, table="Shelves", partition_key="{hall}", row_key="{title}_{n:02d}", kind=None):
+    hall: Mapped[str]
+    title: Mapped[str]
+    n: Mapped[int]
+    fee: Mapped[Decimal | None] = field(default=None)
+
+
 def interval(bounds: Bounds) -> str:
     """An interval of keys; of a single key, the key."""
     if bounds.point:
@@ -77,9 +84,10 @@ def described(plan: QueryPlan) -> list[str]:
     return lines
 
 
-def check(models: list[Any], *cases: tuple[list[Expression], list[str]]) -> None:
+def check(models: list[Any] | KindSet, *cases: tuple[list[Expression], list[str]]) -> None:
     """See that conditions are planned like this."""
-    found = [described(planner_of(KindSet.of(models)).plan(where, allow_scan=True)) for where, _ in cases]
+    kinds = models if isinstance(models, KindSet) else KindSet.of(models)
+    found = [described(planner_of(kinds).plan(where, allow_scan=True)) for where, _ in cases]
     assert found == [lines for _, lines in cases]
 
 
@@ -128,6 +136,10 @@ def test_ranges_that_overlap() -> None:
                 "a | [002 .. ] | PK eq 'a' and RK ge '002' and price gt 1 or PK eq 'a' and RK ge '004' and price gt 1",
                 "b | [002 .. ] | PK eq 'b' and RK ge '002' and price gt 1 or PK eq 'b' and RK ge '004' and price gt 1",
             ],
+        ),
+        (
+            [Seat.hall.in_(["a", "b"]), (Seat.row < 3) | (Seat.row > 5)],
+            ["range", "a | [ .. 003)", "a | [006 .. ]", "b | [ .. 003)", "b | [006 .. ]"],
         ),
         ([Seat.hall == "a", RowKey < "004", (Seat.row == 3) | Seat.row.between(2, 3)], ["range", "a | [002 .. 004)"]),
         (
@@ -189,6 +201,13 @@ def test_an_alternative_that_says_nothing_of_keys() -> None:
             [Seat.hall == "a", ((Seat.row > 1) & (Seat.row < 4) & (Seat.price > 1)) | (Seat.price == 7)],
             ["partition scan", "a | [ .. ] | price eq 7 or RK ge '002' and RK lt '004' and price gt 1"],
         ),
+        (
+            [
+                Seat.hall == "a",
+                ((Seat.row > 1) & (Seat.price > 1) & (Seat.row < 4) & (Seat.row < 5)) | (Seat.price == 7),
+            ],
+            ["partition scan", "a | [ .. ] | price eq 7 or RK ge '002' and RK lt '004' and price gt 1"],
+        ),
     )
 
 
@@ -233,6 +252,7 @@ def test_partitions_that_are_scanned() -> None:
             ["table scan", "a | 007_x", "(m .. ] | [ .. ]"],
         ),
         ([(Seat.hall > "m") | (Seat.hall < "c")], ["table scan", "[ .. c) | [ .. ]", "(m .. ] | [ .. ]"]),
+        ([(Seat.hall > "m") | (Seat.hall > "p")], ["table scan", "(m .. ] | [ .. ]"]),
         (
             [Seat.hall > "c", (Seat.hall.in_(["a", "x"])) | (Seat.hall == "b")],
             ["partition scan", "a | [ .. ] | PK gt 'c'", "b | [ .. ] | PK gt 'c'", "x | [ .. ] | PK gt 'c'"],
@@ -278,6 +298,30 @@ def test_parts_of_a_key() -> None:
         (
             [Seat.hall == "a", Seat.row == 3, (Seat.place > "x") | (Seat.price == 1), Seat.place != "z"],
             ["range", "a | [003_ .. 003`) | RK ne '003_z' and (price eq 1 or RK gt '003_x' and RK lt '003`')"],
+        ),
+    )
+    check(
+        [Shelf],
+        ([Shelf.hall == "a", Shelf.title > "x"], ["range", "a | [x .. ] | here: Shelf.title > 'x'"]),
+        (
+            [Shelf.hall == "a", Shelf.title > "x", Shelf.fee > Decimal(1)],
+            ["range", "a | [x .. ] | here, many: Shelf.title > 'x' | here, many: Shelf.fee > Decimal('1')"],
+        ),
+        (
+            [Shelf.hall == "a", Shelf.fee > Decimal(1), Shelf.title > "x"],
+            ["range", "a | [x .. ] | here, many: Shelf.fee > Decimal('1') | here, many: Shelf.title > 'x'"],
+        ),
+        (
+            [Shelf.hall == "a", Shelf.title == "x", Shelf.n > 3],
+            ["range", "a | (x_03 .. x`) | here: Shelf.title == 'x' | here: Shelf.n > 3"],
+        ),
+        (
+            [Shelf.hall == "a", Shelf.title.startswith("x")],
+            ["range", "a | [x .. y) | here: Shelf.title.startswith('x')"],
+        ),
+        (
+            [Shelf.hall == "a", (Shelf.title > "x") | (Shelf.title < "c")],
+            ["range", "a | [ .. c) | here: Shelf.title < 'c'", "a | [x .. ] | here: Shelf.title > 'x'"],
         ),
     )
 
@@ -396,6 +440,10 @@ def test_kinds_in_several_partitions() -> None:
         ([Ticket.show == "p", Group.size == 3], ["point", "p | group_003"]),
         ([Ticket.show == "p", Group.size > 3], ["range", "p | (group_003 .. group`) | Group"]),
         ([Ticket.show > "p", Group.size > 3], ["table scan", "(p .. ] | (group_003 .. group`) | KIND"]),
+        (
+            [Ticket.show == "p", (RowKey >= "h") | (RowKey >= "i")],
+            ["range", "p | [single_ .. single`) | (KIND) and (RK ge 'h' or RK ge 'i')"],
+        ),
     )
 
 
@@ -422,6 +470,18 @@ def test_rows_of_any_kind() -> None:
             [PartitionKey == "a", RowKey > "3", Seat.place == "x"],
             ["range", "a | (3 .. ] | here, many: Seat.place == 'x'"],
         ),
+    )
+    check(
+        KindSet.of([PropertyBag], "Seats"),
+        (
+            [Seat.hall == "a", (Seat.row == 3) | (Seat.row == 5)],
+            [
+                "range",
+                "a | [003_ .. 003`) | here, many: Seat.row == 3",
+                "a | [005_ .. 005`) | here, many: Seat.row == 5",
+            ],
+        ),
+        ([Seat.hall == "a", Seat.row == 3, Seat.place == "x"], ["point", "a | 003_x"]),
     )
 
 
