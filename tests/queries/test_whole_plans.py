@@ -175,6 +175,14 @@ def test_an_alternative_that_says_nothing_of_keys() -> None:
             ["range", "a | [006 .. ] | price gt 3"],
         ),
         (
+            [
+                Seat.hall == "a",
+                Seat.row > 5,
+                ((Seat.row < 3) & (Seat.place == "x")) | ((Seat.fee > Decimal(1)) & (Seat.price > 3)),
+            ],
+            ["range", "a | [006 .. ] | price gt 3 | here, many: Seat.fee > Decimal('1')"],
+        ),
+        (
             [Seat.hall == "a", Seat.fee > Decimal(1), (Seat.row < 9) | (Seat.price == 1)],
             ["partition scan", "a | [ .. ] | price eq 1 or RK lt '009' | here, many: Seat.fee > Decimal('1')"],
         ),
@@ -253,6 +261,10 @@ def test_partitions_that_are_scanned() -> None:
         ),
         ([(Seat.hall > "m") | (Seat.hall < "c")], ["table scan", "[ .. c) | [ .. ]", "(m .. ] | [ .. ]"]),
         ([(Seat.hall > "m") | (Seat.hall > "p")], ["table scan", "(m .. ] | [ .. ]"]),
+        (
+            [Seat.hall > "c", Seat.hall.between("d", "m") | Seat.hall.between("g", "x")],
+            ["table scan", "[d .. x] | [ .. ] | PK ge 'd' and PK le 'm' or PK ge 'g' and PK le 'x'"],
+        ),
         (
             [Seat.hall > "c", (Seat.hall.in_(["a", "x"])) | (Seat.hall == "b")],
             ["partition scan", "a | [ .. ] | PK gt 'c'", "b | [ .. ] | PK gt 'c'", "x | [ .. ] | PK gt 'c'"],

@@ -411,7 +411,7 @@ def _cluster(candidates: list[_Candidate], *, scans: bool) -> list[list[_Candida
     """
     clusters: list[list[_Candidate]] = []
     cluster: list[_Candidate] = []
-    last_partition: tuple[bytes, bool] = (b"", False)
+    last_partition: tuple[bytes, bool] | None = None
     unbounded, until, included = 0, b"", False
     for candidate in candidates:
         low, low_open = candidate.low_partition if scans else candidate.low_row

@@ -254,7 +254,7 @@ class KeyRegions:
             self._schemas.append(None)  # rows of any kind: only the conditions themselves bound them
         self._rules = [_rules_of(schema, terms, by_bucket=by_bucket) for schema in self._schemas]
         self.buckets = sum([_count_buckets(partition) for partition, _ in self._rules])
-        self._same = [(False, False)] * len(self._rules)
+        self._same: list[tuple[bool, bool]] = []
         if base is not None:
             pairs = zip(self._rules, base._rules, strict=True)
             self._same = [(own[0] == other[0], own[1] == other[1]) for own, other in pairs]
