@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import LineTooLong
 from tableorm_local.server.front.connection import (
     TooMuchWaitsError,
     _BoundedParser,  # pyright: ignore[reportPrivateUsage]
+    caller_of,
 )
 from tableorm_local.server.front.limits import Budget, Limits
 
@@ -131,6 +132,17 @@ async def test_requests_in_a_row_hold_no_more_than_one() -> None:
             held.append(connection.answer_all())
             connection.parser.message_consumed()
         assert held[12:] == [held[12]] * 8
+
+
+@pytest.mark.parametrize(
+    ("peer", "caller"), [(None, ""), (("10.0.0.1", 5), "10.0.0.1"), (("2001:db8::5", 5, 0, 0), "2001:db8::/64")]
+)
+def test_whom_a_connection_counts_for(peer: tuple[object, ...] | None, caller: str) -> None:
+    """The address of the client, of IPv6 its first half; an empty text where the system does not know it any more."""
+    transport = Mock()
+    transport.get_extra_info = {"peername": peer}.get
+
+    assert caller_of(transport) == caller
 
 
 async def test_a_request_alone_is_answered_without_room() -> None:

@@ -229,6 +229,14 @@ async def test_request_targets(server: Server, target: str, status: int) -> None
     await wire.close()
 
 
+async def test_a_fragment_of_a_target(server: Server) -> None:
+    """What follows `#` is of the client alone, and passed over."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("GET", "/Tables?timeout=3#more"))
+    assert await wire.status() == 200
+    await wire.close()
+
+
 @pytest.mark.parametrize("target", [b"/devstoreaccount1/Tab\xff()", b"/devstoreaccount1/Tab()?$select=\xff"])
 async def test_raw_bytes_in_a_target(server: Server, api: Api, target: bytes) -> None:
     """A target that is not UTF-8 is refused, also when it is signed."""
@@ -429,6 +437,38 @@ async def test_too_many_requests_of_an_address(session: aiohttp.ClientSession) -
     assert "tableorm_requests_at_work 0.0" in counted
     refused = [entry for entry in entries if entry["status"] == 503]
     assert [(entry["code"], entry["operation"]) for entry in refused] == [("ServerBusy", "Unknown")] * len(busy)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "more", "discards"),
+    [
+        (100, ("Content-Length: 10",), 0),
+        (100_000, ("Content-Length: 10",), 1),
+        (100_000, (), 0),
+        (100_000, ("Connection: upgrade", "Upgrade: websocket"), 0),
+    ],
+    ids=["no room", "body", "no body", "upgrade"],
+)
+async def test_which_connections_end(
+    monkeypatch: pytest.MonkeyPatch, waiting: int, more: tuple[str, ...], discards: int
+) -> None:
+    """Without room for its head, or to speak another protocol, a connection ends, and no body is waited for."""
+    discarded = list[object]()
+
+    async def discard(self: RequestBody) -> None:
+        discarded.append(self)
+
+    monkeypatch.setattr(RequestBody, "discard", discard)
+    async with serve(None, port=0, limits=Limits(waiting_bytes=waiting)) as server:
+        wire = await Wire.connect(server)
+        lines = ("POST /devstoreaccount1/Tab HTTP/1.1", "Host: localhost", *more, "", "")
+        wire.writer.write("\r\n".join(lines).encode())
+        answer = await wire.reader.readuntil(b"\r\n\r\n")
+        await wire.close()
+
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert (b"\r\nConnection: close\r\n" in answer) is (waiting == 100 or bool(more[1:]))
+    assert len(discarded) == discards
 
 
 async def test_memory_is_bounded() -> None:

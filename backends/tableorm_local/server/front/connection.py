@@ -28,6 +28,7 @@ __all__ = [
     "Connection",
     "ConnectionServer",
     "TooMuchWaitsError",
+    "caller_of",
     "end_request",
     "must_close",
     "receive_much",
@@ -301,7 +302,7 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         assert isinstance(transport, asyncio.Transport)
         self._link = transport
-        server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
+        server, caller = self._server, caller_of(transport)
         self._bounds.caller = caller
         receive_much(transport, much=False)
         wait_for_all(transport)
@@ -409,6 +410,11 @@ class ConnectionServer(web.Server):
             task.cancel()
         await asyncio.gather(*self.shaking, return_exceptions=True)
         await super().shutdown(timeout)
+
+
+def caller_of(transport: asyncio.BaseTransport) -> str:
+    """Return whom a connection counts for: the address of the client, an empty text if that is not known any more."""
+    return network_of((transport.get_extra_info("peername") or ("",))[0])
 
 
 def receive_much(transport: asyncio.BaseTransport | None, *, much: bool) -> None:
