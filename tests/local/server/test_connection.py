@@ -96,6 +96,7 @@ async def test_what_requests_hold(requests: list[tuple[bytes, bytes]]) -> None:
         connection = Connection()
         assert connection.feed(first) == expected(requests, len(first))
         assert connection.feed(second) == expected(requests, len(data))
+        assert connection.parser.received == len(data)
         assert connection.answer_all() == last + (10 if len(requests) > 1 and requests[-1] is WITH_BODY else 0)
         connection.parser.release()
         assert connection.budget.used == 0

@@ -93,7 +93,13 @@ async def test_refusals_are_counted_and_logged(session: aiohttp.ClientSession) -
         waiting = await Wire.connect(server)
         waiting.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
         assert await waiting.status() == 100
-        assert (await metrics_of(api))["tableorm_requests_at_work"] == 1
+        waiting.writer.write(b"12345")
+        at_work = await metrics_of(api)
+        while not at_work["tableorm_buffered_bytes"]:
+            at_work = await metrics_of(api)
+        assert (at_work["tableorm_connections"], at_work["tableorm_requests_at_work"]) == (2, 1)
+        assert at_work["tableorm_buffered_bytes"] == 5
+        assert at_work["tableorm_waiting_bytes"] > 6_000
         refused = await api("GET", "/Tables")
         assert (refused.status, refused.code, refused.headers["Retry-After"]) == (503, "ServerBusy", "1")
         counted = await metrics_of(api)
