@@ -173,7 +173,6 @@ class _BoundedParser:
         if grown and len(self._costs) > 1:
             self._costs[-1] += grown
         rest = self._head_bytes + len(data) - grown
-        was_framed = self._framed
         for message, self._body in messages:
             headers = message.raw_headers
             size = sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
@@ -185,8 +184,8 @@ class _BoundedParser:
             self._framed, self._framing = message.chunked, max(rest, 0)
         is_whole = self._body.is_eof()
         is_next = bool(messages) or (within_body and is_whole)
-        if is_whole and within_body and was_framed and not messages:
-            # The parser keeps trailers with the head.
+        if is_whole and within_body and not messages:
+            # The parser keeps trailers with the head. Of a body that is not in chunks there is nothing to add.
             self._costs[-1] += _COPIES * (self._head_bytes + self._frame_bytes)
         if is_next:
             rest = min(rest, len(data))
