@@ -356,6 +356,40 @@ async def test_a_partition_that_waits_for_its_turn_is_sent_once(things: Database
     assert (bulk.report.written, bulk.report.requests) == (350, 4)
 
 
+async def test_a_partition_that_is_under_way_is_not_sent_again(things: Database, store: Watched) -> None:
+    """Whoever waits for another object of the partition waits until its transaction has ended."""
+    store.turns = 50
+    first, second = Thing(name="a"), Thing(name="b")
+    async with things.bulk() as bulk:
+        await bulk.upsert(first)
+        saving = asyncio.create_task(bulk.save(first))
+        while not store.requests:  # noqa: ASYNC110 - it waits for turns of the loop
+            await asyncio.sleep(0)
+        await bulk.upsert(second)
+        second.number = 2
+        await bulk.save(second)
+        await saving
+
+    assert not store.overlaps and store.requests == [["a"], ["b"], ["b"]]
+
+
+async def test_the_first_error_of_several_is_raised(things: Database, store: Watched) -> None:
+    """What is under way ends, whatever comes of it."""
+    store.turns = 20
+    told = list[BulkReport]()
+
+    def fail(report: BulkReport) -> None:
+        told.append(report)
+        raise ValueError(f"error {len(told)}")
+
+    with pytest.raises(ValueError, match="error 1"):
+        async with things.bulk(on_progress=fail) as bulk:
+            for name in "abc":
+                await bulk.upsert(Thing(group=name, name=name))
+
+    assert len(told) == 3
+
+
 async def test_bytes_wait_too(things: Database, store: Watched) -> None:
     """Large entities fill what may wait sooner."""
     store.gate.clear()

@@ -33,7 +33,7 @@ from tableorm.models.marker_rows import MoveMark, MoveState, Place, mark_of, row
 from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.models.reserved import MOVE
 from tableorm.protocol.codes import Code
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK, Capabilities, Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.commit import RELOCATION, ROW_STEPS
 from tableorm.writes.rekey.finalize import finalize_window
@@ -457,6 +457,39 @@ async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     assert not await ROW_STEPS.move(connection_of(db), rekeying, place)
     assert not await ROW_STEPS.move(connection_of(db), rekeying, place, row | {"odata.etag": "e"})
     assert "tue Trip#_tentative" in await kinds_of(db, NewTrip)
+
+
+class Repeating(FaultyStore):
+    """A network that says of itself that it repeats what is refused for now."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(durable=False, retries=True)
+
+
+async def test_what_a_store_repeats_itself_is_not_sent_again() -> None:
+    """The entity is looked at by itself then: its tentative row goes, and it moves from the beginning."""
+    network = Repeating(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1))
+        set_phase(db, NewStop, Phase.MOVE)
+        network.plan(Fate.FINE, Fate.BUSY)
+        report = await move(db, NewStop)
+
+        assert (report.moved, report.failures) == (1, [])
+        assert len(network.sent) == 7
+
+
+async def test_an_entity_that_is_inserted_again(db: Database) -> None:
+    """It was read at its newer key, and deleted; where it is inserted the phase says alone."""
+    await move(db, NewTrip)
+    trip = await db.get(NewTrip, day="mon", id=1)
+    await db.delete(trip)
+    await finalize(db, NewTrip)
+    set_phase(db, NewTrip, Phase.EXPAND)
+    await db.insert(trip)
+
+    assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
 
 
 async def test_a_store_that_refuses_for_long() -> None:
