@@ -13,8 +13,11 @@ import pytest
 from tableorm import (
     Conflict,
     Database,
+    Entity,
     EntityExists,
     EntityNotFound,
+    Index,
+    Mapped,
     OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
@@ -23,6 +26,7 @@ from tableorm import (
     Transaction,
     TransactionFailed,
     Unavailable,
+    field,
 )
 from tableorm.connection.retry import RetryingStore
 from tableorm.protocol.codes import Code, Fault
@@ -279,6 +283,29 @@ async def test_the_tail_is_three_long(foreign: int) -> None:
         await db.refresh(known)
         known.count += 1
         await db.save(known)
+
+
+class Listed(Entity, table="Rows", partition_key="p", row_key="listed_{id}", write_token=True):
+    id: Mapped[str] = field(default="a")
+    count: Mapped[int] = field(default=0)
+    owner: Mapped[str] = field(default="me")
+    by_owner = Index(row_key="owner_{owner}_{id}", include=["owner"])
+
+
+async def test_an_index_entry_proves_the_write_of_its_entity(db: Database, network: FaultyStore) -> None:
+    """It has the token of the write that made it, however many writes of the entity have left it alone since."""
+    listed = Listed()
+
+    async def let_others() -> None:
+        for _ in range(4):
+            await db.modify(Listed.key(id="a"), lambda each: each.evolve(count=each.count + 1))
+
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = let_others
+    await db.insert(listed)
+
+    assert (await db.get(Listed, id="a")).count == 4
+    assert listed.etag is None
 
 
 async def test_a_foreign_merge_makes_ours_superseded() -> None:

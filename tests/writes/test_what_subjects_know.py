@@ -70,6 +70,24 @@ async def test_a_bag_knows_when_it_was_written(
     assert (bag.timestamp, bag.etag, dict(bag)) == (fresh.timestamp, fresh.etag, dict(fresh))
 
 
+async def test_what_a_bag_never_saw_stays(db: Database) -> None:
+    """A bag that was merged into a row knows a part of it, also after a write that has read the rest."""
+    await db.insert(PropertyBag("Things", "g", "a", {"theirs": 1}))
+    bag = PropertyBag("Things", "g", "a", {"mine": 2})
+    await db.upsert(bag)
+    for name in ("mine", "other"):
+        bag[name] = 3
+        await db.save(bag)
+        del bag[name]
+        await db.save(bag)
+
+        assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
+    await db.replace(bag)
+    assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
+    await db.replace(bag, drop_extra=True)
+    assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {}
+
+
 @pytest.mark.parametrize("more", [{}, {"more": 1}], ids=["known", "unknown"])
 async def test_an_entity_knows_when_it_was_written(db: Database, more: dict[str, int]) -> None:
     """The time is that of its last write, also where its row has a property that the model does not know."""

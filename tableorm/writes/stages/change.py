@@ -153,7 +153,7 @@ def _write_change(
         made: dict[str, Any] | None = None
         if schema.filled:
             values, made, new = fill_fields(schema, own, pending, inserted=inserts or (blind and before is None))
-            if new and only is not None:
+            if only is not None:
                 only = (*only, *(name for name in new if name not in only))
         if schema.has_validators:
             validate(subject, schema, values)
@@ -210,8 +210,9 @@ def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
     Raises:
         EncodeError: The user has put a reserved property among them: it would make the row one of another kind.
     """
-    if schema is None or (state.stored is None and state.extra is None):
-        return {}
+    if state.stored is None and state.extra is None:
+        return {}  # always for a bag or key
+    assert schema is not None
     unknown = state.unknown(schema.known)
     if state.extra is not None:
         for name, value in unknown.items():
@@ -432,7 +433,7 @@ def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False
         before,
         values=subject.__dict__,
         only=None if upgraded else tuple(only),
-        counts=counts and not upgraded,
+        counts=counts,
     )
 
 
