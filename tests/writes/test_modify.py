@@ -146,9 +146,15 @@ async def test_asynchronous_functions_are_refused(counters: Database) -> None:
     def hidden(counter: Counter) -> Coroutine[Any, Any, None]:
         return later(counter)
 
-    for function in (later, hidden):
-        with pytest.raises(ModelError, match=rf"{function.__name__} is no plain function"):
+    for function in (hidden, later, 5):
+        requests = counters.stats.requests
+        with pytest.raises(ModelError) as refused:
             await counters.modify(Counter, cast(Any, function), name="a")
+        assert str(refused.value) == (
+            f"modify: {getattr(function, '__qualname__', 5)} is no plain function; give one that changes what it gets, "
+            "or returns a changed copy, without awaiting: it is called again after every lost race"
+        )
+        assert (counters.stats.requests > requests) == (function is hidden)
 
 
 async def test_a_missing_row(counters: Database) -> None:
@@ -165,9 +171,15 @@ async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     counter = await counters.get(Counter, name="a")
     counter.note = "mine"
 
-    with pytest.raises(EncodeError, match=r"Counter\.note: .*changed and not saved"):
+    remedy = "was changed and not saved, and modify would read over it; save() first, or change it in the function"
+    with pytest.raises(EncodeError) as refused:
         await counters.modify(counter, one_more)
-    assert counter.note == "mine"
+    assert (str(refused.value), counter.note) == (f"Counter.note: 'mine' {remedy}", "mine")
+    bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
+    bag["note"] = "mine"
+    with pytest.raises(EncodeError) as refused:
+        await counters.modify(bag, lambda each: None)
+    assert (str(refused.value), bag["note"]) == (f"PropertyBag.note: 'note' {remedy}", "mine")
 
 
 async def test_a_function_that_raises_changes_nothing(counters: Database) -> None:
@@ -301,7 +313,7 @@ async def test_unsaved_changes_of_a_superseded_instance_are_not_lost(counters: D
     instance.note = "n"
     await counters.merge(instance, only=[Counter.note], if_match="*")
     instance.note = "unsaved"
-    with pytest.raises(EncodeError, match="was changed and not saved"):
+    with pytest.raises(EncodeError, match=r"; refresh\(\) it, which drops that, and change it in the function$"):
         await counters.modify(instance, one_more)
     instance.note = "n"
     await counters.modify(instance, one_more)
