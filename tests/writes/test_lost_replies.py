@@ -397,6 +397,20 @@ async def test_a_delete_without_evidence(db: Database, network: FaultyStore, oth
         await db.delete(Plain, id="a", if_match="*")
 
 
+async def test_a_write_that_is_refused_when_it_is_sent_again_is_sent_no_more(
+    db: Database, network: FaultyStore, other: Database
+) -> None:
+    """The first request surely had no effect: the second, which came too late, has its answer."""
+    plain = Plain()
+    await db.insert(plain)
+    await other.modify(Plain, add, id="a")
+    plain.owner = "me"
+    network.plan(Fate.BUSY)
+    with pytest.raises(PreconditionFailed):
+        await db.save(plain)
+    assert len(network.sent) == 2
+
+
 async def test_a_delete_that_lost_its_race(network: FaultyStore, db: Database, other: Database) -> None:
     """The token that the row had before still stands in its tail: surely not deleted by us."""
     known = Known()

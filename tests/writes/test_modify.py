@@ -24,6 +24,7 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.testing import assert_requests
 from tests.database.conftest import also_in_file
 
 
@@ -136,6 +137,12 @@ async def test_an_old_version_is_persisted_in_the_new_form(counters: Database) -
     await counters.modify(Newer, add, name="a")
     bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
     assert (bag["EntityType"], bag["total"], "count" in bag) == ("Counter:2", 1, False)
+    await counters.insert(Counter(name="b"))
+    newer = await counters.get(Newer, name="b")
+    newer.total = 2
+    with assert_requests(counters, 1):
+        await counters.merge(newer, only=[Newer.total])
+    assert (await counters.get(Newer, name="b")).total == 2
 
 
 async def test_asynchronous_functions_are_refused(counters: Database) -> None:

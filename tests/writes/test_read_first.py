@@ -173,6 +173,17 @@ async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_ask
     assert (await books.audit(Book)).clean
 
 
+async def test_what_is_not_merged_moves_no_entry(books: Database) -> None:
+    """An entry is made of what the row will be, and not of a field that was changed and is not written."""
+    await books.insert(Book(name="a", number=1))
+    book = await books.get(Book, name="a")
+    book.number, book.text = 2, "t"
+    await books.merge(book, only=["text"])
+
+    assert (await books.get(Book.by_number, number=1, name="a")).text == "t"
+    assert (await books.audit(Book)).clean
+
+
 async def test_a_row_that_cannot_be_read_for_now_is_asked_for_as_often_as_by_get(store: Meanwhile) -> None:
     """A single write is no more patient: it raises what the store said."""
     async with Database(store, retry=RetryPolicy(attempts=3, base=0.0)) as db:

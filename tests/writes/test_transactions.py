@@ -387,6 +387,19 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
     assert (caught.value.index, (await load(things, "a")).number) == (1, 1)
 
 
+async def test_an_entity_from_outside_that_is_inserted_again_is_not_stale(things: Database) -> None:
+    """The error is that of an insert, and says nothing of reading."""
+    await things.insert(Thing(name="a"))
+    mine = Thing(name="a")
+
+    async def write(tx: Transaction) -> None:
+        tx.insert(mine)
+
+    with pytest.raises(TransactionFailed, match=r"insert of Thing \('g', 'a'\)") as failed:
+        await things.run_transaction(write)
+    assert isinstance(failed.value.__cause__, EntityExists) and "run_transaction" not in str(failed.value)
+
+
 async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(things: Database) -> None:
     """Only an ETag that was refused before ends the attempts, not the object that has it."""
     await things.insert(Thing(name="a"))

@@ -175,6 +175,8 @@ async def test_merge_does_not_pretend_to_remove(things: Database) -> None:
     del thing.extra["x"]
     with pytest.raises(EncodeError, match=r"Thing\.extra\.x: .*cannot remove"):
         await things.merge(thing)
+    with pytest.raises(EncodeError, match=r"Thing\.text: .*cannot remove"):
+        await things.merge(Thing(name="a"), only=[Thing.text], if_match="*")
 
 
 async def test_merge_names_what_it_does_not_know(things: Database) -> None:

@@ -216,7 +216,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
             row |= extra
             weight = None
         return row, weight, None
-    if not is_upgraded(change) and _keep_kind(row, base.row):
+    if _keep_kind(row, base.row):
         weight = None
     if not change.drop_extra and (extra := _extra(change, schema)):
         row |= extra
