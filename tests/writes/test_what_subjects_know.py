@@ -85,6 +85,9 @@ async def test_what_a_bag_never_saw_stays(db: Database) -> None:
 
         assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
     bag["mine"] = 1
+    read = await db.get(PropertyBag.key("Things", "g", "a"))
+    (step,) = db.explain_write("upsert", read).steps
+    assert step.body == b'{"theirs":"1","theirs@odata.type":"Edm.Int64"}'
     said = db.explain_write("replace", bag)
     assert ([step.method for step in said.steps], said.transaction, said.before) == (["GET", "PUT"], False, ())
     await db.replace(bag)

@@ -309,17 +309,16 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
         EncodeError: A key field was changed.
     """
     _, before = _state_of(subject)
-    etag = None if before is None else before.row.get("odata.etag")
     before = _pending_row(before, pending)
     if before is None:
         raise missing_etag("modify", subject)
     if isinstance(subject, PropertyBag):
-        return _row_change("modify", Mode.SAVE, subject, etag, before)
+        return _row_change("modify", Mode.SAVE, subject, None, before)
     own = subject.__dict__
     _stored_keys("modify", own, schema_of_subject(subject), before)
     made, dropped = (None, None) if pending is None else (pending.change.made, pending.change.dropped)
     values = own if made is None else {**own, **made}  # it gets them when the transaction has succeeded
-    return _row_change("modify", Mode.SAVE, subject, etag, before, values=values, dropped=dropped)
+    return _row_change("modify", Mode.SAVE, subject, None, before, values=values, dropped=dropped)
 
 
 def _like_marker(schema: Schema, row_key: str) -> EncodeError:
