@@ -155,6 +155,15 @@ async def test_grouped_by_bytes(things: Database, store: Watched) -> None:
     assert sorted(map(len, store.requests)) == [6, 8, 8, 8, 30]
 
 
+async def test_long_texts_are_measured(things: Database, store: Watched) -> None:
+    """As they are sent: forty entities of 20,000 characters are far from what one transaction may have."""
+    async with things.bulk() as bulk:
+        for number in range(40):
+            await bulk.insert(Thing(name=f"{number:02d}", text="x" * 20_000))
+
+    assert [len(request) for request in store.requests] == [40]
+
+
 async def test_a_failure_sinks_nothing_else(things: Database) -> None:
     """Each is in the report with its entity and the error that it would have raised alone; the others are written."""
     for number in (3, 50, 99):
