@@ -125,7 +125,7 @@ def filter_intervals(where: Filter) -> tuple[Interval, Interval]:
         return _ANYWHERE
     join = intersect if every else _unite
     keys, rows = join(keys for keys, _ in found), join(rows for _, rows in found)
-    return (every and narrow_to_rows(keys, rows)) or keys, rows
+    return narrow_to_rows(keys, rows) or keys, rows
 
 
 def narrow_to_rows(keys: Interval, rows: Interval) -> Interval | None:
