@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Clock, Message, utc_now
+from tableorm.stores import Clock
 from tableorm_local.engine import Engine
 from tests.local.engine.turns import Turns
 
@@ -133,11 +133,12 @@ async def test_length_is_exact(engine: Engine, queue: str) -> None:
 
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
 async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
-    """An id that is no number of a message names none."""
-    message = Message(id=number, body=b"", receipt="1", dequeue_count=1, inserted_at=utc_now())
+    """An id that is no number of a message names none, also where it comes with the receipt of one."""
+    message = await engine.queues.put(queue, b"x")
     with pytest.raises(Fault) as caught:
-        await engine.queues.delete(queue, message)
+        await engine.queues.delete(queue, attrs.evolve(message, id=number))
     assert caught.value.code == Code.MESSAGE_NOT_FOUND
+    assert await engine.queues.length(queue) == 1
 
 
 async def test_deleted_queue_of_the_same_name(engine: Engine, queue: str) -> None:
