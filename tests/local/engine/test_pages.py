@@ -334,21 +334,29 @@ async def test_what_a_caller_makes_of_rows_counts_too(memory: Engine, monkeypatc
 
 @pytest.mark.parametrize("query", [RowQuery(), RowQuery(row=Bounds("0000"))], ids=["all", "RowKeys"])
 async def test_a_page_goes_on_after_a_slice(memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery) -> None:
-    """A slice that ends when its time is over does not end the page."""
+    """A slice ends after the batch in which its time is over, which does not end the page."""
     await insert_rows(memory, make_rows("p", 250))
-    now = 0
+    now, slices, advance = 0, list[int](), PageScan.advance
 
     def work(body: bytes) -> Row:
         nonlocal now
         now += 1
         return decode(body)
 
+    def measure(page: PageScan, *given: Any) -> bool:
+        before = now
+        done = advance(page, *given)
+        slices.append(now - before)
+        return done
+
+    monkeypatch.setattr(PageScan, "advance", measure)
     monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: now / 10_000))
     monkeypatch.setattr(scan, "decode", work)
     page = await memory.query("Shared", query)
 
     assert [row["RowKey"] for row in page.rows] == [f"{n:04d}" for n in range(250)]
     assert page.continuation is None
+    assert slices == [100, 100, 50]
 
 
 async def test_a_page_has_4_mib(memory: Engine, read: list[bytes]) -> None:

@@ -119,7 +119,9 @@ async def test_time_to_live_beyond_all_time(engine: Engine, queue: str) -> None:
 
 
 async def test_length_is_exact(engine: Engine, queue: str) -> None:
-    """The length counts what is there, hidden or not."""
+    """The length counts what is there, hidden or not, and in no other queue."""
+    first_queue, queue = queue, "second"
+    await engine.queues.create_queue(queue)
     for number in range(5):
         await engine.queues.put(queue, b"x", delay_seconds=number % 2)
     first, second = await engine.queues.take(queue, 2)
@@ -129,6 +131,7 @@ async def test_length_is_exact(engine: Engine, queue: str) -> None:
     assert await engine.queues.length(queue) == 4
     await engine.queues.clear(queue)
     assert await engine.queues.length(queue) == 0
+    assert await engine.queues.length(first_queue) == 0
 
 
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
