@@ -33,6 +33,7 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Doorbell, doorbell_of
 from tableorm.outbox.table_queue import TableQueueStore
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Message, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
@@ -273,6 +274,38 @@ async def test_a_decision_row_proves_the_write(network: FaultyStore, verb: str) 
 
     assert await rows_of(network.store, "#_decision") == {}
     assert ("a/emp_001" in await rows_of(network.store, "Employee")) == (verb != "delete")
+
+
+class Unreadable(FaultyStore):
+    """A store that refuses to show an entity, some times."""
+
+    refusals = 0
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        if row_key == "emp_001" and self.refusals:
+            self.refusals -= 1
+            raise Fault(Code.AUTHORIZATION_FAILURE, "Not now.")
+        return await super().get(table, partition_key, row_key, select)
+
+
+async def test_a_decision_row_proves_the_write_of_what_cannot_be_read(network: FaultyStore) -> None:
+    """The entity is read once more for its ETag; without that nobody knows what is stored now."""
+    store = Unreadable(network.store)
+    ann, ben = Employee(team="a", id=1, city="Oslo"), Employee(team="a", id=1, city="Rome")
+    async with connected(store) as db:
+        store.plan(Fate.FINE, Fate.LOST_REPLY)
+        store.refusals = 1
+        await db.insert(ann)
+        ann.note = "the ETag is right"
+        await db.save(ann)
+        await db.delete(ann)
+        await settled(db)
+
+        store.plan(Fate.FINE, Fate.LOST_REPLY)
+        store.refusals = 2
+        with pytest.raises(OutcomeUnknown, match=r"insert of Employee.*the row could not be read") as unknown:
+            await db.insert(ben)
+    assert (unknown.value.found, ben.etag) == (None, None)
 
 
 async def test_what_never_arrived_is_void(network: FaultyStore) -> None:
@@ -550,6 +583,18 @@ async def test_work_of_another_form_is_left_to_others(db: Database) -> None:
     decision = Decision(partition_key="a", token="of_a_newer_program", works=(work,))
     with pytest.raises(NotSupported, match="'c_a_001' as 'by_city', which this program does not know; leave it to a"):
         await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), decision)
+
+
+async def test_a_decision_row_that_cannot_be_deleted(network: FaultyStore, caplog: pytest.LogCaptureFixture) -> None:
+    """The write has succeeded; the decision row is left to workers, and a line in the log says so."""
+    async with connected(network) as db:
+        network.plan(*[Fate.FINE] * 3, *[Fate.BUSY] * 99)
+        await db.insert(Employee(team="a", id=1, city="Oslo"))
+        await settled(db)
+
+    (decision,) = (await rows_of(network.store, "#_decision")).values()
+    token = decision["RowKey"].removeprefix("~o_")
+    assert f"the decision row {token} in Staff is left to workers: " in caplog.text
 
 
 async def test_a_token_for_one_table(tmp_path: Path) -> None:

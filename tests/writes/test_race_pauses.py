@@ -19,8 +19,10 @@ from tableorm import (
     TransactionFailed,
     field,
 )
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, Verb
 from tableorm.writes import commit, races, transaction
+from tableorm.writes import modify as modifying
 from tableorm.writes.bulk import chunk
 from tests.database.between import Between
 
@@ -36,6 +38,8 @@ class AlwaysLate(Between):
     begun = False
 
     async def write(self, table: str, operation: Operation) -> str | None:
+        if operation.verb is Verb.INSERT and self.begun:
+            raise Fault(Code.ENTITY_EXISTS, "Somebody has inserted it, and deletes it before it is read.")
         if operation.if_match is not None:
             await self._be_late(table, operation.row)
         return await super().write(table, operation)
@@ -105,12 +109,17 @@ async def replace_in_bulk(db: Database) -> None:
     raise bulk.report.failed[0].error
 
 
+async def get_or_insert(db: Database) -> None:
+    await db.get_or_insert(Thing(name="new"))
+
+
 def more(thing: Thing) -> None:
     thing.number += 1
 
 
 @pytest.mark.parametrize(
-    "deed", [modify, run_transaction, replace, replace_in_transaction, replace_in_bulk, insert_counted]
+    "deed",
+    [modify, run_transaction, replace, replace_in_transaction, replace_in_bulk, insert_counted, get_or_insert],
 )
 async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Four attempts have three pauses between them, each longer than the one before."""
@@ -132,7 +141,7 @@ async def test_lost_races_pause(deed: Callable[[Database], Awaitable[None]], mon
         await db.insert(Listed(name="b"))
         await db.insert(Group(team="g"))
         store.begun = True
-        for module in (commit, transaction, chunk):
+        for module in (commit, modifying, transaction, chunk):
             monkeypatch.setattr(module, "ATTEMPTS", 4)
         monkeypatch.setattr(asyncio, "sleep", record)
         monkeypatch.setattr(races, "pause_after", pause_after)

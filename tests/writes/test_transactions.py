@@ -274,6 +274,15 @@ async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Databas
 
     assert (raised.value.index, raised.value.operation) == (1, "replace")
     assert isinstance(raised.value.__cause__, EntityNotFound)
+    await things.insert(Thing(name="a"))
+    early = await load(things, "a")
+    await things.modify(Thing, more, group="g", name="a")
+    late = await things.modify(Thing, more, group="g", name="a")
+    with pytest.raises(TransactionFailed, match=r"operation 1: replace of .*has changed since it was read") as raised:
+        async with things.transaction() as tx:
+            tx.insert(Thing(name="new"))
+            tx.replace(late, if_match=early.etag)
+    assert (raised.value.index, type(raised.value.__cause__)) == (1, PreconditionFailed)
     assert await things.get_or_none(Thing, group="g", name="new") is None
 
 

@@ -130,7 +130,7 @@ def _write_change(
     blind, inserts = mode in _BLIND, mode is Mode.INSERT
     if if_match is not None:
         check_etag(verb, subject, if_match)
-    unseen = not inserts and pending is None
+    unseen = pending is None
     if not blind:
         if pending is None:
             condition = if_match or etag

@@ -124,7 +124,7 @@ def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[P
         further = effect.further_operations(stored, derived.token) if effect.inserts else ()
     except TableOrmError as error:
         refuse_before_sending(effect.origin, error, transaction=derived.transaction)
-    base = None if stored is None else newest_token(stored) or None
+    base = newest_token(stored) or None
     return [
         _effect_write(derived, effect, operation, base),
         *[_effect_write(derived, effect, each, None) for each in further],
@@ -254,8 +254,8 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
         )
     elif hint is not None:
         message = f"{fault.message} {hint}"
-    elif schema is not None and info is not None:
-        message = f"field {schema.name}.{info.name}: {fault.message}"
+    elif info is not None:
+        message = f"field {write.change.model}.{info.name}: {fault.message}"
     else:
         return fault
     return Fault(fault.code, message, fault.index, fault.property)

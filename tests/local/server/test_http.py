@@ -24,11 +24,13 @@ from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.engine import FairTurns
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, dispatch, serve, serving
+from tableorm_local.server.front import http
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.front.http import Front
 from tableorm_local.server.front.limits import Budget
@@ -404,6 +406,31 @@ async def test_too_many_requests() -> None:
         assert (await api("GET", "/Tables")).status == 200
 
 
+async def test_too_many_requests_of_an_address(session: aiohttp.ClientSession) -> None:
+    """Requests of an address that nobody has looked at yet are refused too, counted, and noted as the others are."""
+    log, target = io.BytesIO(), f"/devstoreaccount1/Tab?{'x' * 20_000}"
+    request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    async with serve(None, port=0, limits=Limits(requests=4), access_log=log) as server:
+        wires = [await Wire.connect(server) for _ in range(20)]
+        for wire in wires:
+            wire.writer.write(request)
+        answers = [(await wire.everything()).decode() for wire in wires]
+        for wire in wires:
+            await wire.close()
+        async with session.get(f"{root_of(server)}/metrics") as metrics:
+            counted = (await metrics.text()).splitlines()
+    busy = [answer for answer in answers if answer.startswith("HTTP/1.1 503 ")]
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+
+    assert 1 < len(busy) < 20
+    assert {answer.split()[1] for answer in answers} == {"403", "503"}
+    assert all("The server is busy: too many requests are waiting. Try again later." in answer for answer in busy)
+    assert f'tableorm_refused_total{{what="request"}} {float(len(busy))}' in counted
+    assert "tableorm_requests_at_work 0.0" in counted
+    refused = [entry for entry in entries if entry["status"] == 503]
+    assert [(entry["code"], entry["operation"]) for entry in refused] == [("ServerBusy", "Unknown")] * len(busy)
+
+
 async def test_memory_is_bounded() -> None:
     """Bodies and answers that together would be too much are refused with 503, not held."""
     async with serve(None, port=0, limits=Limits(buffered_bytes=10_000)) as server, aiohttp.ClientSession() as session:
@@ -469,7 +496,10 @@ async def test_pages_of_the_server(api: Api, server: Server) -> None:
     assert await _sent_bytes(api) - before == sum(answered) > 0
     async with api.session.get(f"{api.root}/healthz") as health, api.session.get(f"{api.root}/metrics") as metrics:
         assert (health.status, await health.text()) == (200, "ok\n")
-        text = await metrics.text()
+        text, kind = await metrics.text(), metrics.headers["Content-Type"]
+    async with api.session.head(f"{api.root}/healthz") as health, api.session.post(f"{api.root}/healthz") as posted:
+        assert (health.status, health.headers["Content-Length"], posted.status) == (200, "3", 404)
+    assert kind == CONTENT_TYPE_LATEST
     assert 'tableorm_requests_total{operation="QueryEntities",status="200"} 3' in text
     assert 'tableorm_request_seconds_count{operation="QueryEntities"} 3' in text
     assert "tableorm_requests_at_work 0.0" in text
@@ -499,7 +529,8 @@ async def test_access_log(tmp_path: Any) -> None:
             api = Api(session, root_of(server))
             await api("POST", "/Tables", {"TableName": "Tab"}, x_ms_client_request_id="mine", User_Agent="me")
             await api("GET", "/None")
-    first, second = (json.loads(line) for line in path.read_text().splitlines())
+        lines = path.read_text().splitlines()  # before the stream is closed
+    first, second = map(json.loads, lines)
 
     assert dt.datetime.fromisoformat(first["time"]).tzinfo is dt.UTC
     assert {name: first[name] for name in ("client", "verb", "url", "operation", "status", "client_id", "agent")} == {
@@ -523,7 +554,8 @@ async def test_metrics_without_their_extra(monkeypatch: pytest.MonkeyPatch) -> N
         api = Api(session, root_of(server))
         assert (await api("GET", "/Tables")).status == 200
         async with session.get(f"{api.root}/metrics") as metrics:
-            assert (metrics.status, "tableorm[metrics]" in await metrics.text()) == (501, True)
+            assert metrics.status == 501
+            assert await metrics.text() == "metrics need prometheus_client: pip install 'tableorm[metrics]'\n"
 
 
 class SlowStream(io.BytesIO):
@@ -684,6 +716,13 @@ async def test_any_property(api: Api, value: object, kind: str, name: str) -> No
         assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200
 
 
+@pytest.mark.parametrize(("remote", "address"), [(None, ""), ("127.0.0.1", "127.0.0.1")])
+def test_the_address_of_a_client_that_has_gone(remote: str | None, address: str) -> None:
+    """Where aiohttp does not know it any more, it is empty."""
+    request: Any = SimpleNamespace(remote=remote)
+    assert http._address_of(request) == address  # pyright: ignore[reportPrivateUsage]
+
+
 @pytest.mark.parametrize("open_still", [False, True])
 async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
     """What aiohttp raises then is that the client has gone; of an open connection it is a fault of the server."""
@@ -694,6 +733,41 @@ async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
 
     with pytest.raises(RuntimeError if open_still else ConnectionResetError):
         await body.read()
+
+
+class CountedTurns(FairTurns):
+    """Turns that note what was counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = list[tuple[str, int]]()
+
+    def count(self, caller: str, size: int) -> None:
+        self.counted.append((caller, size))
+        super().count(caller, size)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+async def test_parts_of_a_body_take_turns(*, is_wanted: bool) -> None:
+    """Each part counts for its sender, and the next one is read when that one has a turn, wanted or not."""
+    content = aiohttp.StreamReader(BaseProtocol(asyncio.get_running_loop()), 1024)
+    request: Any = SimpleNamespace(headers={}, content_length=None, content=content, transport=None)
+    turns = CountedTurns()
+    body = RequestBody(request, Limits(), Budget(1024, "too much"), "a", turns)
+    turns.begin("a")
+    reading = asyncio.create_task(body.read() if is_wanted else body.discard())
+    for part in (b"123", b"45"):
+        content.feed_data(part)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    content.feed_eof()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert not reading.done()
+    assert turns.counted == [("a", 3)]
+    turns.end("a")
+    assert await reading == (b"12345" if is_wanted else None)
 
 
 @pytest.mark.usefixtures("nothing_left")
