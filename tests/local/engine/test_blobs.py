@@ -207,6 +207,24 @@ async def test_upload_that_pauses_for_long(
     await given_back(engine, 1)
 
 
+async def test_upload_that_pauses_before_its_end(engine: Engine, container: str, tableorm_clock: Clock) -> None:
+    """What was given back meanwhile is missed also where no more data comes."""
+
+    def give_back(session: WriteSession) -> None:
+        blob_contents.reclaim(session.connection, 1000)
+        session.dirty = True
+
+    async def pause() -> AsyncIterator[bytes]:
+        yield bytes(2 * 1024 * 1024)
+        tableorm_clock.advance(dt.timedelta(days=2))
+        await engine.submit(give_back)
+
+    with pytest.raises(Fault, match="paused for more than") as caught:
+        await engine.blobs.put(container, "x", pause())
+    assert caught.value.code == Code.SERVER_BUSY
+    assert (await engine.blobs.list_blobs(container)).blobs == []
+
+
 @pytest.mark.parametrize(
     ("end", "code"),
     [

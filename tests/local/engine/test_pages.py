@@ -193,7 +193,11 @@ async def test_only_in_several_partitions_row_keys_are_looked_at_one_by_one(
 async def test_rows_that_are_well_are_not_checked_one_by_one(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are checked together, which is faster; where a key has a character beyond the first plane, each is."""
     checked = list[bytes]()
-    monkeypatch.setattr(scan, "check_stored", lambda key, _: checked.append(key))
+
+    def note(key: bytes, _: Row) -> None:
+        checked.append(key)
+
+    monkeypatch.setattr(scan, "check_stored", note)
     await insert_rows(memory, make_rows("p\u00e9", 30))
     assert len((await memory.query("Shared", RowQuery())).rows) == 30
     assert checked == []
@@ -363,8 +367,14 @@ async def test_a_page_has_4_mib(memory: Engine, read: list[bytes]) -> None:
     """With what a caller makes of its rows, as in the service: one with less goes on, one with as much ends."""
     await insert_rows(memory, make_rows("p", 130))
     await memory.query("Shared", RowQuery(), limit=1)
-    room = 4 * 1024 * 1024 // 100 - len(read[0])
-    sizes = [len((await memory.query("Shared", RowQuery(), 1000, None, lambda _, n=n: room + n)).rows) for n in (0, 1)]
+    least = 4 * 1024 * 1024 // 100 - len(read[0])
+    sizes = list[int]()
+    for more in (least, least + 1):
+
+        def count(_: Row, more: int = more) -> int:
+            return more
+
+        sizes.append(len((await memory.query("Shared", RowQuery(), 1000, None, count)).rows))
 
     assert sizes == [101, 100]
 

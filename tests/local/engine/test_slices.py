@@ -99,7 +99,12 @@ async def test_large_merges_in_one_transaction(memory: Engine, monkeypatch: pyte
     """Rows that merging makes too large to be kept together are made when they are written, in the same order."""
     monkeypatch.setattr(writes, "_PUTS_AT_ONCE", 3)
     merges, merge = list[Row](), writes.__dict__["_merge_rows"]
-    monkeypatch.setattr(writes, "_merge_rows", lambda stored, row: merges.append(row) or merge(stored, row))
+
+    def note(stored: Row, row: Row) -> object:
+        merges.append(row)
+        return merge(stored, row)
+
+    monkeypatch.setattr(writes, "_merge_rows", note)
     rows: list[Row] = [{"PartitionKey": "p", "RowKey": f"{n:02}", "A": "x" * 100, "N": n} for n in range(20)]
     await memory.transact("Shared", [Operation(Verb.INSERT, row) for row in rows])
     for bound in (0, 300, 301, 1000, 100_000):
