@@ -96,6 +96,7 @@ def entity_of(members: int) -> object:
     return read_entity(f"{{{inside}}}".encode(), ("p", "r"))
 
 
+MULTIPART = "multipart/mixed; boundary=b"
 LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
     "origins": (lambda n: read_with(AllowedOrigins=names(n)), 64),
     "headers": (lambda n: read_with(AllowedHeaders=names(n)), 64),
@@ -115,6 +116,8 @@ LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
     "headers of a part": (lambda n: transaction(part="\r\n".join(["A: b"] * (n - 1))), 64),
     "Content-ID": (lambda n: transaction(part=f"Content-ID: {'x' * n}"), 100),
     "lines like a delimiter": (lambda n: transaction(before="--bx\r\n" * n), 202),
+    "content type": (lambda n: finish(multipart.read(f"{MULTIPART};".ljust(n, "x"), b"--b--")), 1000),
+    "head of a part": (lambda n: multipart._read_headers(b"A:".ljust(n, b"x")), 16 * 1024),  # pyright: ignore[reportPrivateUsage]
     "boundary": (lambda n: transaction(boundary="b" * n), 200),
     "request line": (request_line, 16 * 1024),
     "parameters": (lambda n: options.options_of("&".join(f"a{number}=" for number in range(n))), 64),
@@ -246,7 +249,7 @@ def test_the_texts_of_an_object_at_their_limit() -> None:
     assert caught.value.code == Code.TOO_MANY_PROPERTIES
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "1.0", "\uff11", "1001", "10000"])
+@pytest.mark.parametrize("number", ["0", "-1", "1.0", "\uff11", "1001", "10000", pytest.param("0" * 5_000, id="long")])
 def test_numbers_of_items_that_are_none(number: str) -> None:
     """`$top` is a number from 1 to 1000 in ASCII digits; blank is none."""
     with pytest.raises(Fault, match=r"\$top is"):

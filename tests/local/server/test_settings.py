@@ -269,7 +269,11 @@ def test_gauges_of_a_process_that_ended(tmp_path: Path, monkeypatch: pytest.Monk
     assert (gauge.exists(), counter.exists()) == (False, True)
 
 
-@pytest.mark.parametrize("stored", [b"{", b'{"cors": 1}', b'{"sections": {"\xff": {}}}'])
+@pytest.mark.parametrize(
+    "stored",
+    [b"{", b'{"cors": 1}', b'{"sections": {"\xff": {}}}', b'{"more": ' + b"[" * 16_000],
+    ids=["cut", "other", "bytes", "deep"],
+)
 async def test_properties_that_are_damaged(stored: bytes) -> None:
     """Whoever needs them is told so, whatever is wrong with what the file holds."""
     engine = Engine(None)
