@@ -30,6 +30,7 @@ MIDDLE = ("Sales", "empid_000500")
 KEYS = [
     (name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)
 ]
+OTHER = ("Sales", "other")
 
 
 def plan(*where: Expression, parallel: int = 1, interval: KeyInterval | None = None) -> QueryPlan:
@@ -59,7 +60,7 @@ def test_one_region_becomes_so_many_requests(where: tuple[Expression, ...], para
     whole, found = plan(*where), plan(*where, parallel=parallel)
 
     assert len(found.requests) == parallel
-    assert [held(found, key) for key in KEYS] == [held(whole, key) for key in KEYS]
+    assert [held(found, key) for key in (*KEYS, OTHER)] == [held(whole, key) for key in (*KEYS, OTHER)]
     assert {request.access for request in found.requests if isinstance(request, Range)} == {whole.access}
     assert found.access is whole.access
 

@@ -3,14 +3,26 @@ Plans of known shapes: what is kept of one query gives another the very plan tha
 """
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, RowKey, TemplateError, connect, field
-from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
+from tableorm import (
+    EncodeError,
+    Entity,
+    Expression,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    RowKey,
+    TemplateError,
+    connect,
+    field,
+)
+from tableorm.expressions import AllOf, AnyOf, Comparison, Field, Membership, NoneOf, PropertyComparison, SystemField
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import constant
 from tableorm.queries.planning.alternatives import Alternatives
@@ -329,6 +341,26 @@ def test_moments_are_written_anew() -> None:
     ]
     many = planner_of(kinds).plan([Visit.at.in_(days)])
     assert many.requests == tuple(point for (point,) in found)
+
+
+WRAPPED: dict[str, Callable[[Expression], Expression]] = {
+    "~": NoneOf,
+    "|": lambda each: AnyOf((each,)),
+    "&": lambda each: AllOf((each,)),
+}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_conditions_nest_up_to_fifty_levels(kind: str) -> None:
+    """The comparison in the middle is one of them."""
+    wrap = WRAPPED[kind]
+    condition: Expression = Order.number == 7
+    for _ in range(49):
+        condition = wrap(condition)
+
+    assert shape_of([condition])[1] == [7]
+    with pytest.raises(ModelError, match="nests deeper than 50 levels"):
+        shape_of([wrap(condition)])
 
 
 def test_only_conditions_have_a_shape() -> None:

@@ -308,6 +308,14 @@ def test_parts_of_a_key() -> None:
             ["range", "a | [003_ .. 003`) | price eq 1 or RK eq '003_x' or RK eq '003_y'"],
         ),
         (
+            [Seat.hall == "a", ~Seat.place.in_(["x", "y"]), Seat.row == 3],
+            ["range", "a | [003_ .. 003`) | RK ne '003_x' and RK ne '003_y'"],
+        ),
+        (
+            [Seat.hall == "a", Seat.row == 3, (Seat.place != "x") | (Seat.price == 1)],
+            ["range", "a | [003_ .. 003`) | RK ne '003_x' or price eq 1"],
+        ),
+        (
             [Seat.hall == "a", Seat.row == 3, (Seat.place > "x") | (Seat.price == 1), Seat.place != "z"],
             ["range", "a | [003_ .. 003`) | RK ne '003_z' and (price eq 1 or RK gt '003_x' and RK lt '003`')"],
         ),
@@ -520,6 +528,7 @@ def test_hash_buckets() -> None:
             ],
         ),
         ([Click.day == 1, PartitionKey > "1"], ["partition scan, merged", "1_001 | [ .. ]", "2_001 | [ .. ]"]),
+        ([Click.day == 1, PartitionKey == "1_001"], ["partition scan", "1_001 | [ .. ]"]),
         (
             [Click.day == 1, (PartitionKey < "1") | (PartitionKey > "2")],
             ["partition scan, merged", "0_001 | [ .. ]", "2_001 | [ .. ]"],

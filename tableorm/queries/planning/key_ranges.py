@@ -72,7 +72,7 @@ _ANY_KEY = KeyMatch(EVERYTHING, _NONE)
 _STORED_KEYS = {"PartitionKey": 0, "RowKey": 1}
 _BOUNDS_OF: dict[Op, Callable[[str], Bounds]] = {
     Op.EQ: Bounds.only,
-    Op.GT: lambda key: Bounds(key, None, lower_open=True),
+    Op.GT: lambda key: Bounds(key, lower_open=True),
     Op.GE: Bounds,
     Op.LT: lambda key: Bounds(None, key, upper_open=True),
     Op.LE: lambda key: Bounds(None, key),

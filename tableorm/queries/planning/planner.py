@@ -273,8 +273,7 @@ def _push_down(
     for residual in residuals:
         predicate, values = residual.predicate, residual.values
         node = predicate.build_filter(values)
-        size = 0 if node is None else _count_characters(node)
-        if node is not None and size <= room:
+        if node is not None and (size := _count_characters(node)) <= room:
             filters.append(node)
             room -= size
             continue
