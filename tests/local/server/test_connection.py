@@ -1,9 +1,11 @@
 """
 What a connection counts for: the memory of its requests, however they are cut into packets.
 """
+# pyright: reportPrivateUsage=false
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -13,7 +15,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from tableorm_local.server.front.connection import (
     TooMuchWaitsError,
-    _BoundedParser,  # pyright: ignore[reportPrivateUsage]
+    _BoundedParser,
     caller_of,
 )
 from tableorm_local.server.front.limits import Budget, Limits
@@ -233,3 +235,48 @@ async def test_what_comes_behind_chunks_counts_alike_in_parts() -> None:
     connection.feed(CHUNKED + body)
     held = connection.feed(b"\r\n" + SMALL[0]) - cost(len(CHUNKED), 2)
     assert held in (cost(len(SMALL[0]), 1), cost(len(SMALL[0] + b"T: u\r\n"), 2))  # it may have taken the trailer over
+
+
+class NotedParser:
+    """A parser that notes how many bytes it gets at once, and pauses once it has got so many times some."""
+
+    def __init__(self, bounds: _BoundedParser, pause_after: int) -> None:
+        self._real, self._bounds, self._pause_after = bounds._parser, bounds, pause_after
+        self.sizes = list[int]()
+
+    def feed_data(self, data: bytes) -> Any:
+        self.sizes.append(len(data))
+        found = self._real.feed_data(data)
+        if len(self.sizes) == self._pause_after:
+            self._bounds._paused = True
+        return found
+
+
+LONG_HEAD = GET + b"".join(b"X-%d: %s\r\n" % (number, b"x" * 9_000) for number in range(3)) + b"\r\n"
+CHUNKS = b"".join(b"1000\r\n" + bytes(4096) + b"\r\n" for _ in range(9)) + b"0\r\n\r\n"
+PIECE = 16 * 1024
+
+
+@pytest.mark.parametrize(
+    ("fed", "pause_after", "sizes"),
+    [
+        ([LONG_HEAD], 0, [len(LONG_HEAD)]),
+        ([CHUNKED + CHUNKS], 0, [PIECE, PIECE, len(CHUNKED + CHUNKS) - 2 * PIECE]),
+        ([CHUNKED, CHUNKS], 0, [len(CHUNKED), PIECE, PIECE, len(CHUNKS) - 2 * PIECE]),
+        ([CHUNKED, CHUNKS[:PIECE]], 0, [len(CHUNKED), PIECE]),
+        ([CHUNKED, CHUNKS, b""], 2, [len(CHUNKED), PIECE, 0, PIECE, len(CHUNKS) - 2 * PIECE]),
+        ([CHUNKED, CHUNKS[:-2], CHUNKS[-2:]], 3, [len(CHUNKED), PIECE, PIECE, 0, len(CHUNKS) - 2 * PIECE]),
+    ],
+    ids=["a head", "head and chunks", "chunks", "a piece", "paused", "paused, and more comes"],
+)
+async def test_chunks_are_parsed_in_pieces(fed: list[bytes], pause_after: int, sizes: list[int]) -> None:
+    """A body in chunks is parsed 16 KiB at a time, and no further while nobody reads it; nothing of it is lost."""
+    connection = Connection()
+    noted = NotedParser(connection.parser, pause_after)
+    connection.parser._parser = cast("Any", noted)
+    for data in fed:
+        connection.waiting += len(connection.parser.feed_data(data)[0])
+
+    assert noted.sizes == sizes
+    assert connection.waiting == 1
+    assert connection.parser._body.is_eof() is (fed[-1] != CHUNKS[:PIECE])

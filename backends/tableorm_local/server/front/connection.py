@@ -138,7 +138,7 @@ class _BoundedParser:
         if not (self._rest or (len(data) > _PIECE_BYTES and (self._framed or b"chunked" in data.lower()))):
             return self._feed(data)
         # What the parser itself keeps comes first.
-        at, end, data = 0, 0 if self._rest else _PIECE_BYTES, self._rest + data
+        end, data = 0 if self._rest else _PIECE_BYTES, self._rest + data
         messages, upgraded, tail = self._feed(data[:end])
         while end < len(data) and not (upgraded or self._paused):
             at, end = end, end + _PIECE_BYTES
