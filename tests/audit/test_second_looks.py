@@ -156,18 +156,32 @@ async def test_a_repair_that_is_refused_for_a_while(db: Database, fault: str, ti
     assert report.clean
 
 
+async def test_a_repair_that_is_refused_again_and_again(db: Database) -> None:
+    """It is tried four times, and once more without what else is wrong with the entity; then the report says why."""
+    await write(db, Verb.DELETE, "Sales", "name_n1_000001")
+
+    with Faults(db).fail_next("transaction", with_="EntityAlreadyExists", times=5), db.observe() as seen:
+        report = await db.audit(Employee, repair=True)
+
+    (finding,) = report.findings
+    assert (finding.repaired, report.undecided) == (False, 0)
+    assert finding.refused is not None and finding.refused.startswith("EntityExists: ")
+    assert [each.operation for each in seen.requests].count("transaction") == 5
+
+
 async def test_a_blocked_entry_costs_no_attempts(db: Database) -> None:
     """What can be repaired of an entity is repaired by one transaction, without what is known to be in the way."""
     await write(db, Verb.INSERT_OR_REPLACE, "Sales", "email_e1@x", Text="mine")
     await write(db, Verb.DELETE, "Sales", "age_030_000001")
 
     with db.observe() as seen:
-        report = await db.audit(Employee, repair=True)
+        report = await db.audit(Employee, repair=True, parallel=1)
 
     assert [(each.index, each.repaired, each.refused) for each in report.findings] == [
         ("by_age", True, None),
         ("by_email", False, None),
     ]
+    assert [each.operation for each in seen.requests].count("get") < 10
     assert [each.operation for each in seen.requests].count("transaction") == 1
 
 
