@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tableorm import Count, Entity, Index, Mapped, PropertyBag, field
+from tableorm import Count, Entity, Index, Mapped, PropertyBag, RowKey, field
 from tableorm.models.kinds import KindSet
+from tableorm.queries.planning.index_following import conditions_on_entries
 from tableorm.queries.planning.target import QueryTarget
 
 
@@ -39,6 +40,14 @@ class Pass(Entity, table="Passes", partition_key="{port}", row_key="{id}"):
     port: Mapped[str]
     id: Mapped[str]
     until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
+
+
+class Diver(Entity, table="Divers", partition_key="{port}", row_key="diver_{id}"):
+    port: Mapped[str]
+    id: Mapped[str]
+    name: Mapped[str]
+
+    by_name = Index(row_key="name_{name:lower}_{id}", include="keys")
 
 
 Expected = tuple[str, list[str], list[str], list[str]]
@@ -80,3 +89,10 @@ def test_some_rows_are_no_results() -> None:
     assert [each.fetches_primaries for each in targets] == [False, False, False, False, True, True]
     assert [each.asks_addresses for each in targets] == [False, False, False, False, False, True]
     assert [len(each.undecided) for each in targets] == [0, 0, 0, 1, 1, 1]
+
+
+def test_entries_are_asked_what_they_hold_beside_their_keys() -> None:
+    """An entry that is written with its entity is as new as that, so that it can be asked for both at once."""
+    either = (RowKey == "x") | (Diver.name == "Li")
+
+    assert conditions_on_entries(QueryTarget(KindSet.of([Diver.by_name])), [either]) == (either,)
