@@ -210,7 +210,7 @@ async def test_nulls_and_echoed_members(api: Api) -> None:
     }
     null = {"B": None, "B@odata.type": "Edm.Int64"}
     assert (await api("POST", "/Tab", entity(A=1, **null, **echoed))).status == 201
-    await api("PATCH", ONE, {"A": None, "C": 2, "RowKey": "other"}, If_Match="*")
+    await api("PATCH", ONE, {"A": None, "C": 2, "PartitionKey": "another", "RowKey": "other"}, If_Match="*")
 
     row = (await api("GET", ONE, Accept=NO_METADATA)).json
     assert not row.pop("Timestamp").startswith("2000")

@@ -60,6 +60,7 @@ def call_of(headers: Mapping[str, str] | None = None, /, **query: str) -> Call:
         ("acc-secondary.table.h", "/acc", "acc", True, "/acc", "http://acc-secondary.table.h"),
         ("h", "https://other:9/acc/Tab?a=/b#c", "acc", False, "/Tab", "http://h/acc"),
         ("h", "/acc/Tab#c?d", "acc", False, "/Tab", "http://h/acc"),
+        ("acc.table.h", "//other/Tab", "acc", False, "//other/Tab", "http://acc.table.h"),
         ("acc.table.h", "https://other:9/", "acc", False, "/", "http://acc.table.h"),
         ("acc.table.h", "https://other:9", "acc", False, "/", "http://acc.table.h"),
     ],
