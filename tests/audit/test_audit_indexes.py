@@ -12,6 +12,7 @@ import pytest
 from tableorm import (
     AccessDenied,
     AuditReport,
+    Count,
     CursorError,
     Damage,
     Database,
@@ -414,8 +415,10 @@ async def test_index_that_is_being_built_may_lack_copies(db: Database) -> None:
     assert {request.operation for request in seen.requests} == {"query"}
 
     await db.delete(PropertyBag.key("Workers", "p", "id_2"), if_match="*")
+    elsewhere = {"PartitionKey": "p", "RowKey": "w_001", "_ix": '{"by_id":{"at":["q","r","Others"]}}'}
+    await db.store.write("Workers", Operation(Verb.MERGE, elsewhere, "*"))
 
-    assert [finding.row_key for finding in (await db.audit(Building)).findings] == ["w_002"]
+    assert [finding.row_key for finding in (await db.audit(Building)).findings] == ["w_001", "w_002"]
 
 
 async def test_entities_of_an_older_version_are_right(db: Database) -> None:
@@ -762,6 +765,27 @@ async def test_an_audit_lets_others_work_between_rows(db: Database, monkeypatch:
 
     (rows,) = clean
     assert counted == [rows - 1] * 2
+
+
+async def test_a_related_model_without_a_kind_is_left_out(db: Database) -> None:
+    """Its rows cannot be told from others, so that entities that count in one of them are audited alone."""
+
+    class Home(Entity, table="AuditedHomes", kind=None, partition_key="{town}", row_key="home"):
+        town: Mapped[str]
+        size: Mapped[int] = field(default=0, maintained=True)
+
+    class Guest(Entity, table="AuditedHomes", partition_key="{town}", row_key="guest_{id}"):
+        town: Mapped[str]
+        id: Mapped[int]
+        counted = Count(lambda: Home.size, town="{town}")
+
+    await db.create_tables(Guest)
+    await db.insert(Home(town="a"))
+    await db.insert(Guest(town="a", id=1))
+
+    report = await db.audit(Guest)
+
+    assert (report.entities, report.found, report.undecided) == (1, 0, 0)
 
 
 async def test_an_abstract_model_without_classes_is_refused(db: Database) -> None:

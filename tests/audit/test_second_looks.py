@@ -3,7 +3,7 @@ Second looks at a row: what became of it since it was read, repairs that are ref
 """
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -19,6 +19,7 @@ from tableorm import (
     connect,
     upgrade,
 )
+from tableorm.audit import decisions
 from tableorm.audit.check import Phase
 from tableorm.audit.context import AuditContext, kind_of
 from tableorm.audit.decisions import is_under_way
@@ -130,8 +131,9 @@ async def test_a_repair_that_is_forbidden(db: Database) -> None:
         await context.send([Operation(Verb.DELETE, keys, "*")])
 
 
-async def test_pages_that_are_refused_name_the_audit(db: Database) -> None:
-    """Also those of one partition, which are read to verify a row."""
+async def test_pages_that_are_refused_name_the_audit(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of one partition, which are read to verify a row; there is no decision row among them."""
+    monkeypatch.setattr(decisions, "_MOST_DECISIONS", 1)
     context = context_of(db)
     with Faults(db).fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^audit: "):
         await anext(context.rows("Sales"))
@@ -200,6 +202,52 @@ async def test_a_damaged_manifest_of_an_older_entity(db: Database) -> None:
         ("by_name", False, None),
     ]
     assert await db.store.get("OlderThings", "p", "t_001") == before
+
+
+@pytest.mark.parametrize("row_key", [E1, "clerk_000001", "nothing"])
+async def test_an_entity_that_is_right_or_none(db: Database, row_key: str) -> None:
+    """Nothing is found of an entity that is right again, or gone, or in whose place a row of another kind is."""
+    context = context_of(db)
+
+    await TableAudit(context).verify_entity("Sales", row_key)
+
+    assert (context.counts.findings, context.counts.undecided) == ([], 0)
+
+
+@pytest.mark.parametrize("discriminator", ["property", "row_key"])
+async def test_entries_of_an_older_version_are_right(
+    db: Database, discriminator: Literal["property", "row_key"]
+) -> None:
+    """They have the version of their entity until that is upgraded; only an entry of another version is wrong."""
+    keys: Any = {"partition_key": "p", "row_key": "{kind}_{id:03d}", "discriminator": discriminator}
+
+    class Second(Entity, table="Versioned", kind="Thing", version=2, **keys):
+        id: Mapped[int]
+        name: Mapped[str]
+        by_name = Index(row_key="name_{name}_{id:03d}")
+
+    class Third(Entity, table="Versioned", kind="Thing", version=3, **keys):
+        id: Mapped[int]
+        name: Mapped[str]
+        by_name = Index(row_key="name_{name}_{id:03d}")
+
+    @upgrade(Third, from_version=2)
+    def keep(bag: PropertyBag) -> PropertyBag:
+        return bag
+
+    await db.create_tables(Second)
+    await db.insert(Second(id=1, name="lamp"))
+    for model in (Second, Third):
+        with db.observe() as seen:
+            report = await db.audit(model)
+        assert (report.entities, report.derived_rows, report.found, report.undecided) == (1, 1, 0, 0)
+        assert {each.operation for each in seen.requests} == {"query"}
+
+    entry = {"PartitionKey": "p", "RowKey": "name_lamp_001", "EntityType": "Thing#by_name:1"}
+    await db.store.write("Versioned", Operation(Verb.MERGE, entry, "*"))
+    assert [each.problem for each in (await db.audit(Third)).findings] == [
+        "the index entry at 'name_lamp_001' is not as the entity is"
+    ]
 
 
 def test_the_rows_that_are_asked_for() -> None:

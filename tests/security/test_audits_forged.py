@@ -254,6 +254,21 @@ async def test_a_holder_ends_no_audit(db: Database, holder: str, way: str) -> No
     assert (await db.get(Gang, town="good")).size == int(way != "audit")
 
 
+async def test_a_build_counts_nobody_twice(db: Database) -> None:
+    """An entity with a damaged manifest may have been counted: a build adds nothing for it, and mends the manifest."""
+    await db.insert(Gang(town="good"))
+    await db.insert(Thief(town="good", id=1))
+    thief = {"PartitionKey": "good", "RowKey": "thief_1", "_ix": "]["}
+    await db.store.write("AuditedGangs", Operation(Verb.MERGE, thief, "*"))
+
+    report = await db.build_index(Thief.counted, parallel=1)
+
+    assert (report.built, report.complete) == (0, True)
+    assert report.audit is not None
+    assert [(each.row_key, str(each.damage)) for each in report.audit.findings] == [("thief_1", "manifest")]
+    assert (await db.get(Gang, town="good")).size == 1
+
+
 def packed(keys: list[str]) -> dict[str, str]:
     """Return the properties of a row of a list with these keys."""
     data, found = "".join(f"{key}\n" for key in keys).encode(), dict[str, str]()

@@ -991,6 +991,8 @@ async def test_an_answer_that_is_too_much_says_what_may_have_been_done(
         await api("POST", "/Tables", {"TableName": "Tab"})
         written = await api("POST", "/Tab", row)
         read = await api("GET", "/Tab(PartitionKey='a',RowKey='r')")
+        async with session.get(f"{root_of(server)}/metrics") as metrics:
+            assert 'tableorm_refused_total{what="request"} 2.0' in await metrics.text()
 
     assert (written.status, written.code, read.status, read.code) == (500, "OperationTimedOut", 503, "ServerBusy")
     assert "What was asked may have been done." in written.message

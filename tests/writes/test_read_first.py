@@ -151,6 +151,39 @@ async def test_an_entity_read_from_an_index_entry_replaces_no_newer_row(books: D
     assert (await books.get(Book, name="a")).text == "theirs"
 
 
+@pytest.mark.parametrize("verb", ["upsert", "upsert_replace", "merge", "replace", "delete"])
+async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_asked_to(
+    books: Database, verb: str
+) -> None:
+    """By an upsert, or with `if_match="*"`: it matters no more what the entry said than what the ETag was."""
+    await books.insert(Book(name="a", number=1))
+    book = await books.get(Book.by_number, number=1, name="a")
+    await books.modify(Book, lambda fresh: fresh.evolve(number=2), name="a")
+    book.text = "mine"
+    match verb:
+        case "upsert":
+            await books.upsert(book)
+        case "upsert_replace":
+            await books.upsert(book, mode="replace")
+        case _:
+            await getattr(books, verb)(book, if_match="*")
+
+    found = [(each.number, each.text) async for each in books.select(Book)]
+    assert found == ([] if verb == "delete" else [(1, "mine")])
+    assert (await books.audit(Book)).clean
+
+
+async def test_what_is_not_merged_moves_no_entry(books: Database) -> None:
+    """An entry is made of what the row will be, and not of a field that was changed and is not written."""
+    await books.insert(Book(name="a", number=1))
+    book = await books.get(Book, name="a")
+    book.number, book.text = 2, "t"
+    await books.merge(book, only=["text"])
+
+    assert (await books.get(Book.by_number, number=1, name="a")).text == "t"
+    assert (await books.audit(Book)).clean
+
+
 async def test_a_row_that_cannot_be_read_for_now_is_asked_for_as_often_as_by_get(store: Meanwhile) -> None:
     """A single write is no more patient: it raises what the store said."""
     async with Database(store, retry=RetryPolicy(attempts=3, base=0.0)) as db:

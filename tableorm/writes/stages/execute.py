@@ -339,7 +339,7 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None
     except Fault as fault:
         if not fault.transient:
             raise
-        if options.repeat and not all(write.change.repeat for write in writes):
+        if not all(write.change.repeat for write in writes):
             options = structs.replace(options, repeat=False)
         applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
         for write, each in zip(writes, applied, strict=True):
@@ -429,14 +429,10 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
     partial = write.partial or write.view is not None
     subject, schema = change.subject, change.schema
     superseded = superseded or write.stale
-    if row is not None:
-        if superseded:
-            row.pop("odata.etag", None)
-            row.pop("Timestamp", None)
-        elif etag is not None:
-            row["odata.etag"] = etag
-            if schema is None:  # the time of an entity is told by its ETag
-                row["Timestamp"] = timestamp_of_etag(etag)
+    if row is not None and etag is not None and not superseded:
+        row["odata.etag"] = etag
+        if schema is None:  # the time of an entity is told by its ETag
+            row["Timestamp"] = timestamp_of_etag(etag)
     if schema is None:
         if isinstance(subject, PropertyBag):
             note_written(subject, row, partial=partial)

@@ -17,6 +17,7 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -29,7 +30,16 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.engine import FairTurns
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, dispatch, serve, serving
+from tableorm_local.server import (
+    DEVELOPMENT_ACCOUNT,
+    DEVELOPMENT_KEY,
+    Account,
+    Limits,
+    Server,
+    dispatch,
+    serve,
+    serving,
+)
 from tableorm_local.server.front import http
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.front.http import Front
@@ -64,6 +74,9 @@ async def test_headers_of_every_answer(api: Api) -> None:
     assert error["message"]["lang"] == "en-US"
     assert f"\nRequestId:{reply.headers['x-ms-request-id']}\nTime:20" in error["message"]["value"]
     assert reply.headers["Content-Type"] == "application/json;odata=minimalmetadata;streaming=true;charset=utf-8"
+    assert reply.headers["DataServiceVersion"] == "3.0;"
+    policies = await api("GET", "/Tab", query="comp=acl")
+    assert (policies.headers["Content-Type"], "DataServiceVersion" in policies.headers) == ("application/xml", False)
 
 
 @pytest.mark.parametrize(
@@ -146,17 +159,27 @@ async def test_bodies_that_nobody_reads(api: Api) -> None:
     assert deleted.status == 204
 
 
-async def test_gzip_of_answers(session: aiohttp.ClientSession) -> None:
+@pytest.mark.parametrize(
+    ("compress_for_all", "is_here", "packed"), [(False, True, False), (True, True, True), (False, False, True)]
+)
+async def test_gzip_of_answers(
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    compress_for_all: bool,
+    is_here: bool,
+    packed: bool,
+) -> None:
     """A large answer is compressed for those who accept that; for this machine only if the server is told to."""
-    async with serve(None, port=0) as plain, serve(None, port=0, compress_for_all=True) as packing:
-        for server, packed in ((plain, False), (packing, True)):
-            api = Api(session, root_of(server))
-            await api("POST", "/Tables", {"TableName": "Tab"})
-            await api("POST", "/Tab", ROW | {f"B{n}": "x" * 30_000 for n in range(4)})
-            for accept in ("gzip", "identity"):
-                reply = await api("GET", "/Tab()", Accept_Encoding=accept)
-                assert len(reply.rows) == 1
-                assert (reply.headers.get("Content-Encoding") == "gzip") is (packed and accept == "gzip")
+    async with serve(None, port=0, compress_for_all=compress_for_all) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        await api("POST", "/Tab", ROW | {f"B{n}": "x" * 30_000 for n in range(4)})
+        monkeypatch.setattr(http, "is_loopback", Mock(return_value=is_here))
+        for accept in ("gzip", "identity"):
+            reply = await api("GET", "/Tab()", Accept_Encoding=accept)
+            assert len(reply.rows) == 1
+            assert (reply.headers.get("Content-Encoding") == "gzip") is (packed and accept == "gzip")
 
 
 async def test_chunked_body(server: Server, api: Api) -> None:
@@ -226,6 +249,14 @@ async def test_request_targets(server: Server, target: str, status: int) -> None
     wire = await Wire.connect(server)
     wire.writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert await wire.status() == status
+    await wire.close()
+
+
+async def test_a_fragment_of_a_target(server: Server) -> None:
+    """What follows `#` is of the client alone, and passed over."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("GET", "/Tables?timeout=3#more"))
+    assert await wire.status() == 200
     await wire.close()
 
 
@@ -431,6 +462,38 @@ async def test_too_many_requests_of_an_address(session: aiohttp.ClientSession) -
     assert [(entry["code"], entry["operation"]) for entry in refused] == [("ServerBusy", "Unknown")] * len(busy)
 
 
+@pytest.mark.parametrize(
+    ("waiting", "more", "discards"),
+    [
+        (100, ("Content-Length: 10",), 0),
+        (100_000, ("Content-Length: 10",), 1),
+        (100_000, (), 0),
+        (100_000, ("Connection: upgrade", "Upgrade: websocket"), 0),
+    ],
+    ids=["no room", "body", "no body", "upgrade"],
+)
+async def test_which_connections_end(
+    monkeypatch: pytest.MonkeyPatch, waiting: int, more: tuple[str, ...], discards: int
+) -> None:
+    """Without room for its head, or to speak another protocol, a connection ends, and no body is waited for."""
+    discarded = list[object]()
+
+    async def discard(self: RequestBody) -> None:
+        discarded.append(self)
+
+    monkeypatch.setattr(RequestBody, "discard", discard)
+    async with serve(None, port=0, limits=Limits(waiting_bytes=waiting)) as server:
+        wire = await Wire.connect(server)
+        lines = ("POST /devstoreaccount1/Tab HTTP/1.1", "Host: localhost", *more, "", "")
+        wire.writer.write("\r\n".join(lines).encode())
+        answer = await wire.reader.readuntil(b"\r\n\r\n")
+        await wire.close()
+
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert (b"\r\nConnection: close\r\n" in answer) is (waiting == 100 or bool(more[1:]))
+    assert len(discarded) == discards
+
+
 async def test_memory_is_bounded() -> None:
     """Bodies and answers that together would be too much are refused with 503, not held."""
     async with serve(None, port=0, limits=Limits(buffered_bytes=10_000)) as server, aiohttp.ClientSession() as session:
@@ -504,6 +567,34 @@ async def test_pages_of_the_server(api: Api, server: Server) -> None:
     assert 'tableorm_request_seconds_count{operation="QueryEntities"} 3' in text
     assert "tableorm_requests_at_work 0.0" in text
     assert "tableorm_buffered_bytes 0.0" in text
+
+
+@pytest.mark.parametrize(
+    ("open_metrics", "is_here", "host", "status"),
+    [
+        (False, True, "127.0.0.1", 200),
+        (False, False, "127.0.0.1", 404),
+        (False, True, "a.example", 404),
+        (True, False, "a.example", 200),
+    ],
+)
+async def test_who_may_read_the_metrics(
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    open_metrics: bool,
+    is_here: bool,
+    host: str,
+    status: int,
+) -> None:
+    """Clients of this machine that name it as such, and others if the server is told to."""
+    monkeypatch.setattr(http, "is_loopback", Mock(return_value=is_here))
+    account = Account(name="own", keys=("b3du",))
+    async with serve(None, port=0, accounts=[account], open_metrics=open_metrics) as server:
+        async with session.get(f"{root_of(server)}/metrics", headers={"Host": host}) as metrics:
+            assert (metrics.status, "tableorm_connections" in await metrics.text()) == (status, status == 200)
+        async with session.get(f"{root_of(server)}/healthz", headers={"Host": host}) as health:
+            assert health.status == 200
 
 
 async def test_a_page_of_the_server_that_fails(

@@ -22,7 +22,7 @@ import aiohttp
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm_local.engine import FairTurns
+from tableorm_local.engine import REQUEST_BYTES, FairTurns
 from tableorm_local.server import Account, Limits, Server, serve, serving
 from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import show_header, show_target
@@ -93,7 +93,13 @@ async def test_refusals_are_counted_and_logged(session: aiohttp.ClientSession) -
         waiting = await Wire.connect(server)
         waiting.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
         assert await waiting.status() == 100
-        assert (await metrics_of(api))["tableorm_requests_at_work"] == 1
+        waiting.writer.write(b"12345")
+        at_work = await metrics_of(api)
+        while not at_work["tableorm_buffered_bytes"]:
+            at_work = await metrics_of(api)
+        assert (at_work["tableorm_connections"], at_work["tableorm_requests_at_work"]) == (2, 1)
+        assert at_work["tableorm_buffered_bytes"] == 5
+        assert at_work["tableorm_waiting_bytes"] > 6_000
         refused = await api("GET", "/Tables")
         assert (refused.status, refused.code, refused.headers["Retry-After"]) == (503, "ServerBusy", "1")
         counted = await metrics_of(api)
@@ -169,6 +175,27 @@ async def test_compressed_answers_are_given_back(session: aiohttp.ClientSession)
     entries = [json.loads(line) for line in log.getvalue().splitlines()]
 
     assert [entry["sent"] for entry in entries[-4:]] == sent
+    assert max(sent) < 10_000
+
+
+@pytest.mark.parametrize(("length", "is_long"), [(2048, False), (2049, True)])
+async def test_long_targets_take_turns(
+    server: Server, monkeypatch: pytest.MonkeyPatch, length: int, *, is_long: bool
+) -> None:
+    """To decode more than 2 KiB counts as work for the client's address, many bytes for each character."""
+    worked, work = list[tuple[str, int]](), FairTurns.work
+
+    async def note_work(self: FairTurns, caller: str, size: int = 0) -> None:
+        worked.append((caller, size))
+        await work(self, caller, size)
+
+    monkeypatch.setattr(FairTurns, "work", note_work)
+    wire = await Wire.connect(server)
+    wire.writer.write(f"GET {'/Tab?'.ljust(length, 'x')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert await wire.status() == 404
+    await wire.close()
+
+    assert worked == [("127.0.0.1", 40 * length if is_long else 0)]
 
 
 async def test_pages_of_the_server_with_a_body(server: Server) -> None:
@@ -224,7 +251,7 @@ async def test_the_entry_of_a_request(session: aiohttp.ClientSession) -> None:
     assert (second["received"], second["sent"]) == (0, len(missing.body))
     assert (second["operation"], second["status"], second["code"]) == ("QueryEntity", 404, "ResourceNotFound")
     assert "client_id" not in second
-    assert 0 <= first["seconds"] < 60
+    assert 0 < first["seconds"] == round(first["seconds"], 6) < 60
 
 
 @pytest.mark.parametrize(
@@ -252,11 +279,17 @@ async def test_what_the_service_raises(
     is_xml: bool,
 ) -> None:
     """It is answered in the form of the request and has its entry; what is the server's own fault is logged as well."""
+    counted, count = list[tuple[str, int]](), FairTurns.count
 
     def fail(*_: object) -> None:
         raise error
 
+    def note_count(self: FairTurns, caller: str, amount: int) -> None:
+        counted.append((caller, amount))
+        count(self, caller, amount)
+
     monkeypatch.setattr(Service, "answer", fail)
+    monkeypatch.setattr(FairTurns, "count", note_count)
     log = io.BytesIO()
     async with serve(None, port=0, access_log=log) as server:
         wire = await Wire.connect(server)
@@ -271,6 +304,7 @@ async def test_what_the_service_raises(
     if code != "ClientGone":
         assert f"Content-Type: application/{'xml' if is_xml else 'json'}" in top
     assert (entry["status"], entry["code"]) == (status, code)
+    assert counted == [("127.0.0.1", REQUEST_BYTES)] * isinstance(error, Fault)  # what is refused counts
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == (logged is not None)
     if logged is not None:

@@ -500,6 +500,8 @@ async def test_cors_of_requests(api: Api) -> None:
     assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (403, False)
 
     await put_service(api, f"<Cors>{RULE.replace('https://a.example,https://b.example', '*')}</Cors>")
+    assert (await api("GET", "/Tab()", Sec_Fetch_Site="cross-site")).status == 200
+    assert (await api("DELETE", "/Tab()", Sec_Fetch_Site="cross-site")).code == "AuthorizationFailure"
     anybody = await api("GET", "/Tab()", Origin="https://c.example")
     assert anybody.headers["Access-Control-Allow-Origin"] == "*"
     assert "Access-Control-Allow-Credentials" not in anybody.headers
