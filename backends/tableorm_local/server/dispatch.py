@@ -96,9 +96,7 @@ class Service:
         file_tokens: Whether tokens are good that are signed with the key of an account's file.
     """
 
-    def __init__(
-        self, accounts: Accounts, engines: Mapping[str, Engine], *, pages: int, file_tokens: bool = True
-    ) -> None:
+    def __init__(self, accounts: Accounts, engines: Mapping[str, Engine], *, pages: int, file_tokens: bool) -> None:
         self.accounts = accounts
         self._file_tokens = file_tokens
         self._engines = dict(engines)

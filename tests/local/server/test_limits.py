@@ -77,6 +77,11 @@ def nested(count: int) -> str:
     return "(" * count + "A eq 1" + ")" * count
 
 
+def negated(count: int) -> str:
+    terms = " or ".join(["not (A eq 1)"] * (count // 2))
+    return f"({terms})" if count % 2 else terms
+
+
 def properties_with(days: int) -> object:
     retention = f"<RetentionPolicy><Enabled>true</Enabled><Days>{days}</Days></RetentionPolicy>"
     switches = "<Version>1.0</Version><Delete>true</Delete><Read>true</Read><Write>true</Write>"
@@ -129,6 +134,7 @@ LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
     "length of a selected name": (lambda n: options.select_of(call_of(select="x" * n)), 255),
     "comparisons": (lambda n: finish(options.read_filter(call_of(filter=" or ".join(["A eq 1"] * n)))), 400),
     "nestings": (lambda n: finish(options.read_filter(call_of(filter=nested(n)))), 800),
+    "nots": (lambda n: finish(options.read_filter(call_of(filter=negated(n)))), 800),
     "preferences": (lambda n: options.level_of(call_of({"Accept": "application/json".rjust(n, ",")})), 1000),
     "members": (entity_of, 1000),
     "host": (lambda n: place_of(lambda name: (name, False), "http", "h" * n, "/a"), 259),

@@ -102,6 +102,19 @@ async def test_what_each_operation_is_called(session: aiohttp.ClientSession) -> 
     assert b" GMT</LastSyncTime></GeoReplication></StorageServiceStats>" in statistics.body
 
 
+async def test_the_log_has_what_failed_in_a_transaction(session: aiohttp.ClientSession) -> None:
+    """Its answer is 202 in any case; the entry has the code of the operation that failed, or none."""
+    log = io.BytesIO()
+    empty = b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c--\r\n--b--\r\n"
+    async with serve(None, port=0, access_log=log) as server:
+        api = Api(session, root_of(server))
+        assert (await api("POST", "/$batch", BATCH, headers=MULTIPART)).status == 202
+        assert (await api("POST", "/$batch", empty, headers=MULTIPART)).status == 202
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+
+    assert [(entry["status"], entry.get("code", "")) for entry in entries] == [(202, "TableNotFound"), (202, "")]
+
+
 async def test_the_secondary_location_reads(session: aiohttp.ClientSession) -> None:
     """Every operation that writes is refused there, whatever it is, and every one that reads is answered."""
     async with serve(None, port=0) as server:

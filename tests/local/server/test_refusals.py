@@ -308,6 +308,8 @@ REFUSED: dict[str, Sequence[tuple[Code, str, Callable[[], object]]]] = {
         ),
         (Code.INVALID_INPUT, f"{FRAME}ends without its last delimiter line '--b'--.", lambda: transaction("--b")),
         (Code.INVALID_INPUT, f"{FRAME}has a line that is not a header: b' : a'.", lambda: part(" : a")),
+        (Code.INVALID_INPUT, f"{FRAME}has a part that is not application/http, but ''.", lambda: part("A: b")),
+        (Code.INVALID_INPUT, f"{FRAME}has a part of type ''.", lambda: transaction("--b\nA: b\n\n--b--")),
         (
             Code.INVALID_INPUT,
             f"{FRAME}has more than 202 lines that begin like a delimiter and go on.",

@@ -41,7 +41,7 @@ def _add_keys(select: tuple[str, ...] | None, level: Level) -> tuple[tuple[str, 
 
 def _read_path_keys(call: Call) -> tuple[str, str]:
     keys = call.resource.partition_key, call.resource.row_key
-    for name, key in zip(("PartitionKey", "RowKey"), keys, strict=True):
+    for name, key in (("PartitionKey", keys[0]), ("RowKey", keys[1])):
         # A key that is merely too long gets the same error as in an insert.
         if key_fault(key) is not None and len(key) <= _SHORT:
             raise Fault(

@@ -18,6 +18,7 @@ from tableorm.protocol.edm import (
     INT32_MIN,
     INT64_MAX,
     INT64_MIN,
+    SYSTEM_MEMBERS,
     Edm,
     bytes_from_text,
     text_from_ticks,
@@ -45,9 +46,8 @@ Scalar = str | int | float | bool | None
 encode_json = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Scalar]).decode
 
-# Members that clients echo. Source: REST, "Payload format".
-_IGNORED = frozenset({"odata.etag", "odata.metadata", "odata.type", "odata.id", "odata.editLink", "Timestamp"})
-_KEYS = ("PartitionKey", "RowKey")
+# What is no property, with the members that clients echo. Source: REST, "Payload format".
+_IGNORED = SYSTEM_MEMBERS | {"odata.metadata", "odata.type", "odata.id", "odata.editLink"}
 # Enough for all properties of an entity, each with its annotation and an annotation of that. A body with more members
 # is refused at once.
 _MAX_MEMBERS = 1000
@@ -110,7 +110,7 @@ def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
     for name, value in members.items():
         if ANNOTATION in name:
             continue
-        if name in _KEYS or name in _IGNORED or value is None:
+        if name in _IGNORED or value is None:
             continue
         annotation = members.get(name + ANNOTATION)
         if annotation is not None:
