@@ -238,7 +238,7 @@ def _create_empty(path: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         pass  # Another process was faster; the first one that locks the file fills it.
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         folder = str(Path(path).parent)
         raise Unavailable(f"{path!r} cannot be created: there is no folder {folder!r}; create that first.") from None
 
@@ -421,17 +421,13 @@ def _initialise(connection: Connection) -> None:
     connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
     if connection.execute("PRAGMA page_count").get:
         return
+    # If it fails, the connection is closed, which undoes it.
     connection.execute("BEGIN EXCLUSIVE")
-    try:
-        if connection.execute("PRAGMA application_id").get != APPLICATION_ID:  # another process may have been faster
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-            connection.execute(_SCHEMA)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    if connection.execute("PRAGMA application_id").get != APPLICATION_ID:  # another process may have been faster
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute(_SCHEMA)
+    connection.execute("COMMIT")
 
 
 def _use_log(connection: Connection, path: str) -> None:

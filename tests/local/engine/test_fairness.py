@@ -185,3 +185,34 @@ async def test_who_stops_waiting_keeps_no_turn(cancelled: int) -> None:
     assert order == [number for number in range(3) if number != cancelled]
     assert turns.begin("a")
     assert not turns.begin("b")
+
+
+async def test_whoever_works_on_many_bytes_is_the_last_in_that_turn() -> None:
+    """A caller has 256 KiB in each turn of the event loop, in any number of pieces; then it waits for the next."""
+    turns, order, most = FairTurns(), list[str](), 256 * 1024
+
+    async def work(caller: str, size: int) -> None:
+        await turns.work(caller, size)
+        order.append(f"{caller} {size}")
+
+    for _ in range(2):  # what was worked on in one turn is forgotten in the next
+        turns.count("a", most - 1)
+        assert not turns.is_over("a")
+        turns.count("a", 1)
+        assert turns.is_over("a")
+        assert not turns.is_over("b")
+        await turn()
+        assert not turns.is_over("a")
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.gather(
+            work("a", most),
+            work("a", most),
+            work("a", 5),
+            work("a", 0),
+            work("b", most - 1),
+            work("b", 1),
+            work("b", 0),
+        )
+    assert order == ["a 262144", "b 262143", "b 1", "a 262144", "b 0", "a 5", "a 0"]
+    assert not turns.is_over("a")
+    assert not turns.is_over("b")
