@@ -114,3 +114,8 @@ async def test_a_file_of_another_user_before_there_is_a_database(path: Path, mon
 
     monkeypatch.setattr(files, "_look_at", look)
     assert "another user" in str(await refused(path))
+    monkeypatch.setattr(os, "geteuid", lambda: 4321, raising=False)
+    engine = Engine(path)
+    await engine.open()
+    await engine.close()
+    assert path.exists()

@@ -201,7 +201,7 @@ def _check_journal(path: str, timeout: float) -> None:
     crash leaves of a file that was being made has no rows, and SQLite puts that right.
     """
     journal = _look_at(path + "-journal")
-    if journal is None or journal.st_size == 0 or Path(path).stat().st_size <= _count_bytes_of_new():
+    if journal is None or Path(path).stat().st_size <= _count_bytes_of_new():
         return
     probe = connect(path, apsw.SQLITE_OPEN_READONLY)
     try:
@@ -387,7 +387,7 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         # If the file is refused, closing it must not move its log into it.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(log is not None and log.st_size > 0))
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, bool(log and log.st_size))
         connection.set_busy_timeout(int(timeout * 1000))
         writable = not connection.readonly("main")
         if writable:

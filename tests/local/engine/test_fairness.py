@@ -16,6 +16,7 @@ from tableorm_local.engine.scan import PageScan, count_comparisons
 from tableorm_local.engine.sqlite import Connection
 from tableorm_local.engine.writes import decode
 from tests.local.engine.rows import insert_rows, make_rows
+from tests.local.engine.turns import Turns
 
 _SECONDS = 30  # so that what hangs fails
 _NOTHING = Compare("N", Op.LT, constant(0))
@@ -74,6 +75,29 @@ async def test_large_rows_are_read_in_slices(memory: Engine, monkeypatch: pytest
 
     assert len(clock.slices) >= 20
     assert max(clock.slices) < 0.0025
+
+
+async def test_a_page_ends_after_a_second_of_work(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has what was found until then, and says where to go on."""
+    await insert_rows(memory, make_rows("p", 200, N=0, T="x"))
+    clock = Clock(monkeypatch, comparison=1 / 64 / 2048)
+    page = await memory.query("Shared", RowQuery(where=Or((_NOTHING,) * 2048)))
+
+    assert sum(clock.slices) == 1 + 1 / 64
+    assert page.continuation is not None
+
+
+async def test_a_page_that_takes_no_time_waits_for_nobody(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer comes without a turn of the event loop."""
+    await insert_rows(memory, make_rows("p", 20, N=0, T="x"))
+    Clock(monkeypatch)
+    turns = Turns()
+    before = turns.count
+    for _ in range(5):
+        await memory.query("Shared", RowQuery())
+
+    assert turns.count == before
+    await turns.stop()
 
 
 async def test_a_callers_queries_take_turns(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -294,6 +294,8 @@ async def test_every_connection_has_the_settings_of_the_engine(path: Path, conne
         "mmap_size": 1 << 30,
         "cell_size_check": 1,
         "busy_timeout": 0,
+        "application_id": int.from_bytes(b"TbOr", "big"),  # all files have these two, so they stay as they are
+        "user_version": 1,
         "trusted_schema": 0,
     }
     for connection in (reader, writer):
@@ -301,6 +303,29 @@ async def test_every_connection_has_the_settings_of_the_engine(path: Path, conne
         assert found == expected
         assert connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1) == 0
     await engine.close()
+
+
+@pytest.mark.parametrize("journal", [None, bytes(512)], ids=["no journal", "journal"])
+async def test_opening_waits_as_long_as_the_engine_may(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch, journal: bytes | None
+) -> None:
+    """SQLite waits for other processes for so many milliseconds until the file is open, and never afterwards."""
+    waits = list[int]()
+
+    class Noting(apsw.Connection):
+        def set_busy_timeout(self, milliseconds: int) -> None:
+            waits.append(milliseconds)
+            super().set_busy_timeout(milliseconds)
+
+    await engine.close()
+    if journal is not None:
+        path.with_name(path.name + "-journal").write_bytes(journal)
+    monkeypatch.setattr(apsw, "Connection", Noting)
+    other = Engine(path, timeout=2.5)
+    await other.open()
+    await other.close()
+
+    assert waits == [2500, 0] if journal is None else [2500, 2500, 0]
 
 
 async def test_full_disk(path: Path, connections: list[Connection]) -> None:

@@ -20,7 +20,7 @@ from tableorm_local.engine.fairness import CALLER
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker, ThreadWorker, Worker
-from tableorm_local.engine.write_session import Steps, Work, WriteSession
+from tableorm_local.engine.write_session import LongSteps, Steps, Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 from tests.local.engine.conftest import callbacks_succeed
 
@@ -142,7 +142,7 @@ async def test_work_that_takes_long_goes_on_in_the_worker(
 async def test_a_request_of_many_steps_goes_on_in_the_worker(
     session: WriteSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its steps are done on the event loop for two milliseconds, and the rest in the worker."""
+    """Its steps are done on the event loop for two milliseconds, and the rest in the worker, as is a long step."""
     disk, worker, places = Disk(session, 1.0), Slow(), list[bool]()
     monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
     commits = GroupCommit(session, worker, None, _SECONDS)
@@ -154,10 +154,20 @@ async def test_a_request_of_many_steps_goes_on_in_the_worker(
             yield
         return "done"
 
-    async with asyncio.timeout(_SECONDS):
-        assert await commits.submit(work) == "done"
+    def work_long(session: WriteSession) -> LongSteps:
+        for is_next_long in (False, True, False):
+            disk.apply(session)
+            places.append(worker.working)
+            yield is_next_long
 
-    assert places == [False] * 33 + [True] * 67
+    async with asyncio.timeout(_SECONDS):
+        other, asked = commits.submit(lambda _: "other"), commits.submit(work)
+        assert (await other, await asked) == ("other", "done")
+        assert places == [False] * 33 + [True] * 67
+        places.clear()
+        await commits.submit(work_long)
+
+    assert places == [False, False, True]
 
 
 async def test_background_jobs_and_requests_take_turns(session: WriteSession) -> None:
@@ -284,6 +294,9 @@ async def test_a_commit_that_fails_tells_its_callers(session: WriteSession, tmp_
         assert ["memory: the disk is full" in str(outcome) for outcome in outcomes] == [True] * len(asked)
         assert await submit(write) == 1
         assert await commits.submit(write) == 2
+        changes = session.connection.total_changes()
+        await commits.submit(lambda _: "nothing is written")
+        assert session.connection.total_changes() == changes
         await commits.drain()
     lock.close()
 
@@ -337,6 +350,63 @@ async def test_damage_fails_one_request_alone(session: WriteSession) -> None:
             "row 6",
         ]
         assert rows() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize(
+    ("error", "said", "tries"),
+    [
+        (apsw.CorruptError("malformed"), ["row 1", "memory: the file is damaged (malformed)", "row 2"], 3),
+        (apsw.FullError("full"), ["memory: the disk is full", "memory: the disk is full", "row 1"], 2),
+    ],
+    ids=["damage", "full disk"],
+)
+async def test_an_error_that_ends_the_transaction(
+    session: WriteSession, error: apsw.Error, said: list[str], tries: int, ended: bool
+) -> None:
+    """
+    If a page is damaged, or SQLite has undone the transaction, nothing of it is told as written: requests before the
+    one that failed are done again, or told of what befalls all, as a full disk.
+    """
+    session.connection.execute("CREATE TABLE t (x)")
+    commits, tried = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
+
+    def write(session: WriteSession) -> str:
+        tried.append("write")
+        session.connection.execute("INSERT INTO t VALUES (1)")
+        session.dirty = True
+        return f"row {session.connection.last_insert_rowid()}"
+
+    def fail(session: WriteSession) -> None:
+        if ended:
+            session.connection.execute("ROLLBACK")
+        raise error
+
+    async with asyncio.timeout(_SECONDS):
+        outcomes = await asyncio.gather(*map(commits.submit, (write, fail, write)), return_exceptions=True)
+    told = [outcome.message if isinstance(outcome, Fault) else str(outcome) for outcome in outcomes]
+    if not ended and isinstance(error, apsw.FullError):  # SQLite has undone one statement alone
+        said, tries = ["row 1", said[1], "row 2"], 2
+
+    assert [each.startswith(start) for each, start in zip(told, said, strict=True)] == [True] * 3, told
+    assert len(tried) == tries
+    assert session.connection.execute("SELECT count(*) FROM t").get == sum(each.startswith("row") for each in told)
+
+
+async def test_a_transaction_that_cannot_begin_in_the_worker_is_tried_again(
+    session: WriteSession, tmp_path: Path
+) -> None:
+    """After it has waited for another process: no request is taken before a transaction has begun."""
+    commits, begin = GroupCommit(session, Slow(), TakenLock(tmp_path / "lock", session), _SECONDS), session.begin
+
+    def fail() -> bool:
+        session.begin = begin  # type: ignore[method-assign]
+        raise apsw.IOError("the disk is gone")
+
+    session.begin = fail  # type: ignore[method-assign]
+    async with asyncio.timeout(_SECONDS):
+        assert await commits.submit(lambda _: "done") == "done"
+        await commits.drain()
 
 
 async def test_a_transaction_that_cannot_begin_fails_all_that_wait(session: WriteSession) -> None:
@@ -485,6 +555,10 @@ async def test_the_event_loop_has_no_timer_for_nobody(
 
     monkeypatch.setattr(loop, "call_at", note)
     async with asyncio.timeout(_SECONDS):
+        lock.free.set()
+        await commits.submit(lambda _: "done")
+        assert timers.count(commits) == 0
+        lock.free.clear()
         with pytest.raises(Fault, match="did not give it back in time"):
             await commits.submit(lambda _: "done")
         for _ in range(50):
