@@ -262,17 +262,20 @@ def _check_file(path: str) -> tuple[int, int]:
         )
     # Closing a file drops all locks that the process has on it, also those of another engine (POSIX). So the file is
     # read here only if no engine has it open; otherwise it has been checked already.
-    in_use = [*_files_being_opened, *(files.identity for files in _open_files)]
-    if status.st_size == 0 or identity in in_use:
+    if status.st_size == 0 or identity in _list_files_in_use():
         return identity
     with Path(path).open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise NotSupported(f"{path!r} is not a database; give the path of another file.")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
         raise NotSupported(f"{path!r} is an SQLite database of another program; give the path of another file.")
-    _check_version(int.from_bytes(header[60:64], "big"), path)
+    _check_version(int.from_bytes(header[60:64]), path)
     return identity
+
+
+def _list_files_in_use() -> list[tuple[int, int] | None]:
+    return [*_files_being_opened, *(files.identity for files in _open_files)]
 
 
 def _check_version(version: int, path: str) -> None:
@@ -460,4 +463,4 @@ def after_fork() -> None:
     SQLite's memory says that this process holds the parent's locks, but it does not. A new connection to such a file
     would rely on them too.
     """
-    _forked_files.update(_files_being_opened, (files.identity for files in _open_files))
+    _forked_files.update(_list_files_in_use())

@@ -57,10 +57,12 @@ class _Request:
 
     __slots__ = ("changes", "deadline", "fault", "future", "has_broken", "round", "steps", "value", "work")
 
+    round: int
+    changes: int  # of the connection, when it began
+
     def __init__(self, work: Work, future: "asyncio.Future[Any]", deadline: float) -> None:
         self.work, self.future, self.deadline = work, future, deadline
         self.steps: Generator[object, None, object] | None = None
-        self.changes = self.round = 0
         self.value: object = None
         self.fault: Fault | None = None
         self.has_broken = False

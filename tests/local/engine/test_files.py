@@ -689,6 +689,23 @@ async def test_what_was_open_before_a_fork(path: Path, *, in_memory: bool) -> No
     await other.close()
 
 
+async def test_a_file_that_was_open_before_a_fork(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens it in the child is told what to do instead; other files can be opened there."""
+    monkeypatch.setattr(files, "_forked_files", set[tuple[int, int]]())
+    files.after_fork()
+    with pytest.raises(NotSupported) as caught:
+        await Engine(path).open()
+    other = Engine(path.with_name("other"))
+    await other.open()
+    await other.close()
+
+    assert str(caught.value) == (
+        f"{str(path)!r} was open when this process was forked; open it in the child only, or start the child with "
+        "multiprocessing's 'spawn' or 'forkserver'."
+    )
+    await engine.list_tables()
+
+
 def test_forked_child(tmp_path: Path) -> None:
     """In a forked child the parent's engine and its file are refused; the parent goes on undisturbed."""
     script = """
