@@ -9,6 +9,8 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import pytest
+
 from tableorm import Database, Entity, connect
 from tableorm.connection.connection import Connection, connection_of
 from tableorm.connection.rekey_phases import Phase
@@ -16,8 +18,9 @@ from tableorm.models.rekeying import Rekeying
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.schema import Schema
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery, TableStore
+from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tableorm.testing import MemoryStore
+from tableorm.writes import races
 from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.meetings import resolve_window
 from tableorm.writes.rekey.report import WindowReport
@@ -33,6 +36,7 @@ __all__ = [
     "kinds_of",
     "move",
     "opened",
+    "record_pauses",
     "rekeying_of",
     "roll_back",
     "rows_of",
@@ -87,6 +91,25 @@ async def move(db: Database, model: type[Entity], count: int = 1000) -> WindowRe
     left = await rows_of(db_, rekeying.new.table_name(), f"{rekeying.new.kind}#_tentative")
     report.failures += (await resolve_window(db_, rekeying, left)).failures
     return report
+
+
+def record_pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let pauses between attempts take no time. Return a list that gets the number of the attempt before each pause."""
+    pauses: list[int] = []
+    sleep = asyncio.sleep
+
+    def pause_after(failures: int, policy: RetryPolicy) -> float:
+        del policy
+        return failures / 1000
+
+    async def record(seconds: float) -> None:
+        if seconds:
+            pauses.append(round(seconds * 5000))
+        await sleep(0)
+
+    monkeypatch.setattr(races, "pause_after", pause_after)
+    monkeypatch.setattr(asyncio, "sleep", record)
+    return pauses
 
 
 async def finalize(db: Database, model: type[Entity]) -> WindowReport:

@@ -218,11 +218,9 @@ def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
     if snapshot is None or name not in snapshot.schema.derived:
         return None
     context.counts.entities += 1
-    if snapshot.problem is not None or not snapshot.legible or snapshot.age == "newer":
-        return None  # the audit says what is wrong with it
     noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
-    if noted == due:
-        return None
+    if noted == due or not snapshot.legible:
+        return None  # the audit says what is wrong with an entity, if something is
     return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
 
 

@@ -106,8 +106,6 @@ class EntryCheck(Check):
     def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
         """Claim the row that the entity ought to have; WRONG where its manifest names another one, or none."""
         claims: list[tuple[str, int]] = []
-        if snapshot.problem is not None or not snapshot.legible:
-            return claims
         for name in self.names(snapshot):
             noted = snapshot.manifest.get(name)
             address, noted_address = _row_key_of(snapshot.expected.get(name)), _row_key_of(noted)

@@ -36,8 +36,8 @@ KEPT = 1_000
 _MOST_PROBLEM = 500  # characters, since the error of a row may quote keys of any length
 _VERSION = 1
 _HASH_BYTES = 12
-# More than any cursor holds: a thousand findings, and some positions for each worker.
-_MAX_BYTES = 64 * 1024 * 1024
+# 64 MiB. More than any cursor holds: a thousand findings, and some positions for each worker.
+_MAX_BYTES = 1 << 26
 # More than one, so that a worker which is done finds another range: keys are seldom spread evenly.
 _RANGES_PER_WORKER = 4
 

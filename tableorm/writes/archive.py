@@ -10,7 +10,6 @@ A worker looks for the copy, then for the row, then for the decision, in this or
 replaced by what the row was later is therefore never one for which the row was deleted.
 """
 
-import asyncio
 from collections.abc import Generator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
@@ -41,7 +40,7 @@ from .archive_copy import Archive, BlobArchive, DatabaseArchive, check_archivabl
 from .commit import RELOCATION, Loader, commit, write_change
 from .move_entity import archive_entity
 from .plan import PlannedWrite
-from .races import ATTEMPTS, is_race, pause_of
+from .races import ATTEMPTS, Attempts, is_race
 from .relocation import entity_of_row
 from .stages.change import delete_change, guard_change, merge_change, save_change
 from .stages.complete import complete
@@ -140,9 +139,8 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
     async with AsyncExitStack() as opened:
         with _as_failure(what):
             copy = await opened.enter_async_context(open_copy(to, db, key, token))
-        for attempt in range(ATTEMPTS):
+        async for attempt in Attempts(db, ATTEMPTS):
             if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
                 with _as_failure(what):
                     etag = await copy.find()
             row = await RELOCATION.read_current(db, key)

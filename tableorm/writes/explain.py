@@ -355,11 +355,13 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
 
 def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | None:
     """Return the body of the request that writes an entry; None if it depends on what is read before."""
-    schema = write.change.schema
-    derived = None if schema is None or write.after is None else schema.derived.get(name)
-    if derived is None or schema is None or write.partial or write.after is None:
+    schema, after = write.change.schema, write.after
+    assert schema is not None
+    assert after is not None
+    derived = schema.derived.get(name)
+    if derived is None or write.partial:
         return None
-    row = derived.derive_row(place, schema.decode(dict(write.after)).__dict__, write.after)
+    row = derived.derive_row(place, schema.decode(dict(after)).__dict__, after)
     return None if row is None else msgspec.json.encode(row)
 
 
@@ -378,7 +380,7 @@ def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
         steps.append(WriteStep("POST", f"/{first.table}", None, None))
         before = (WriteStep("POST", _MESSAGES, None, None),)
         after = _last(_path(first.table, first.partition_key, decision_key(TOKEN)))
-    return WriteExplanation(tuple(steps), guarded or len(changes) > 1, before, after)
+    return WriteExplanation(tuple(steps), guarded, before, after)
 
 
 def _explanation(

@@ -253,9 +253,10 @@ def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWr
     """
     write = encode(guard_change(entity), 0, token)
     assert write is not None
+    assert write.after is not None
     operation, text = write.operation, leaving_mark(command).to_text()
     operation = Operation(operation.verb, {**operation.row, MOVE: text}, operation.if_match)
-    return structs.replace(write, operation=operation, after={**(write.after or {}), MOVE: text}, weight=None)
+    return structs.replace(write, operation=operation, after={**write.after, MOVE: text}, weight=None)
 
 
 def tentative_mark(command: MoveCommand) -> MoveMark:

@@ -249,7 +249,7 @@ async def _carry_out(db: Connection, schemas: Mapping[str, Schema], command: Mov
             # Without the message nobody would end a move that its writer, if it is slow, commits later.
             await RELOCATION.remove_mark(db, command, source)
             await RELOCATION.carry_out(db, command, source, target)
-    except (EntityExists, EntityNotFound, PreconditionFailed) as error:
+    except (EntityNotFound, PreconditionFailed) as error:
         _LOG.info("%s does not happen: %s", command, error)
         return Outcome.VOID
     return Outcome.DONE

@@ -5,7 +5,7 @@ Rows that a transaction holds until it is sent, the objects that stand for them,
 import datetime as dt
 from copy import deepcopy
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import attrs
@@ -94,8 +94,8 @@ def copy_subject(subject: Entity | PropertyBag) -> Entity | PropertyBag:
 
 def restore_subject(subject: Entity | PropertyBag, before: Entity | PropertyBag) -> None:
     """Let an entity or bag be again as it was when it was copied."""
-    if isinstance(subject, PropertyBag) and isinstance(before, PropertyBag):
-        restore_bag(subject, before)
+    if isinstance(subject, PropertyBag):
+        restore_bag(subject, cast("PropertyBag", before))
     else:
         adopt(subject, before)
 
@@ -104,8 +104,8 @@ def take_values(subject: Entity | PropertyBag, changed: Entity | PropertyBag) ->
     """Let an entity or bag have the values of a changed copy; what it knows of the stored row stays."""
     if subject is changed:
         return
-    if isinstance(subject, PropertyBag) and isinstance(changed, PropertyBag):
-        properties = dict(changed.row)
+    if isinstance(subject, PropertyBag):
+        properties = dict(cast("PropertyBag", changed).row)
         subject.row.clear()
         subject.row.update(properties)
     else:

@@ -6,7 +6,7 @@ ever part of a cycle, so that the garbage collector need not look at them (`gc=F
 """
 
 from collections.abc import Callable, Sequence
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import Any, NoReturn
 
 import msgspec
@@ -38,15 +38,15 @@ __all__ = [
 class Mode(StrEnum):
     """What a change does to its row, whatever verb the user called."""
 
-    INSERT = "insert"
-    SAVE = "save"
-    MERGE = "merge"
-    REPLACE = "replace"
-    UPSERT_MERGE = "upsert-merge"
-    UPSERT_REPLACE = "upsert-replace"
-    DELETE = "delete"
-    GUARD = "guard"
-    REBUILD = "rebuild"
+    INSERT = auto()
+    SAVE = auto()
+    MERGE = auto()
+    REPLACE = auto()
+    UPSERT_MERGE = auto()
+    UPSERT_REPLACE = auto()
+    DELETE = auto()
+    GUARD = auto()
+    REBUILD = auto()
 
 
 class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):

@@ -2,7 +2,9 @@
 Lost races, and refusals that pass: which failures a new attempt may cure, and how long to wait before it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Self
 
 from ..connection.connection import Connection
 from ..errors import (
@@ -18,7 +20,7 @@ from ..errors import (
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import RetryBudget, Row, pause_after
 
-__all__ = ["ATTEMPTS", "check_attempts", "is_race", "passing_fault", "pause_of", "read_patiently"]
+__all__ = ["ATTEMPTS", "Attempts", "check_attempts", "is_race", "passing_fault", "pause_of", "read_patiently"]
 
 ATTEMPTS = 50
 """How often something begins anew after a lost race, if it is not told otherwise."""
@@ -27,6 +29,30 @@ ATTEMPTS = 50
 def pause_of(db: Connection, attempt: int) -> float:
     """Seconds before a read and a write are tried again: at first about what they take."""
     return min(1.0, pause_after(attempt, db.retry) / 5)
+
+
+class Attempts:
+    """
+    The attempts of something that may lose races, with a pause before each but the first: `async for attempt in ...`.
+
+    Args:
+        db: Whose policy tells how long the pauses are.
+        count: How many attempts there are.
+    """
+
+    def __init__(self, db: Connection, count: int) -> None:
+        self._db, self._numbers = db, iter(range(count))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> int:
+        attempt = next(self._numbers, None)
+        if attempt is None:
+            raise StopAsyncIteration
+        if attempt:
+            await asyncio.sleep(pause_of(self._db, attempt))
+        return attempt
 
 
 def check_attempts(verb: str, attempts: object) -> None:

@@ -13,7 +13,6 @@ Whoever may write a row may give it any mark. So a mark alone is followed to no 
 the same move, which names the first one. What a mark names is read wherever it is, also outside of a boundary.
 """
 
-import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -67,7 +66,7 @@ from .move import (
     without_mark,
 )
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
-from .races import ATTEMPTS, pause_of
+from .races import ATTEMPTS, Attempts
 from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
 from .stages.encode import encode
@@ -145,9 +144,7 @@ class Relocation:
             TableOrmError: What an insert at the new key and a delete at the old one raise.
         """
         doubt: OutcomeUnknown | None = None
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
+        async for _ in Attempts(db, ATTEMPTS):
             here = await read_place(db, command.source)
             if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
@@ -193,8 +190,9 @@ class Relocation:
         change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
         if Place(change.table, change.partition_key, change.row_key) != command.target:
             raise ValueError(f"{command}: its fields make another key")
-        write = tentative_write(change, tentative_mark(command), new_token())
-        await self._check_waiting(db, change, write.token or "")
+        token = new_token()
+        write = tentative_write(change, tentative_mark(command), token)
+        await self._check_waiting(db, change, token)
         for _ in range(ATTEMPTS):
             try:
                 await self._commit(db, (write,))
@@ -237,9 +235,7 @@ class Relocation:
             TableOrmError: What an insert at the new key raises; the move is committed all the same.
         """
         doubtful = False
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
+        async for _ in Attempts(db, ATTEMPTS):
             entity: Entity | None = None
             try:
                 there = await read_place(db, target)
@@ -366,7 +362,7 @@ class Relocation:
         result: list[PlannedWrite] = []
         for write in writes:
             stored = write.origin.stored
-            mark = None if stored is None or write.change.mark is not None else mark_of(stored.row)
+            mark = None if stored is None else mark_of(stored.row)
             if mark is not None and mark.state is MoveState.CONFIRMED:
                 change = write.change
                 await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
@@ -374,14 +370,11 @@ class Relocation:
         return result
 
     async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
+        async for _ in Attempts(db, ATTEMPTS):
             here = await read_other(db, mark.other)
-            forward = mark_of(here)
-            if here is None or forward is None or not is_forward(here, mark.move, place):
+            if here is None or not is_forward(here, mark.move, place):
                 return
-            if forward.stays:
+            if _stays(here):
                 if await settle_forward(db, mark.other, here):
                     return
                 continue
@@ -428,8 +421,11 @@ class Relocation:
                 and (leaving.state, leaving.move) == (MoveState.LEAVING, mark.move)
                 and leaving.names(place)
             )
-            builds_on = here is not None and here["odata.etag"] == mark.etag
-            if here is not None and builds_on and (announced or _may_come_from(schema, row, mark)):
+            if (
+                here is not None
+                and here["odata.etag"] == mark.etag
+                and (announced or _may_come_from(schema, row, mark))
+            ):
                 if not db.boundary.holds_row(schema, *structs.astuple(mark.other)):
                     return False
                 touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)

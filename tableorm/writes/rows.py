@@ -84,7 +84,7 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
             continue
         value, annotation = row[name], row.get(name + ANNOTATION)
         was, annotated = old(name), old(name + ANNOTATION)
-        if was == value and annotation == annotated and same_value(was, value):
+        if annotation == annotated and same_value(was, value):
             continue
         if schema is not None and was is not None and value is not None:
             info = schema.by_property.get(name)

@@ -332,7 +332,7 @@ class Transaction(AsyncOnly):
             raise EntityNotFound(f"there is no {key}: this transaction deletes it", Code.RESOURCE_NOT_FOUND, key)
         if not isinstance(held.subject, key.model) or (instance is not None and held.subject is not instance):
             raise other_object(key)
-        if write is not None and _is_blind(write) and (write.partial or write.stale):
+        if write is not None and _is_blind(write) and write.partial:
             raise unread(key)
         return held
 
@@ -470,7 +470,7 @@ class Transaction(AsyncOnly):
         self._state = "closed"
         written = False
         try:
-            if kind is None and (self._rows or self._late):
+            if kind is None:
                 self._attempt.sent = True
                 await self._send()
             written = kind is None

@@ -3,6 +3,7 @@ Cursors of audits that somebody else has written.
 """
 
 import datetime as dt
+import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable
 from zlib import compress, crc32
@@ -11,7 +12,7 @@ import pytest
 
 from tableorm import Entity, Index, Mapped, connect, field
 from tableorm.audit import ranges
-from tableorm.audit.ranges import AuditRange, RangeCounts, purpose_of, read_cursor, write_cursor
+from tableorm.audit.ranges import AuditRange, FailureCounts, RangeCounts, purpose_of, read_cursor, write_cursor
 from tableorm.errors import CursorError
 from tableorm.stores import Bounds
 from tableorm_migrations import rewrite
@@ -25,6 +26,54 @@ class Ship(Entity, table="CursorShips", version=2, partition_key="{flag}", row_k
     number: Mapped[int]
     expires: Mapped[dt.datetime | None] = field(default=None, expiry=True)
     by_flag = Index(row_key="flag_{flag}_{number:03d}")
+
+
+class Boat(Entity, table="CursorShips", partition_key="{flag}", row_key="boat_{number:03d}"):
+    flag: Mapped[str]
+    number: Mapped[int]
+    by_number = Index(row_key="number_{number:03d}")
+
+
+OF_AN_EARLIER_VERSION = (
+    "AQABAgMEBQYHCAkKC3gBdZDNCsMgEITfZc5SAr35KiGUpNkWwa7WH1IIefeuNilecpt1dOZb-37FlI2dDT-hH6ONpDA7JugUsmg_"
+    "hmSScQzN2drmIEKvsG6hcFh1uDlPcnmPyt4XHy8oVL3bJXxTCG45HqdxstKKDzZ1yrSnNlBgSf7PLVPtPEf6bdMy1fADCkFyG6ZB"
+    "oIjLV5CUXAWd3plikqFTiHR3PBd96bbhC8DbdUp70DtB"
+)
+"""A cursor as it was written first: of two ranges one is done, and three entities were counted."""
+
+
+def test_a_cursor_of_an_earlier_version() -> None:
+    """A cursor that was stored is read by every later version of this package."""
+    read = read_cursor(bytes(range(12)), OF_AN_EARLIER_VERSION, "audit", RangeCounts, TABLES)
+
+    parts = [
+        AuditRange(table="x", partitions=Bounds(None, "m", upper_open=True), done=True),
+        AuditRange(table="x", partitions=Bounds("m", None), partition="n", row="r"),
+    ]
+    assert read == (parts, RangeCounts(entities=3))
+    again = write_cursor(bytes(range(12)), *read)
+    assert again is not None and "=" not in again
+    assert read_cursor(bytes(range(12)), again, "audit", RangeCounts, TABLES) == read
+    assert write_cursor(bytes(range(12)), parts[:1], RangeCounts()) is None
+
+
+def test_what_a_cursor_belongs_to() -> None:
+    """That is the call, the models, and their declarations, in whatever order they are given."""
+    ship = Ship.__schema__
+
+    assert purpose_of("audit", [ship]).hex() == "af3c07f8c92232a40f694b82"
+    assert purpose_of("audit", [ship, Boat.__schema__]) == purpose_of("audit", [Boat.__schema__, ship])
+    assert len({purpose_of(what, some) for what in ("audit", "sweep") for some in ([ship], [], [ship, ship])}) == 6
+
+
+def test_a_cursor_is_compressed() -> None:
+    """Findings resemble each other, so that a cursor with many of them is a tenth of their text."""
+    counts = FailureCounts()
+    for number in range(200):
+        counts.record("x", "partition", f"row{number}", ValueError("what is wrong with the row"))
+    cursor = write_cursor(PURPOSE, [AuditRange(table="x", partitions=Bounds())], counts)
+    assert cursor is not None
+    assert len(cursor) < len(json.dumps([str(each) for each in counts.failures])) / 3
 
 
 def test_a_cursor_that_becomes_large(monkeypatch: pytest.MonkeyPatch) -> None:

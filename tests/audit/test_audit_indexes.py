@@ -3,6 +3,7 @@
 """
 
 import asyncio
+import re
 from collections import Counter
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tableorm import (
     AccessDenied,
     AuditReport,
+    Count,
     CursorError,
     Damage,
     Database,
@@ -174,9 +176,71 @@ async def note_of_an_undeclared_index_without_a_row(db: Database) -> None:
     await merge(db, E1, _ix=row["_ix"][:-1] + ',"by_shoe":"shoe_030_000001"}')
 
 
+@CASES.case((Damage.UNDECLARED, "by_shoe", E1, "clerk_000001"))
+async def note_of_an_undeclared_index_for_another_row(db: Database) -> None:
+    row = await db.store.get(TABLE, "Sales", E1)
+    await merge(db, E1, _ix=row["_ix"][:-1] + ',"by_shoe":"clerk_000001"}')
+
+
 @CASES.case((Damage.ORPHAN, "by_email", "clerk_000001", "email_lost"))
 async def copy_of_another_kind(db: Database) -> None:
     await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
+
+
+GONE = "is gone, or has no need of it: neither its manifest nor its fields name it"
+OTHER = "is right, but the manifest of the entity does not name it"
+SAID = {
+    "copy_deleted": ["there is no index entry at 'email_e1@x'"],
+    "copy_changed": ["the index entry at 'email_e1@x' is not as the entity is"],
+    "property_added_to_copy": ["the index entry at 'name_n1_000001' is not as the entity is"],
+    "number_changed_to_text": ["the index entry at 'age_030_000001' is not as the entity is"],
+    "entity_changed": [
+        "the index entry at 'email_e1@x' was left behind: the entity belongs elsewhere, or nowhere",
+        "there is no index entry at 'email_other@x'",
+    ],
+    "entity_no_longer_in_index": [
+        "the index entry at 'age_030_000001' was left behind: the entity belongs elsewhere, or nowhere",
+        "the index entry at 'email_e1@x' is not as the entity is",
+    ],
+    "entity_deleted": [
+        f"the index entry at {address!r} belongs to no entity: 'empid_000001' {GONE}"
+        for address in ("age_030_000001", "email_e1@x", "name_n1_000001")
+    ],
+    "entity_inserted": [
+        f"there is no index entry at {address!r}" for address in ("age_030_000100", "email_new@x", "name_new_000100")
+    ],
+    "note_lost": [
+        f"the index entry at {address!r} {OTHER}" for address in ("age_030_000001", "email_e1@x", "name_n1_000001")
+    ],
+    "note_of_what_is_not": ["its manifest names 'email_e0@x', and the entity should have no index entry"],
+    "note_of_another_place": [
+        "the index entry at 'email_e1@x' is right, but the manifest of the entity names 'email_of_nobody'"
+    ],
+    "note_damaged": [
+        "its manifest, '{\"by_email\":', cannot be read",
+        *(f"the index entry at {address!r} {OTHER}" for address in ("age_030_000001", "email_e1@x", "name_n1_000001")),
+    ],
+    "index_undeclared": [
+        "there is no index entry at 'age_030_000100'",
+        "there is no index entry at 'name_old_000100'",
+        "the model declares no 'by_shoe', and there is a derived row of it at 'shoe_030_000100'",
+    ],
+    "index_undeclared_and_entity_deleted": [
+        f"the derived row at 'shoe_030_000100' belongs to no entity: 'empid_000100' {GONE}"
+    ],
+    "copy_of_nobody_in_its_place": [
+        "the index entry at 'email_e1@x' is that of 'empid_000999'",
+        f"the index entry at 'email_e1@x' belongs to no entity: 'empid_000999' {GONE}",
+    ],
+    "note_of_an_undeclared_index_without_a_row": [
+        "the model declares no 'by_shoe', and the manifest of the entity names one at 'shoe_030_000001'"
+    ],
+    "note_of_an_undeclared_index_for_another_row": [
+        "the model declares no 'by_shoe', and the manifest of the entity names one at 'clerk_000001'"
+    ],
+    "copy_of_another_kind": [f"the index entry at 'email_lost' belongs to no entity: 'clerk_000001' {GONE}"],
+}
+"""What a report says of each damage, in its order."""
 
 
 @on_stores("damage", CASES, lambda case: case.name)
@@ -192,6 +256,7 @@ async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
 
     assert report.requests == db.stats.requests - requests
     assert found_by(report) == damage.found
+    assert [finding.problem for finding in report.findings] == SAID[damage.name]
     assert (report.found, report.repaired, report.clean) == (len(damage.found), 0, False)
     assert {finding.partition_key for finding in report.findings} == {"Sales"}
     assert await snapshot(db) == harmed
@@ -217,8 +282,11 @@ async def test_nothing_is_found_where_all_is_right(db: Database) -> None:
     """Entities and copies that the mapper wrote are as the audit wants them; all are counted."""
     await fill(db)
 
-    report = await db.audit(Employee, Clerk)
+    with db.observe() as seen:
+        report = await db.audit(Employee, Clerk)
 
+    # No row is looked at by itself.
+    assert {request.operation for request in seen.requests} == {"query"}
     assert (report.entities, report.found, report.clean, report.cursor) == (12, 0, True, None)
     assert report.derived_rows == 2 * (3 + 5 + 4) + 2
 
@@ -313,6 +381,7 @@ async def test_unreadable_entity_is_a_finding(db: Database, members: dict[str, A
 
     assert report.counts == {"unreadable": 1}
     assert says in report.findings[0].problem
+    assert (report.findings[0].refused, report.undecided) == (None, 0)  # nothing was tried
     assert await snapshot(db) == harmed
 
 
@@ -341,11 +410,15 @@ async def test_index_that_is_being_built_may_lack_copies(db: Database) -> None:
     await db.create_tables(Worker)
     await db.insert(Worker(id=1))
     await db.insert(Building(id=2))
-    assert (await db.audit(Building)).found == 0
+    with db.observe() as seen:
+        assert (await db.audit(Building)).found == 0
+    assert {request.operation for request in seen.requests} == {"query"}
 
     await db.delete(PropertyBag.key("Workers", "p", "id_2"), if_match="*")
+    elsewhere = {"PartitionKey": "p", "RowKey": "w_001", "_ix": '{"by_id":{"at":["q","r","Others"]}}'}
+    await db.store.write("Workers", Operation(Verb.MERGE, elsewhere, "*"))
 
-    assert [finding.row_key for finding in (await db.audit(Building)).findings] == ["w_002"]
+    assert [finding.row_key for finding in (await db.audit(Building)).findings] == ["w_001", "w_002"]
 
 
 async def test_entities_of_an_older_version_are_right(db: Database) -> None:
@@ -561,10 +634,17 @@ async def test_what_cannot_be_audited_is_refused() -> None:
             await db.audit()
         with pytest.raises(ModelError, match="kind=None"):
             await db.audit(Plain)
-        with pytest.raises(ModelError, match="parallel=0"):
-            await db.audit(Employee, parallel=0)
-        with pytest.raises(ModelError, match="give a plain function"):
-            await db.audit(Employee, on_progress=later)
+        numbers: list[Any] = [0, -1, "2", 1.5, True]
+        for parallel in numbers:
+            refused = re.escape(f"audit(parallel={parallel!r}) is refused: give a number from 1 up")
+            with pytest.raises(ModelError, match=f"^{refused}$"):
+                await db.audit(Employee, parallel=parallel)
+        calls: list[Any] = [later, 5]
+        for call in calls:
+            with pytest.raises(
+                ModelError, match=r"^audit\(on_progress=.*\) is refused: give a plain function, which is"
+            ):
+                await db.audit(Employee, on_progress=call)
         with pytest.raises(TableNotFound):
             await db.audit(Employee)
 
@@ -685,6 +765,27 @@ async def test_an_audit_lets_others_work_between_rows(db: Database, monkeypatch:
 
     (rows,) = clean
     assert counted == [rows - 1] * 2
+
+
+async def test_a_related_model_without_a_kind_is_left_out(db: Database) -> None:
+    """Its rows cannot be told from others, so that entities that count in one of them are audited alone."""
+
+    class Home(Entity, table="AuditedHomes", kind=None, partition_key="{town}", row_key="home"):
+        town: Mapped[str]
+        size: Mapped[int] = field(default=0, maintained=True)
+
+    class Guest(Entity, table="AuditedHomes", partition_key="{town}", row_key="guest_{id}"):
+        town: Mapped[str]
+        id: Mapped[int]
+        counted = Count(lambda: Home.size, town="{town}")
+
+    await db.create_tables(Guest)
+    await db.insert(Home(town="a"))
+    await db.insert(Guest(town="a", id=1))
+
+    report = await db.audit(Guest)
+
+    assert (report.entities, report.found, report.undecided) == (1, 0, 0)
 
 
 async def test_an_abstract_model_without_classes_is_refused(db: Database) -> None:

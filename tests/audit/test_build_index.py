@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from tableorm import (
     Entity,
     EntityNotFound,
     Index,
+    IndexList,
     Mapped,
     ModelError,
     NotSupported,
@@ -35,6 +37,7 @@ from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
 from tests.database.between import Shuffled
 from tests.database.conftest import also_in_file
+from tests.derived.patterns.firm import Department
 
 
 class Before(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}"):
@@ -59,6 +62,17 @@ class Ready(Entity, table="Workers", kind="Worker", partition_key="{team}", row_
     id: Mapped[int]
     badge: Mapped[str | None] = field(default=None)
     by_badge = Index(row_key="badge_{badge}", unique=True, building=False)
+
+
+class Seaman(Entity, table="BuiltSailors", kind="Sailor", partition_key="{ship}", row_key="id_{id:03d}"):
+    ship: Mapped[str]
+    id: Mapped[int]
+
+
+class Sailor(Entity, table="BuiltSailors", partition_key="{ship}", row_key="id_{id:03d}"):
+    ship: Mapped[str]
+    id: Mapped[int]
+    all_of = IndexList(row_key="all", building=True)
 
 
 async def workers(db: Database, teams: int = 3, count: int = 130) -> None:
@@ -292,10 +306,71 @@ async def test_other_copies_are_left_alone(db: Database) -> None:
 
 
 async def test_what_is_no_index_is_refused() -> None:
-    """Only an index can be built."""
+    """Only an index can be built, or what is like one; which of them the model has is said."""
+    give = "give an index of a class, as in Employee.by_email, or a list, a count, or a sum"
+    refused: list[tuple[Any, str]] = [
+        (5, f"build_index(5) is refused: {give}"),
+        (Employee.name, f"build_index(<field Employee.name>) is refused: {give}"),
+        (Employee, f"build_index({Employee!r}) is refused: {give}; Employee has by_email, by_name, by_age"),
+        (Before, f"build_index({Before!r}) is refused: {give}; Before has none"),
+        (Department.manager, f"build_index(Department.manager) is refused: {give}; Department has none"),
+    ]
+    number: Any = 1
     async with connect("local::memory:") as db:
-        with pytest.raises(ModelError, match="give an index"):
-            await db.build_index(Employee)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        for index, message in refused:
+            with pytest.raises(ModelError, match=f"^{re.escape(message)}"):
+                await db.build_index(index)
+        with pytest.raises(ModelError, match=r"^build_index\(parallel=0\) is refused: give a number from 1 up$"):
+            await db.build_index(Worker.by_badge, parallel=0)
+        with pytest.raises(ModelError, match=r"^build_index\(no_older_writers=1\) is refused: give True or False$"):
+            await db.build_index(Worker.by_badge, no_older_writers=number)
+
+
+async def test_whether_an_index_is_read_is_asked_of_the_store(db: Database) -> None:
+    """Not where the declaration says it: such an index is read from the beginning."""
+    await workers(db, teams=1, count=5)
+
+    with db.observe() as seen:
+        report = await db.build_index(Ready.by_badge)
+    assert (report.complete, report.readable) == (True, True)
+    assert {request.table for request in seen.requests} == {"Workers"}
+
+    report = await db.build_index(Worker.by_badge)
+    assert (report.complete, report.readable) == (True, False)
+
+
+async def test_what_a_build_leaves_to_its_audit(db: Database) -> None:
+    """Entities that cannot be read, or are newer, are built by no page; those with a damaged manifest are repaired."""
+    await workers(db, teams=1, count=5)
+    harm: list[dict[str, Any]] = [{"badge": 7}, {"_ix": "{"}, {"EntityType": "Worker:2"}]
+    for number, members in enumerate(harm, 1):
+        row = {"PartitionKey": "0T", "RowKey": f"w_{number:05d}", **members}
+        await db.store.write("Workers", Operation(Verb.MERGE, row, "*"))
+
+    report = await db.build_index(Worker.by_badge, parallel=1)
+
+    assert (report.entities, report.built, report.complete) == (5, 1, False)
+    assert report.audit is not None
+    assert [(each.damage, each.row_key, each.repaired) for each in report.audit.findings] == [
+        ("unreadable", "w_00001", False),
+        ("manifest", "w_00002", True),
+        ("missing", "w_00002", True),
+    ]
+
+
+@pytest.mark.parametrize(("count", "sent"), [(98, 1), (99, 2)])
+async def test_entities_that_are_built_together(db: Database, count: int, sent: int) -> None:
+    """As many as fit into a transaction with the row that they share, and a decision row."""
+    await db.create_tables(Sailor)
+    async with db.bulk() as bulk:
+        for number in range(count):
+            await bulk.insert(Seaman(ship="s", id=number))
+
+    with db.observe() as seen:
+        report = await db.build_index(Sailor.all_of, parallel=1)
+
+    assert (report.built, report.complete) == (count, True)
+    assert [each.operation for each in seen.requests].count("transaction") == sent
 
 
 async def test_an_index_of_an_abstract_model_without_classes_is_refused(db: Database) -> None:

@@ -2,6 +2,8 @@
 Segments of an audit: what is reported after each, and what is read again for its candidates.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from tableorm import AuditReport, Database, Entity, Index, Mapped
@@ -9,6 +11,7 @@ from tableorm.audit import audit as auditing
 from tableorm.audit import scan, segment
 from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, write
+from tests.database.between import Awkward, Between, Shuffled
 
 PARTITIONS = 6
 ROWS = 15  # of a partition: five entities, and their index entries
@@ -71,6 +74,24 @@ async def test_requests_are_counted(db: Database, monkeypatch: pytest.MonkeyPatc
 
     assert report.counts == {"orphan": 6}
     assert report.requests == db.stats.requests - before
+
+
+@pytest.mark.parametrize(
+    ("store", "steps"), [(lambda: Awkward(3), PARTITIONS), (Shuffled, 1)], ids=["awkward", "shuffled"]
+)
+async def test_a_segment_ends_where_a_partition_does(
+    monkeypatch: pytest.MonkeyPatch, store: Callable[[], Between], steps: int
+) -> None:
+    """Whatever pages a store gives, empty ones too; where it has no order all rows are one segment."""
+    async with Database(store()) as db:
+        await fill(db, monkeypatch)
+        await write(db, Verb.DELETE, "D3", "email_e1@x")
+        reports: list[AuditReport] = []
+
+        report = await db.audit(Employee, parallel=1, on_progress=reports.append)
+
+    assert (report.counts, report.undecided) == ({"missing": 1}, 0)
+    assert (report.entities, len(reports)) == (5 * PARTITIONS, steps)
 
 
 class Guest(Entity, table="SegmentGuests", partition_key="{house}", row_key="guest_{id}"):

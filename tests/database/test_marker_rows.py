@@ -18,6 +18,7 @@ from tableorm import (
     IndexList,
     Mapped,
     PropertyBag,
+    TransactionFailed,
     WrongKind,
     connect,
     field,
@@ -204,6 +205,11 @@ async def test_nobody_is_counted_in_a_marker_row(db: Database) -> None:
 
     with pytest.raises(WrongKind, match="should be of kind 'Team', and is of 'Team#_forward'"):
         await db.insert(Person(team="red", id=4))
+    with pytest.raises(TransactionFailed, match=r"operation 1: insert of Person .* be of kind 'Team'") as failed:
+        async with db.transaction() as tx:
+            tx.insert(PropertyBag("Staff", "red", "other"))
+            tx.insert(Person(team="red", id=4))
+    assert (failed.value.index, type(failed.value.__cause__)) == (1, WrongKind)
     with pytest.raises(WrongKind, match="should be of kind of an entity"):
         await db.delete(await db.get(PropertyBag.key("Staff", "red", "person_001")))
     assert await stored(db) == before

@@ -29,6 +29,7 @@ from tableorm import (
     NotRead,
     NotSupported,
     Outcome,
+    TableOrmError,
     connect,
     field,
 )
@@ -38,6 +39,8 @@ from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.overview import find_pending
 from tableorm.stores import Operation, Verb
 from tableorm.testing import temporary_database
+from tableorm.writes.archive import carry_out_archives
+from tableorm.writes.archive_copy import kind_of
 from tests.azurite import Azurite
 from tests.commandline import run_command
 from tests.outbox.archives import HOUR
@@ -202,8 +205,9 @@ async def test_a_blob_and_back(db: Database) -> None:
 def test_blobs_that_cannot_be_read() -> None:
     """What is no blob of an archive, of another model, or of a newer program, is refused."""
     row = {"PartitionKey": "a", "RowKey": "p", "EntityType": "Plain", "odata.etag": "e", "Timestamp": "t"}
-    with pytest.raises(DecodeError, match="of a blob cannot be read"):
-        BILLS.load(b"{}")
+    for content in (b"{}", b'{"format": 1, "of others": ' + b"[" * 100_000):
+        with pytest.raises(DecodeError, match="of a blob cannot be read"):
+            BILLS.load(content)
     with pytest.raises(DecodeError, match="of a blob is not of Bill; give the archive its model"):
         BILLS.load(json.dumps({"format": 1, "table": "ArchiveUses", "row": row}).encode())
     with pytest.raises(NotSupported, match="the format 2, and this program knows 1"):
@@ -239,8 +243,13 @@ async def test_an_entity_that_others_need(db: Database) -> None:
     assert await db.blobs.list_containers() == []
 
 
-async def test_an_archive_out_of_reach(db: Database) -> None:
+@pytest.mark.parametrize("error", [NotSupported, AccessDenied])
+async def test_an_archive_out_of_reach(db: Database, error: type[TableOrmError]) -> None:
     """What refuses the copy fails, and is shown; the message is not left to other workers."""
+
+    def open_nothing() -> Any:
+        raise error("this machine has no cold storage")
+
     await db.insert(Shop(shop="a"))
     bill = Bill(shop="a", id="7")
     await db.insert(bill)
@@ -251,8 +260,8 @@ async def test_an_archive_out_of_reach(db: Database) -> None:
     (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
 
     assert left.decision.error == (
-        "StepFailed: archive of Bill ('a', 'bill_7') in table ArchiveUses to 'cold': NotSupported: this machine has no "
-        "cold storage"
+        f"StepFailed: archive of Bill ('a', 'bill_7') in table ArchiveUses to 'cold': {error.__name__}: this machine "
+        "has no cold storage"
     )
     assert worker.counts == Counter({Outcome.DROPPED: 1})
 
@@ -272,7 +281,13 @@ async def test_unknown_archives_are_left_to_others(db: Database, target: Any) ->
         await worker.drain()
 
     assert worker.counts == Counter({Outcome.LEFT: 1})
-    assert len([each async for each in find_pending(connection_of(db), "ArchiveUses")]) == 1
+    (left,) = [each async for each in find_pending(connection_of(db), "ArchiveUses")]
+    with pytest.raises(NotSupported) as caught:
+        await carry_out_archives(connection_of(db), "ArchiveElsewhere", {kind_of(PLAIN): PLAIN}, left.decision)
+    assert str(caught.value) == (
+        f"the decision row {left.decision.token} of table ArchiveElsewhere starts the 'archive old-plain:1', which is "
+        "for rows of ArchiveUses; leave it to a program that has it in ArchiveElsewhere"
+    )
 
 
 # Who may archive

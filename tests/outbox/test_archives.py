@@ -105,15 +105,19 @@ async def test_others_write_the_entity_before_each_attempt(world: World, monkeyp
 
 @pytest.mark.parametrize(("place", "at"), [("blob", "tables"), ("database", "tables"), ("database", "archive")])
 async def test_a_write_in_doubt_is_made_again(place: str, at: str) -> None:
-    """A worker that does not know what became of a write looks at the entity and its copy, and goes on itself."""
+    """
+    A worker that does not know what became of a write looks at the entity and its copy, and goes on itself. It knows
+    the decision row as it has left it.
+    """
     async with World(place) as world:
         before = (await world.rows())["order_001"]
         await world.begin()
         decision = await world.begun()
         world.plan(Fate.FINE, *[Fate.LOST_REQUEST] * QUICK.attempts, at=at)  # the first one is a message
-        await world.carry_out(decision)
+        done = await world.carry_out(decision)
 
         assert "order_001" not in await world.rows()
+        assert done is not None and done.etag == (await world.begun()).etag
         await world.recover()
         await world.check_archived(before)
 

@@ -278,10 +278,12 @@ async def test_workflows_that_cannot_start(db: Database) -> None:
         async with db.transaction() as tx:
             tx.insert(order)
             tx.start(Workflow, order)
-    with pytest.raises((LimitExceeded, TransactionFailed), match="bytes"):
+    with pytest.raises(TransactionFailed, match=r"operation 1: .*bytes") as refused:
         async with db.transaction() as tx:
+            tx.insert(other)
             tx.insert(order)
             tx.start(Ship, order, "x" * 40_000)
+    assert (refused.value.index, type(refused.value.__cause__)) == (1, LimitExceeded)
     assert await db.select(Order).where(Order.customer == "ann").all() == []
 
 

@@ -2,11 +2,12 @@
 Plans in parts: ranges divided for parallel requests, and plans limited to an interval of keys.
 """
 
+import datetime as dt
 from itertools import pairwise
 
 import pytest
 
-from tableorm import Entity, Expression, Mapped, RowKey, field
+from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, RowKey, field
 from tableorm.keys.ranges import KeyInterval, KeyPosition, KeyRegion, key_order
 from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.partition import divide_plan, region_of
@@ -20,11 +21,16 @@ class Employee(Entity, table="Directory", partition_key="{department}", row_key=
     age: Mapped[int | None] = field(default=None)
 
 
+class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{at:ticks}"):
+    at: Mapped[dt.datetime]
+
+
 SALES = Employee.department == "Sales"
 MIDDLE = ("Sales", "empid_000500")
 KEYS = [
     (name, f"empid_{number:06d}") for name in ("A", "Sales", "a", "zz") for number in (0, 1, 499, 500, 501, 999_999)
 ]
+OTHER = ("Sales", "other")
 
 
 def plan(*where: Expression, parallel: int = 1, interval: KeyInterval | None = None) -> QueryPlan:
@@ -54,9 +60,18 @@ def test_one_region_becomes_so_many_requests(where: tuple[Expression, ...], para
     whole, found = plan(*where), plan(*where, parallel=parallel)
 
     assert len(found.requests) == parallel
-    assert [held(found, key) for key in KEYS] == [held(whole, key) for key in KEYS]
+    assert [held(found, key) for key in (*KEYS, OTHER)] == [held(whole, key) for key in (*KEYS, OTHER)]
     assert {request.access for request in found.requests if isinstance(request, Range)} == {whole.access}
     assert found.access is whole.access
+
+
+def test_keys_are_divided_as_they_can_be() -> None:
+    """Days by their digits, keys of any form as text; and nothing twice."""
+    days = planner_of(KindSet.of([Visit])).plan([], allow_scan=True, parallel=3).requests
+    assert all(f"{each.query.partition.lower}"[:1].isdigit() for each in days[1:] if isinstance(each, Range))
+    bags = planner_of(KindSet.of([PropertyBag], "Directory"))
+    assert len(bags.plan([], allow_scan=True, parallel=3).requests) == 3
+    assert len(bags.plan([PartitionKey == "a"], parallel=3).requests) == 3
 
 
 def test_several_regions_share_the_parts() -> None:
@@ -134,12 +149,23 @@ def test_the_intervals_of_a_plan_hold_each_key_once(
         assert sum(held(each, key) for each in cut) == held(whole, key)
 
 
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_no_interval_of_a_plan_is_empty(parts: int) -> None:
+    """Behind the first key of a partition are its other keys and other partitions: both begin at the same edge."""
+    within = KeyInterval(("Sales", ""), low_open=True)
+    found = divide_plan(plan(interval=within), parts, within)
+
+    assert all(each.low != each.high for each in found)
+
+
 def test_a_plan_of_one_partition_is_divided_within_it() -> None:
     """The edges are RowKeys of the partition."""
     found = divide_plan(plan(SALES), 4, None)
 
     assert len(found) == 4
     assert all(each.low is not None and each.low[0] == "Sales" and each.low[1] > "empid_" for each in found[1:])
+    within = KeyInterval(MIDDLE)
+    assert len(divide_plan(plan(SALES, interval=within), 4, within)) == 4
 
 
 def test_a_plan_of_many_requests_is_divided_between_them() -> None:

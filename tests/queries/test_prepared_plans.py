@@ -3,20 +3,35 @@ Plans of known shapes: what is kept of one query gives another the very plan tha
 """
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tableorm import EncodeError, Entity, Expression, Mapped, PropertyBag, RowKey, TemplateError, connect, field
-from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
+from tableorm import (
+    EncodeError,
+    Entity,
+    Expression,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    RowKey,
+    TemplateError,
+    connect,
+    field,
+)
+from tableorm.expressions import AllOf, AnyOf, Comparison, Field, Membership, NoneOf, PropertyComparison, SystemField
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import constant
+from tableorm.queries.planning.alternatives import Alternatives
 from tableorm.queries.planning.normalize import leaves
 from tableorm.queries.planning.parameters import bind, parameterise, shape_of
 from tableorm.queries.planning.plan import Point, QueryPlan
 from tableorm.queries.planning.planner import planner_of
+from tableorm.queries.planning.points import PointPlanner
+from tableorm.queries.planning.target import QueryTarget
 from tableorm.queries.query import start_query
 from tests.queries.worlds import WORLDS, Column, World, conditions
 
@@ -37,6 +52,11 @@ class Refund(Family, row_key="refund"): ...
 
 
 class Discount(Family, row_key="discount"): ...
+
+
+class Shouted(Entity, table="Orders", partition_key="{shop}", row_key="{name:lower}"):
+    shop: Mapped[str]
+    name: Mapped[str]
 
 
 def content(plan: QueryPlan) -> list[object]:
@@ -177,6 +197,45 @@ def test_one_shape_is_kept_once() -> None:
     assert len(planner_of(kinds).plans) == 2
 
 
+def test_what_keys_leave_is_prepared_once() -> None:
+    """The condition that the keys of a region do not imply: other values do not make it anew."""
+    alternatives = Alternatives(QueryTarget(fresh(Order)), parameterise([SHOP, Order.amount == 1]))
+    (one,), (two,) = [alternatives.find(values)[0].residuals for values in (["a", 1], ["b", 2])]
+
+    assert one.predicate is two.predicate
+
+
+@pytest.mark.parametrize(
+    ("where", "many"),
+    [
+        ([Order.number == 7, SHOP, Order.code == "x"], 0),
+        ([SHOP, Order.number.in_([7, 8]), Order.code.in_(["x"])], 2),
+        ([SHOP, Order.number == 7], None),
+        ([SHOP, Order.number == 7, Order.number == 8], None),
+        ([SHOP, Order.number == 7, Order.code == "x", Order.amount == 1], None),
+        ([SHOP, Order.number == 7, Order.amount == 1], None),
+        ([SHOP, Order.number > 7, Order.code == "x"], None),
+        ([SHOP, ~Order.number.in_([7, 8]), Order.code == "x"], None),
+        ([SHOP, Order.number == 7, Order.code.startswith("x")], None),
+    ],
+    ids=str,
+)
+def test_points_need_no_regions(where: list[Expression], many: int | None) -> None:
+    """Values that make exactly the keys are written into them; any other conditions are regions first."""
+    found = PointPlanner.of(QueryTarget(fresh(Order)), parameterise(where))
+
+    assert (None if found is None else len(found.many)) == many
+
+
+def test_a_part_of_a_value_makes_no_point() -> None:
+    """A key that holds a part of it is that of other values too; so is one of several kinds."""
+    where = [Order.shop == "a", Order.number == 7, Order.code == "x"]
+    for conditions_on_several in (where, []):
+        assert PointPlanner.of(QueryTarget(fresh(Order, Refund)), parameterise(conditions_on_several)) is None
+    shouted = [Shouted.shop == "a", Shouted.name == "x"]
+    assert PointPlanner.of(QueryTarget(fresh(Shouted)), parameterise(shouted)) is None
+
+
 def test_numbers_of_any_size_are_of_one_shape() -> None:
     """What is compared with a number beyond Int32 is planned otherwise only where the comparison is negated."""
     kinds = fresh(Order)
@@ -221,9 +280,11 @@ def test_plans_are_kept_up_to_a_weight() -> None:
         plans.keep(shape, cast("Any", None), weight)
         counts.append(len(plans))
     plans.keep(shapes[0], cast("Any", None), 1)
-
     assert counts == [*range(11)]
     assert len(plans) == 1
+    for shape in shapes[1:10]:
+        plans.keep(shape, cast("Any", None), 10)
+    assert len(plans) == 10
 
 
 def test_what_is_kept_is_bounded() -> None:
@@ -280,6 +341,26 @@ def test_moments_are_written_anew() -> None:
     ]
     many = planner_of(kinds).plan([Visit.at.in_(days)])
     assert many.requests == tuple(point for (point,) in found)
+
+
+WRAPPED: dict[str, Callable[[Expression], Expression]] = {
+    "~": NoneOf,
+    "|": lambda each: AnyOf((each,)),
+    "&": lambda each: AllOf((each,)),
+}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_conditions_nest_up_to_fifty_levels(kind: str) -> None:
+    """The comparison in the middle is one of them."""
+    wrap = WRAPPED[kind]
+    condition: Expression = Order.number == 7
+    for _ in range(49):
+        condition = wrap(condition)
+
+    assert shape_of([condition])[1] == [7]
+    with pytest.raises(ModelError, match="nests deeper than 50 levels"):
+        shape_of([wrap(condition)])
 
 
 def test_only_conditions_have_a_shape() -> None:

@@ -349,11 +349,11 @@ def test_a_long_preflight_is_not_split() -> None:
     """A preflight for more headers than a request may have is refused before they are compared with the rules."""
     rule = CorsRule(origins=("*",), methods=("GET",), headers=("x-ms-*",), exposed=(), max_age=0)
     asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "GET"}
-    allowed = answer_preflight([rule], asked | {"Access-Control-Request-Headers": "x-ms-a," * 100})
+    allowed = answer_preflight([rule], asked | {"Access-Control-Request-Headers": "x-ms-a," * 99 + "x-ms-a"})
 
     assert allowed.status == 200
     with pytest.raises(Fault) as refused:
-        answer_preflight([rule], asked | {"Access-Control-Request-Headers": Whole("x-ms-a," * 101)})
+        answer_preflight([rule], asked | {"Access-Control-Request-Headers": Whole("x-ms-a," * 100 + "x-ms-a")})
     assert refused.value.code == Code.CORS_PREFLIGHT_FAILURE
 
 

@@ -114,7 +114,12 @@ async def test_unfinished_heads_together_are_bounded(session: aiohttp.ClientSess
             wire.writer.write(LINE + fields(3))
         answers = await read_ends(wires, 23)
         assert all(b" 503 " in answer and b"ServerBusy" in answer for answer in answers)
+        assert all(b"The server is busy: too much waits to be read. Try again later." in answer for answer in answers)
         assert (await Api(session, root_of(server))("GET", "/Tables")).status == 200
+        async with session.get(f"{root_of(server)}/metrics") as metrics:
+            counted = (await metrics.text()).splitlines()
+        assert 'tableorm_refused_total{what="connection"} 23.0' in counted
+        assert 'tableorm_requests_total{operation="Malformed",status="503"} 23.0' in counted
         for wire in wires:
             await wire.close()
         # What they held is given back.

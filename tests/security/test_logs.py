@@ -202,7 +202,9 @@ async def test_the_log_of_errors_shows_no_signature(
     ):
         assert reply.status == 500
 
-    text = "\n".join(logging.Formatter().format(record) for record in caplog.records)
+    (record,) = caplog.records
+    text = logging.Formatter().format(record)
+    assert not text.endswith("\n")
     assert "LookupError: cannot read /a/Tab?sig=REDACTED" in text
     assert not any(part in text for part in PARTS)
 
@@ -231,6 +233,13 @@ def test_an_error_that_quotes_such_a_target_is_logged(caplog: pytest.LogCaptureF
 
     (message,) = caplog.messages
     assert message.endswith("sig=REDACTED")
+
+
+def test_an_error_without_an_exception_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Who logs an exception where there is none still gets the message, without what it quotes."""
+    logging.getLogger("tableorm.server").error("cannot read sig=%s", SENT, exc_info=(None, None, None))
+
+    assert caplog.messages == ["cannot read sig=REDACTED"]
 
 
 def test_a_long_text_is_decoded_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,10 +129,20 @@ async def check_ann(db: Database, home: str) -> None:
 @pytest.mark.parametrize("repair", [False, True])
 @pytest.mark.parametrize("kind", ["Marked#_tentative", "Marked#_forward"])
 async def test_a_nested_mark_ends_no_audit(db: Database, kind: str, repair: bool) -> None:
-    """An audit reports a row whose mark cannot be read, however deeply that nests."""
+    """An audit reports a row whose mark cannot be read, however deeply that nests, and says that it stays."""
     await plant(db, kind, NESTED)
-    CLOCK.advance(2 * HOUR)
-    assert not (await db.audit(Marked, repair=repair)).clean
+    CLOCK.advance(HOUR)
+    assert (await db.audit(Marked, repair=repair)).clean
+    CLOCK.advance(HOUR / 3600)
+
+    report = await db.audit(Marked, repair=repair)
+
+    (finding,) = report.findings
+    what = {"Marked#_tentative": "a tentative row", "Marked#_forward": "a forward"}[kind]
+    assert (finding.partition_key, finding.row_key, finding.address) == ("evil", "marked_001", "marked_001")
+    assert finding.problem == f"{what} of a move was left, and should be gone"
+    assert finding.refused is not None and finding.refused.startswith(f"{kind}: row ('evil', 'marked_001') has '{{")
+    assert (report.counts, report.repaired, report.undecided) == ({"unfinished": 1}, 0, 0)
 
 
 @pytest.mark.parametrize("verb", ["get", "upsert"])

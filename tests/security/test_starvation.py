@@ -676,13 +676,25 @@ async def open_connections(server: Server, count: int) -> tuple[list[Wire], list
     return served, [answer for answer in answers if answer]
 
 
-@pytest.mark.parametrize(("descriptors", "most"), [(None, 10_000), (1_000_000, 10_000), (1_024, 672), (256, 112)])
-def test_descriptors_bound_connections(monkeypatch: pytest.MonkeyPatch, descriptors: int | None, most: int) -> None:
+@pytest.mark.parametrize(
+    ("descriptors", "most", "handshakes"),
+    [
+        (None, 10_000, 512),
+        (1_000_000, 10_000, 512),
+        (4_352, 3_584, 512),
+        (1_024, 672, 96),
+        (512, 224, 32),
+        (256, 112, 16),
+    ],
+)
+def test_descriptors_bound_connections(
+    monkeypatch: pytest.MonkeyPatch, descriptors: int | None, most: int, handshakes: int
+) -> None:
     """Connections and handshakes together leave some of the files that a process may have open for everything else."""
     monkeypatch.setattr(limits, "_count_descriptors", lambda: descriptors)
     found = limits.fit_descriptors(Limits())
 
-    assert found.connections == most
+    assert (found.connections, found.handshakes) == (most, handshakes)
     assert descriptors is None or found.connections + found.handshakes <= descriptors - min(256, descriptors // 2)
     assert limits.fit_descriptors(Limits(connections=3, handshakes=2)) == Limits(connections=3, handshakes=2)
 
@@ -719,6 +731,11 @@ def test_a_budget_at_its_limit(amount: int, fits: bool) -> None:
 
     assert takes(budget, amount, "a") is fits
     assert budget.used == (amount if fits else 0)
+    budget.hold(200, "a")
+    assert takes(budget, 0, "a")  # as for an answer without a body
+    assert not takes(budget, 1, "b")
+    budget.give_back(budget.used, "a")
+    assert not budget._held  # pyright: ignore[reportPrivateUsage] # callers that hold nothing are not kept
 
 
 @pytest.mark.parametrize(("held", "amount", "fits"), [(40, 19, True), (40, 20, True), (40, 21, False), (50, 1, False)])
@@ -974,6 +991,8 @@ async def test_an_answer_that_is_too_much_says_what_may_have_been_done(
         await api("POST", "/Tables", {"TableName": "Tab"})
         written = await api("POST", "/Tab", row)
         read = await api("GET", "/Tab(PartitionKey='a',RowKey='r')")
+        async with session.get(f"{root_of(server)}/metrics") as metrics:
+            assert 'tableorm_refused_total{what="request"} 2.0' in await metrics.text()
 
     assert (written.status, written.code, read.status, read.code) == (500, "OperationTimedOut", 503, "ServerBusy")
     assert "What was asked may have been done." in written.message

@@ -3,14 +3,18 @@ What TLS itself has a server do for a client that has no key: handshakes, messag
 """
 
 import asyncio
+import gc
 import logging
 import socket
 import ssl
+import weakref
 from asyncio.sslproto import SSLProtocol
 from collections import Counter
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -138,3 +142,36 @@ async def test_junk_behind_a_handshake_is_not_logged(
         places = budgets["too many connections are open"]
         await until(lambda: places.used == 0)
     assert not caplog.records
+
+
+async def test_who_goes_with_the_end_of_the_handshake_keeps_no_place(
+    certificate: Path, budgets: dict[str, Budget], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that end in the moment in which they agree upon a key give back their places, and no task is kept."""
+    loop = asyncio.get_running_loop()
+    start_tls, context = loop.start_tls, ssl.create_default_context(cafile=str(certificate))
+    agreed, tasks = asyncio.Queue[None](), list["weakref.ref[Any]"]()
+
+    async def start_and_end(*arguments: Any, **more: Any) -> asyncio.Transport | None:
+        made = await start_tls(*arguments, **more)
+        assert made is not None
+        made.abort()
+        await asyncio.sleep(0.01)
+        tasks.append(weakref.ref(asyncio.current_task()))
+        agreed.put_nowait(None)
+        return made
+
+    async with serve(None, port=0, cert=certificate, limits=Limits(tls_connections=4)) as server:
+        with monkeypatch.context() as patched:
+            patched.setattr(loop, "start_tls", start_and_end)
+            for _ in range(5):
+                with suppress(OSError):
+                    _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+                    writer.transport.abort()
+                await agreed.get()
+        places, beginning = budgets["too many connections are open"], budgets["too many connections begin"]
+        await until(lambda: places.used == beginning.used == 0)
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        writer.transport.abort()
+        gc.collect()
+        assert [each() for each in tasks] == [None] * 5

@@ -66,6 +66,37 @@ async def test_who_takes_no_answer_is_let_go(
     assert buffered.used == 0
 
 
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+async def test_who_takes_an_answer_late_gets_it(
+    budgets: dict[str, Budget], certificate: Path, *, encrypted: bool
+) -> None:
+    """The answer is given back once the client has taken it, and the connection goes on."""
+    context, loop = ssl.create_default_context(cafile=str(certificate)), asyncio.get_running_loop()
+    async with serve(None, port=0, cert=certificate if encrypted else None) as server:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+            api = Api(session, root_of(server))
+            await api("POST", "/Tables", {"TableName": "Tab"})
+            row = {"PartitionKey": "a", "RowKey": "r", "Text": "x" * 30_000}
+            assert (await api("POST", "/Tab", row, Prefer="return-no-content")).status == 204
+        places = budgets["too many connections are open"]
+        buffered = budgets["too much is being received and sent"]
+        await until(lambda: places.used == 0)
+        late = socket.socket()
+        late.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        late.setblocking(False)
+        await loop.sock_connect(late, ("127.0.0.1", server.port))
+        send = await speak_tls(late, context) if encrypted else _send_plain(late)
+        for _ in range(2):
+            await send(head("GET", "/Tab(PartitionKey='a',RowKey='r')"))
+            await until(lambda: buffered.used > 20_000)
+            taken = 0
+            while taken < 30_000:
+                taken += len(await loop.sock_recv(late, 65_536))
+            await until(lambda: buffered.used == 0)
+            assert places.used == 1
+        late.close()
+
+
 def _send_plain(made: socket.socket) -> Callable[[bytes], Awaitable[None]]:
     async def send(data: bytes) -> None:
         await asyncio.get_running_loop().sock_sendall(made, data)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from tableorm import (
     AccessDenied,
@@ -35,7 +36,9 @@ from tableorm.stores import Operation
 from tableorm.testing import Faults, MemoryStore
 from tableorm.writes.bulk import partition_queue
 from tableorm.writes.bulk.chunk import defer
-from tableorm.writes.stages.change import delete_change
+from tableorm.writes.bulk.pacing import AdaptiveConcurrency, Pace
+from tableorm.writes.stages.change import delete_change, save_change
+from tableorm.writes.stages.execute import most_bytes
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -60,7 +63,7 @@ class Watched(MemoryStore):
         self.gate.set()
         self.refuse = 0
         self.turns = 1
-        self.silent = False
+        self.silent = self.beyond = False
 
     async def write(self, table: str, operation: Operation) -> str | None:
         await self._pass([operation])
@@ -71,7 +74,8 @@ class Watched(MemoryStore):
         try:
             return await super().transact(table, operations)
         except Fault as fault:
-            raise Fault(fault.code, fault.message, None if self.silent else fault.index) from None
+            wrong = len(operations) if self.beyond else fault.index
+            raise Fault(fault.code, fault.message, None if self.silent else wrong) from None
 
     async def _pass(self, operations: Sequence[Operation]) -> None:
         partition: str = operations[0].row["PartitionKey"]
@@ -151,6 +155,15 @@ async def test_grouped_by_bytes(things: Database, store: Watched) -> None:
     assert sorted(map(len, store.requests)) == [6, 8, 8, 8, 30]
 
 
+async def test_long_texts_are_measured(things: Database, store: Watched) -> None:
+    """As they are sent: forty entities of 20,000 characters are far from what one transaction may have."""
+    async with things.bulk() as bulk:
+        for number in range(40):
+            await bulk.insert(Thing(name=f"{number:02d}", text="x" * 20_000))
+
+    assert [len(request) for request in store.requests] == [40]
+
+
 async def test_a_failure_sinks_nothing_else(things: Database) -> None:
     """Each is in the report with its entity and the error that it would have raised alone; the others are written."""
     for number in (3, 50, 99):
@@ -173,15 +186,17 @@ async def test_a_failure_sinks_nothing_else(things: Database) -> None:
     assert (report.written, report.failures) == (148, 5)
     errors = {type(failure.error): failure.entity for failure in report.failed}
     assert errors[PreconditionFailed] is stale and errors[EntityNotFound] is missing
+    assert all(isinstance(failure.error.__cause__, Fault) for failure in report.failed)
     exists = [f for f in report.failed if isinstance(f.error, EntityExists)]
     assert [f.entity for f in exists] == [entities[n] for n in (3, 50, 99)]
     assert "the first that failed: insert of Thing ('g', '003')" in str(report)
     assert await count(things) == 151
 
 
-async def test_a_failure_that_nobody_names(things: Database, store: Watched) -> None:
-    """A store that does not say which operation failed is asked by halves."""
-    store.silent = True
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_failure_that_nobody_names(things: Database, store: Watched, silent: bool) -> None:
+    """A store that does not say which operation failed, or names one that was not sent, is asked by halves."""
+    store.silent, store.beyond = silent, not silent
     await things.insert(Thing(name="42"))
     async with things.bulk() as bulk:
         for number in range(100):
@@ -275,6 +290,27 @@ async def test_feeding_waits_for_the_store(things: Database, store: Watched) -> 
     assert store.most <= 2
 
 
+async def test_others_get_a_turn_while_a_bulk_is_fed(things: Database) -> None:
+    """After 32 operations of which none waits."""
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with things.bulk() as bulk:
+        counting = asyncio.create_task(count_turns())
+        seen = list[int]()
+        for number in range(96):
+            await bulk.upsert(Thing(group=f"{number % 2}", name=f"{number}"))
+            seen.append(turns)
+        counting.cancel()
+
+    assert seen == [number // 32 for number in range(1, 97)]
+
+
 async def test_little_waits_for_a_store_that_is_near(things: Database, store: Watched) -> None:
     """Of one partition no more is taken than a few transactions, while the store writes them as fast as they come."""
     store.turns = 20
@@ -315,6 +351,52 @@ async def test_one_partition_is_fed_on_while_the_store_is_stopped(things: Databa
 
     assert (await task).written == 2_000
     assert not store.overlaps
+
+
+async def test_a_partition_that_waits_for_its_turn_is_sent_once(things: Database, store: Watched) -> None:
+    """However much is added meanwhile."""
+    store.turns = 100
+    async with things.bulk(concurrency=2) as bulk:
+        for number in range(350):
+            await bulk.upsert(Thing(group=f"g{number // 100}" if number < 200 else "g2", name=f"{number}"))
+
+    assert [len(each) for each in store.requests] == [100, 100, 100, 50] and not store.overlaps
+    assert store.most == 2
+    assert (bulk.report.written, bulk.report.requests) == (350, 4)
+
+
+async def test_a_partition_that_is_under_way_is_not_sent_again(things: Database, store: Watched) -> None:
+    """Whoever waits for another object of the partition waits until its transaction has ended."""
+    store.turns = 50
+    first, second = Thing(name="a"), Thing(name="b")
+    async with things.bulk() as bulk:
+        await bulk.upsert(first)
+        saving = asyncio.create_task(bulk.save(first))
+        while not store.requests:  # noqa: ASYNC110 - it waits for turns of the loop
+            await asyncio.sleep(0)
+        await bulk.upsert(second)
+        second.number = 2
+        await bulk.save(second)
+        await saving
+
+    assert not store.overlaps and store.requests == [["a"], ["b"], ["b"]]
+
+
+async def test_the_first_error_of_several_is_raised(things: Database, store: Watched) -> None:
+    """What is under way ends, whatever comes of it."""
+    store.turns = 20
+    told = list[BulkReport]()
+
+    def fail(report: BulkReport) -> None:
+        told.append(report)
+        raise ValueError(f"error {len(told)}")
+
+    with pytest.raises(ValueError, match="error 1"):
+        async with things.bulk(on_progress=fail) as bulk:
+            for name in "abc":
+                await bulk.upsert(Thing(group=name, name=name))
+
+    assert len(told) == 3
 
 
 async def test_bytes_wait_too(things: Database, store: Watched) -> None:
@@ -675,3 +757,71 @@ def test_a_transaction_has_room_for_the_rows_of_its_writes(
     monkeypatch.setattr(partition_queue, "most_rows", most_rows)
 
     assert [len(queue.take_chunk(100)[0]) for _ in range(2)] == taken
+
+
+def test_a_transaction_has_as_many_operations_as_are_asked_for() -> None:
+    """And none twice of one row; what is left is taken next, with its size."""
+    queue = partition_queue.PartitionQueue(("Things", "g"))
+    for number, name in enumerate("abcaaXYZ"):
+        queue.append(defer(delete_change(Thing.key(group="g", name=name), "*")), 10 + number)
+    taken = [queue.take_chunk(3) for _ in range(5)]
+
+    assert [[write.change.row_key for write in writes] for writes, _ in taken] == [
+        *(["a", "b", "c"], ["a"], ["a", "X", "Y"], ["Z"], []),
+    ]
+    assert [size for _, size in taken] == [33, 13, 45, 17, 0]
+
+
+async def test_what_is_saved_counts_as_it_was_read(things: Database) -> None:
+    """While its row is not read again: a transaction has bytes for all of it."""
+    await things.insert(Thing(name="a", text="x" * 30_000))
+    thing = await things.get(Thing, group="g", name="a")
+    thing.number = 1
+    change = save_change(thing)
+
+    assert most_bytes(defer(change)) > 30_000
+    assert most_bytes(defer(structs.replace(change, before=None))) < 2_000
+
+
+def test_refusals_of_requests_that_were_under_way_together_count_once() -> None:
+    """Half as many may be under way then; each success ends the wait for one more refusal, and adds a little."""
+    concurrency = AdaptiveConcurrency(16)
+    assert concurrency.most == concurrency.now == 16
+    seen = list[int]()
+    for _ in range(26):
+        concurrency.narrow()
+        seen.append(concurrency.now)
+    assert seen == [8] * 17 + [4] * 9
+    for _ in range(3):
+        concurrency.narrow()
+    assert concurrency.now == 2
+    concurrency.narrow()
+    assert concurrency.now == 2
+    for _ in range(2):
+        concurrency.widen()
+    assert concurrency.now == 2
+    concurrency.narrow()
+    concurrency.narrow()
+    assert concurrency.now == 1
+    for _ in range(60):
+        concurrency.narrow()
+    assert concurrency.now == 1
+    grown = list[int]()
+    for _ in range(200):
+        concurrency.widen()
+        grown.append(concurrency.now)
+    assert grown[:12] == [2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5] and max(grown) == 16
+
+
+async def test_a_transaction_has_no_more_than_may_be_sent_in_a_second() -> None:
+    """And at least one operation; none waits without a rate, and none longer than until all is stopped."""
+    assert [Pace(rate).chunk for rate in (None, 0.5, 1, 2.9, 100, 101, 1e9)] == [100, 1, 1, 2, 100, 100, 100]
+    assert await Pace(None).wait(10**9)
+    pace = Pace(1e-6)
+    assert await pace.wait(1)
+    waiting = asyncio.create_task(pace.wait(1))
+    await asyncio.sleep(0)
+    pace.stop()
+    assert not await waiting
+    quick = Pace(1e6)
+    assert [await quick.wait(1) for _ in range(3)] == [True] * 3

@@ -33,6 +33,7 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Doorbell, doorbell_of
 from tableorm.outbox.table_queue import TableQueueStore
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Message, Operation, Row, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
@@ -201,8 +202,20 @@ async def test_explained_by_key(db: Database) -> None:
     """Where the entity is read first, the entries depend on what is read."""
     said = db.explain_write("delete", Employee.key(team="a", id=1), if_match="*")
 
-    assert [step.method for step in said.steps] == ["GET", "DELETE", "POST"]
-    assert (len(said.before), len(said.after)) == (1, 2)
+    assert str(said).splitlines() == [
+        "GET /Staff(PartitionKey='a',RowKey='emp_001')",
+        "POST /tableorm-outbox/messages",
+        "(what was read, with what is to be written)",
+        "POST /$batch",
+        "  DELETE /Staff(PartitionKey='a',RowKey='emp_001')",
+        "  If-Match: the ETag that was read",
+        "  POST /Staff",
+        "  (what was read, with what is to be written)",
+        "DELETE /Staff(PartitionKey='a',RowKey='~o_------------')",
+        "If-Match: *",
+        "DELETE /tableorm-outbox/messages/------------",
+        "(5 requests, 0 bytes)",
+    ]
 
 
 # On a network that fails
@@ -273,6 +286,38 @@ async def test_a_decision_row_proves_the_write(network: FaultyStore, verb: str) 
 
     assert await rows_of(network.store, "#_decision") == {}
     assert ("a/emp_001" in await rows_of(network.store, "Employee")) == (verb != "delete")
+
+
+class Unreadable(FaultyStore):
+    """A store that refuses to show an entity, some times."""
+
+    refusals = 0
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        if row_key == "emp_001" and self.refusals:
+            self.refusals -= 1
+            raise Fault(Code.AUTHORIZATION_FAILURE, "Not now.")
+        return await super().get(table, partition_key, row_key, select)
+
+
+async def test_a_decision_row_proves_the_write_of_what_cannot_be_read(network: FaultyStore) -> None:
+    """The entity is read once more for its ETag; without that nobody knows what is stored now."""
+    store = Unreadable(network.store)
+    ann, ben = Employee(team="a", id=1, city="Oslo"), Employee(team="a", id=1, city="Rome")
+    async with connected(store) as db:
+        store.plan(Fate.FINE, Fate.LOST_REPLY)
+        store.refusals = 1
+        await db.insert(ann)
+        ann.note = "the ETag is right"
+        await db.save(ann)
+        await db.delete(ann)
+        await settled(db)
+
+        store.plan(Fate.FINE, Fate.LOST_REPLY)
+        store.refusals = 2
+        with pytest.raises(OutcomeUnknown, match=r"insert of Employee.*the row could not be read") as unknown:
+            await db.insert(ben)
+    assert (unknown.value.found, ben.etag) == (None, None)
 
 
 async def test_what_never_arrived_is_void(network: FaultyStore) -> None:
@@ -552,6 +597,20 @@ async def test_work_of_another_form_is_left_to_others(db: Database) -> None:
         await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), decision)
 
 
+async def test_a_decision_row_that_cannot_be_deleted(network: FaultyStore, caplog: pytest.LogCaptureFixture) -> None:
+    """The write has succeeded; the decision row is left to workers, and a line in the log says so."""
+    async with connected(network) as db:
+        network.plan(*[Fate.FINE] * 3, *[Fate.BUSY] * 99)
+        await db.insert(Employee(team="a", id=1, city="Oslo"))
+        await settled(db)
+
+    (decision,) = (await rows_of(network.store, "#_decision")).values()
+    token = decision["RowKey"].removeprefix("~o_")
+    (record,) = [each for each in caplog.records if "is left to workers" in each.message]
+    assert record.message.startswith(f"the decision row {token} in Staff is left to workers: ")
+    assert (record.name, record.levelname) == ("tableorm.outbox", "WARNING")
+
+
 async def test_a_token_for_one_table(tmp_path: Path) -> None:
     """It reaches no queue, so that writes which need one are refused, by name and before anything is sent."""
     url = f"local:{tmp_path}/a.tables"
@@ -604,7 +663,9 @@ async def test_a_new_version_of_the_model(network: FaultyStore) -> None:
         assert isinstance(by_city, Maintainer)
         with pytest.raises(NotSupported, match="has version 2, and this program knows 1"):
             await by_city.reconcile(connection_of(db), source, old)
-        await carry_out(connection_of(db), "Staff", schemas_by_kind([City.__schema__]), found)
+        schemas = schemas_by_kind([City.__schema__])
+        assert schemas == {"Employee": City.__schema__, "Employee:2": City.__schema__}
+        await carry_out(connection_of(db), "Staff", schemas, found)
 
     entries = await everything(network, "Staff")
     assert {row["PartitionKey"] for row in entries if "#by_city" in row["EntityType"]} == {"city_x", "town_Oslo"}

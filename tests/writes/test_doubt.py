@@ -389,6 +389,14 @@ async def test_a_forced_replace_in_doubt_is_finished(db: Database, network: Netw
     bag = await other.get(PropertyBag.key("Rows", "p", "plain_a"))
     assert (bag["count"], bag["foo"]) == (3, 1)
 
+    async def delete() -> None:
+        await other.delete(Plain, id="a", if_match="*")
+
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = delete
+    with pytest.raises(OutcomeUnknown, match=r"there is no such row"):
+        await db.replace(Plain(count=4), if_match="*")
+
 
 async def test_a_read_that_fails_ends_the_others(db: Database, network: Network) -> None:
     """After the last look at the rows of a transaction nothing goes on behind the caller's back."""

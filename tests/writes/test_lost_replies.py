@@ -12,9 +12,13 @@ import pytest
 
 from tableorm import (
     Conflict,
+    Count,
     Database,
+    Entity,
     EntityExists,
     EntityNotFound,
+    Index,
+    Mapped,
     OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
@@ -23,6 +27,7 @@ from tableorm import (
     Transaction,
     TransactionFailed,
     Unavailable,
+    field,
 )
 from tableorm.connection.retry import RetryingStore
 from tableorm.protocol.codes import Code, Fault
@@ -281,6 +286,73 @@ async def test_the_tail_is_three_long(foreign: int) -> None:
         await db.save(known)
 
 
+class Listed(Entity, table="Rows", partition_key="p", row_key="listed_{id}", write_token=True):
+    id: Mapped[str] = field(default="a")
+    count: Mapped[int] = field(default=0)
+    owner: Mapped[str] = field(default="me")
+    by_owner = Index(row_key="owner_{owner}_{id}", include=["owner"])
+
+
+async def test_an_index_entry_proves_the_write_of_its_entity(db: Database, network: FaultyStore) -> None:
+    """It has the token of the write that made it, however many writes of the entity have left it alone since."""
+    listed = Listed()
+
+    async def let_others() -> None:
+        for _ in range(4):
+            await db.modify(Listed.key(id="a"), lambda each: each.evolve(count=each.count + 1))
+
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = let_others
+    await db.insert(listed)
+
+    assert (await db.get(Listed, id="a")).count == 4
+    assert listed.etag is None
+
+
+class Owner(Entity, table="Rows", partition_key="p", row_key="owner_{id}"):
+    id: Mapped[str]
+    things: Mapped[int] = field(default=0, maintained=True)
+
+
+class Owned(Entity, table="Rows", partition_key="p", row_key="owned_{id}"):
+    id: Mapped[str]
+    owner: Mapped[str] = field(default="a")
+    counted = Count(lambda: Owner.things, id="{owner}")
+
+
+async def test_the_row_that_counts_proves_that_nothing_was_written(db: Database, network: FaultyStore) -> None:
+    """It has lost the ETag of the lost request, and has the token of the write before: the insert is sent anew."""
+    await db.insert(Owner(id="a"))
+    await db.insert(Owned(id="1"))
+    network.plan(Fate.LOST_REQUEST)
+    keys = {"PartitionKey": "p", "RowKey": "owner_a"}
+    network.meanwhile = others(network, Operation(Verb.MERGE, {**keys, "foreign": 1}, "*"))
+    await db.insert(Owned(id="2"))
+
+    assert (await db.get(Owner, id="a")).things == 2
+
+
+async def test_a_bag_of_a_row_with_tokens_is_not_told_to_have_some(
+    db: Database, network: FaultyStore, other: Database
+) -> None:
+    """After three writes of others nothing proves the write; the error says no more than that."""
+    await db.insert(Known())
+    bag = await db.get(PropertyBag.key("Rows", "p", "known_a"))
+    bag["count"] = 10
+
+    async def let_others() -> None:
+        for _ in range(3):
+            await other.modify(Known, add, id="a")
+
+    network.plan(Fate.LOST_REPLY)
+    network.meanwhile = let_others
+    with pytest.raises(OutcomeUnknown) as unknown:
+        await db.save(bag)
+    assert str(unknown.value) == (
+        "save of PropertyBag ('p', 'known_a'): a reply was lost, and nothing proves whether it was written (see .found)"
+    )
+
+
 async def test_a_foreign_merge_makes_ours_superseded() -> None:
     """It does not touch the tail; taking over its ETag would let our next save write over what we never saw."""
     store = FaultyStore(MemoryStore())
@@ -317,8 +389,26 @@ async def test_a_delete_without_evidence(db: Database, network: FaultyStore, oth
     network.plan(Fate.LOST_REQUEST)
     await db.delete(Plain, id="a", if_match="*")
     assert await other.get_or_none(Plain, id="a") is None
+    await db.upsert(Plain())
+    network.plan(Fate.LOST_REQUEST)
+    await db.delete(Plain, id="a", if_match="*", missing_ok=True)
+    assert await other.get_or_none(Plain, id="a") is None
     with pytest.raises(EntityNotFound):
         await db.delete(Plain, id="a", if_match="*")
+
+
+async def test_a_write_that_is_refused_when_it_is_sent_again_is_sent_no_more(
+    db: Database, network: FaultyStore, other: Database
+) -> None:
+    """The first request surely had no effect: the second, which came too late, has its answer."""
+    plain = Plain()
+    await db.insert(plain)
+    await other.modify(Plain, add, id="a")
+    plain.owner = "me"
+    network.plan(Fate.BUSY)
+    with pytest.raises(PreconditionFailed):
+        await db.save(plain)
+    assert len(network.sent) == 2
 
 
 async def test_a_delete_that_lost_its_race(network: FaultyStore, db: Database, other: Database) -> None:

@@ -24,6 +24,7 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.testing import assert_requests
 from tests.database.conftest import also_in_file
 
 
@@ -113,7 +114,7 @@ async def test_a_function_may_return_a_copy(counters: Database) -> None:
 
     stored = await counters.get(Counter, name="a")
     assert (stored.count, stored.note, dict(stored.extra)) == (6, None, {"unknown": "x"})
-    with pytest.raises(EncodeError, match="cannot move a row"):
+    with pytest.raises(EncodeError, match=r"Counter\.key: .* is the key of what the function .* cannot move a row"):
         await counters.modify(Counter, lambda counter: Counter(name="b"), name="a")
     with pytest.raises(ModelError, match="returned 5"):
         await counters.modify(Counter, cast(Any, five), name="a")
@@ -136,6 +137,12 @@ async def test_an_old_version_is_persisted_in_the_new_form(counters: Database) -
     await counters.modify(Newer, add, name="a")
     bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
     assert (bag["EntityType"], bag["total"], "count" in bag) == ("Counter:2", 1, False)
+    await counters.insert(Counter(name="b"))
+    newer = await counters.get(Newer, name="b")
+    newer.total = 2
+    with assert_requests(counters, 1):
+        await counters.merge(newer, only=[Newer.total])
+    assert (await counters.get(Newer, name="b")).total == 2
 
 
 async def test_asynchronous_functions_are_refused(counters: Database) -> None:
@@ -146,9 +153,15 @@ async def test_asynchronous_functions_are_refused(counters: Database) -> None:
     def hidden(counter: Counter) -> Coroutine[Any, Any, None]:
         return later(counter)
 
-    for function in (later, hidden):
-        with pytest.raises(ModelError, match=rf"{function.__name__} is no plain function"):
+    for function in (hidden, later, 5):
+        requests = counters.stats.requests
+        with pytest.raises(ModelError) as refused:
             await counters.modify(Counter, cast(Any, function), name="a")
+        assert str(refused.value) == (
+            f"modify: {getattr(function, '__qualname__', 5)} is no plain function; give one that changes what it gets, "
+            "or returns a changed copy, without awaiting: it is called again after every lost race"
+        )
+        assert (counters.stats.requests > requests) == (function is hidden)
 
 
 async def test_a_missing_row(counters: Database) -> None:
@@ -165,9 +178,15 @@ async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     counter = await counters.get(Counter, name="a")
     counter.note = "mine"
 
-    with pytest.raises(EncodeError, match=r"Counter\.note: .*changed and not saved"):
+    remedy = "was changed and not saved, and modify would read over it; save() first, or change it in the function"
+    with pytest.raises(EncodeError) as refused:
         await counters.modify(counter, one_more)
-    assert counter.note == "mine"
+    assert (str(refused.value), counter.note) == (f"Counter.note: 'mine' {remedy}", "mine")
+    bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
+    bag["note"] = "mine"
+    with pytest.raises(EncodeError) as refused:
+        await counters.modify(bag, lambda each: None)
+    assert (str(refused.value), bag["note"]) == (f"PropertyBag.note: 'note' {remedy}", "mine")
 
 
 async def test_a_function_that_raises_changes_nothing(counters: Database) -> None:
@@ -301,7 +320,7 @@ async def test_unsaved_changes_of_a_superseded_instance_are_not_lost(counters: D
     instance.note = "n"
     await counters.merge(instance, only=[Counter.note], if_match="*")
     instance.note = "unsaved"
-    with pytest.raises(EncodeError, match="was changed and not saved"):
+    with pytest.raises(EncodeError, match=r"; refresh\(\) it, which drops that, and change it in the function$"):
         await counters.modify(instance, one_more)
     instance.note = "n"
     await counters.modify(instance, one_more)

@@ -233,6 +233,10 @@ class Holder(Entity, table="Archive", partition_key="{dep}", row_key="holder_{id
     beside = Embedded(lambda: Old, {"name": "text"}, year="{id}", dep="{dep}", id="{id}")
 
 
+class Basis(Entity, table="Other", abstract=True):
+    dep: Mapped[str]
+
+
 class Kindless(Entity, table="Other", partition_key="{dep}", row_key="{id}", kind=None, tracked=True):
     dep: Mapped[str]
     id: Mapped[int]
@@ -245,6 +249,7 @@ REFUSED: list[tuple[Call, type[Exception], str]] = [
     (lambda db, p: db.archive(cast("Any", bag_of_row("Moving", {})), to=Lossy), ModelError, "a bag has no model"),
     (lambda db, p: db.archive(p, to=Person), ModelError, "that is the model of the entity; use db.move"),
     (lambda db, p: db.archive(p, to=Holder), NotSupported, "Holder.beside would be wrong meanwhile"),
+    (lambda db, p: db.archive(p, to=Basis), ModelError, "it is abstract; name one of its concrete classes"),
     (lambda db, p: db.archive(p, to=Kindless), NotSupported, "give the model a kind"),
     (lambda db, p: db.move(p, dep="missing"), ReferenceNotFound, "insert that first"),
     (lambda db, p: db.move(p, dep="a"), EncodeError, "the key that it has already"),

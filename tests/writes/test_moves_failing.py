@@ -2,7 +2,7 @@
 Moves to another partition that fail on their way: what the caller is told, and what is left for workers.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 from msgspec import structs
@@ -14,8 +14,14 @@ from tableorm import (
     Entity,
     EntityExists,
     EntityNotFound,
+    LostRace,
     Mapped,
+    NotSupported,
     OutcomeUnknown,
+    PreconditionFailed,
+    ReferenceNotFound,
+    TableOrmError,
+    Unavailable,
     field,
 )
 from tableorm.connection.connection import connection_of
@@ -25,11 +31,17 @@ from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.move_command import MOVE_WORK, move_of
 from tableorm.outbox.worker import Outcome
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
-from tableorm.writes.move_entity import carry_out_moves
+from tableorm.writes.commit import RELOCATION
+from tableorm.writes.move import given_fields
+from tableorm.writes.move_entity import carry_out_moves, handle_moves
+from tableorm.writes.plan import Change
+from tableorm.writes.relocation import entity_of_row
 from tests.faults import QUICK, Fate, FaultyStore
+from tests.rekeys import record_pauses
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, move_half, work
 
 
@@ -43,6 +55,12 @@ class Sailor(Entity, table="MovesFailing", partition_key="{ship}", row_key="sail
     id: Mapped[int] = field(default=1)
     text: Mapped[str] = field(default="")
     counted = Count(lambda: Crew.size, ship="{ship}")
+
+
+class Retired(Entity, table="MovesFailingRetired", tracked=True, partition_key="{ship}", row_key="retired_{id}"):
+    ship: Mapped[str]
+    id: Mapped[int] = field(default=1)
+    text: Mapped[str] = field(default="")
 
 
 pytestmark = pytest.mark.usefixtures("quick_workers", "stopped_clock")
@@ -75,6 +93,11 @@ async def db(network: Met) -> AsyncIterator[Database]:
         yield db
 
 
+@pytest.fixture
+def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relocation, "ATTEMPTS", 3)
+
+
 async def ships_of(db: Database) -> dict[str, int]:
     """Return the size of the crew of each ship, where the sailor is found on that."""
     found = {ship: await db.get_or_none(Sailor, ship=ship, id=1) for ship in "ab"}
@@ -97,6 +120,26 @@ async def test_a_new_key_that_is_taken_leaves_no_work(db: Database, network: Met
     assert await ships_of(db) == {"a": 1}
 
 
+async def test_an_entity_that_could_not_be_counted(db: Database, network: Met) -> None:
+    """It is refused before it leaves."""
+    network.plan()
+    with pytest.raises(ReferenceNotFound, match="Crew"):
+        await db.move(await db.get(Sailor, ship="a", id=1), ship="c")
+
+    assert await ships_of(db) == {"a": 1}
+    assert [operations[0].row["PartitionKey"] for operations in network.sent] == ["a", "a"]  # the mark comes and goes
+
+
+async def test_a_move_whose_target_is_gone(db: Database, network: Met) -> None:
+    """Another program has deleted what was not confirmed yet: the forward goes, and the message too."""
+    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD, ship="b")
+    keys = {"PartitionKey": "b", "RowKey": "sailor_1"}
+    await network.store.write("MovesFailing", Operation(Verb.DELETE, keys, "*"))
+
+    assert await work(db, Sailor) == [Outcome.DONE]
+    assert [bag.row_key async for bag in db.select_raw("MovesFailing").allow_scan()] == ["crew", "crew"]
+
+
 @pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.BUSY])
 async def test_a_failed_move_whose_mark_stays(db: Database, network: Met, fate: Fate) -> None:
     """As long as a worker may carry it out, nobody says that it has failed."""
@@ -110,6 +153,114 @@ async def test_a_failed_move_whose_mark_stays(db: Database, network: Met, fate: 
     await db.delete(taken)
     assert await work(db, Sailor) == [Outcome.DONE]
     assert await ships_of(db) == {"b": 1}
+
+
+async def test_a_commit_that_is_refused_for_now(db: Database, network: Met) -> None:
+    """The move can never happen any more, and leaves nothing: no tentative row, no mark, no message."""
+    network.plan(Fate.FINE, Fate.FINE, *[Fate.BUSY] * QUICK.attempts)
+    with pytest.raises(Unavailable):
+        await db.move(await db.get(Sailor, ship="a", id=1), ship="b")
+
+    assert await ships_of(db) == {"a": 1} and await outbox_queues(connection_of(db)).length(OUTBOX) == 0
+    assert sorted([bag.row_key async for bag in db.select_raw("MovesFailing").allow_scan()]) == [
+        *("crew", "crew", "sailor_1"),
+    ]
+
+
+async def test_a_source_that_others_write_while_a_step_is_in_doubt(db: Database, network: Met) -> None:
+    """Nobody knows whether the tentative row arrives after all; the source cannot leave any more."""
+
+    async def touch(table: str, row: Row) -> None:
+        if row["PartitionKey"] == "a" and MOVE in row:
+            network.others = None
+            await network.store.write(
+                table, Operation(Verb.MERGE, {n: row[n] for n in ("PartitionKey", "RowKey")}, "*")
+            )
+
+    sailor, network.others = await db.get(Sailor, ship="a", id=1), touch
+    network.plan(Fate.FINE, *[Fate.LOST_REQUEST] * QUICK.attempts)
+    with pytest.raises(OutcomeUnknown, match="nothing proves whether it was written"):
+        await db.move(sailor, ship="b")
+
+    assert await work(db, Sailor) == [Outcome.VOID]
+    assert await ships_of(db) == {"a": 1}
+
+
+@pytest.mark.parametrize("verb", [Verb.MERGE, Verb.DELETE])
+async def test_a_source_that_others_write_before_the_commit(db: Database, network: Met, verb: Verb) -> None:
+    """The move does not happen, and leaves no tentative row."""
+
+    async def write(table: str, row: Row) -> None:
+        if row["PartitionKey"] == "a" and MOVE in row:
+            network.others = None
+            await network.store.write(table, Operation(verb, {n: row[n] for n in ("PartitionKey", "RowKey")}, "*"))
+
+    sailor, network.others = await db.get(Sailor, ship="a", id=1), write
+    error: type[TableOrmError] = EntityNotFound if verb is Verb.DELETE else PreconditionFailed
+    with pytest.raises(error) as caught:
+        await db.move(sailor, ship="b")
+
+    what = "has no such row" if verb is Verb.DELETE else "the row has changed since it was read; read it again and re"
+    assert what in str(caught.value)
+    assert [bag.row_key async for bag in db.select_raw("MovesFailing").allow_scan()] == (
+        ["crew", "crew"] if verb is Verb.DELETE else ["crew", "sailor_1", "crew"]
+    )
+
+
+class Stubborn(FaultyStore):
+    """A store that takes no forward, as if its row were another one each time."""
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        if any(str(each.row.get("EntityType")).endswith("#_forward") for each in operations):
+            raise Fault(Code.CONDITION_NOT_SATISFIED, "Another ETag.", index=0)
+        return await super().transact(table, operations)
+
+
+@pytest.mark.usefixtures("three_attempts")
+async def test_a_source_that_is_never_as_it_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After so many attempts, with a pause before each but the first, the move is given up."""
+    async with database_on(Stubborn(MemoryStore()), Crew, Sailor) as db:
+        for ship in "ab":
+            await db.insert(Crew(ship=ship))
+        await db.insert(Sailor(ship="a"))
+        pauses, sailor = record_pauses(monkeypatch), await db.get(Sailor, ship="a", id=1)
+        with pytest.raises(LostRace, match=r"^move of .*: others wrote its rows first, 3 times in a row; try it again"):
+            await db.move(sailor, ship="b")
+
+        assert pauses[:2] == [1, 2]
+        assert await ships_of(db) == {"a": 1}
+
+
+@pytest.mark.usefixtures("three_attempts")
+async def test_a_new_key_that_others_take_again_and_again(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those whose moves were not committed are put out of the way, so many times."""
+    cleared = list[Change]()
+
+    async def clear_way(_: object, change: Change) -> bool:
+        if change.mark is not None:
+            return False
+        cleared.append(change)
+        return True
+
+    await db.insert(Sailor(ship="b", text="taken"))
+    sailor = await db.get(Sailor, ship="a", id=1)
+    monkeypatch.setattr(RELOCATION, "clear_way", clear_way)
+    with pytest.raises(LostRace) as caught:
+        await db.move(sailor, ship="b")
+
+    assert len(cleared) == 3
+    assert str(caught.value).startswith(
+        "move of Sailor ('b', 'sailor_1'): others moved entities to that key, 3 times in a row; try it again"
+    )
+
+
+def test_a_command_with_a_field_that_is_not_declared() -> None:
+    """It is left to a program that knows the field."""
+    with pytest.raises(NotSupported) as caught:
+        given_fields(Sailor.__schema__, {"ship": {"ship": "b"}, "rank": {"rank": 1}})
+
+    assert str(caught.value) == "a move gives Sailor the field 'rank', which this program does not declare"
+    assert given_fields(Sailor.__schema__, {"id": {"id": 7}, "text": {}}) == {"id": 7, "text": None}
 
 
 @pytest.mark.parametrize("writes", [MARK, TENTATIVE, FORWARD, FORWARD + 1])
@@ -136,6 +287,16 @@ async def test_a_step_in_doubt_is_looked_at_no_third_time(db: Database, network:
     assert await ships_of(db) == {"b": 1}
 
 
+async def test_a_move_whose_mark_is_left_alone(db: Database, network: Met) -> None:
+    """Of all steps the last one is missing: a worker removes the mark."""
+    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD + 2, ship="b")
+    assert MOVE in await network.store.get("MovesFailing", "b", "sailor_1")
+
+    assert await work(db, Sailor) == [Outcome.DONE]
+    assert MOVE not in await network.store.get("MovesFailing", "b", "sailor_1")
+    assert await ships_of(db) == {"b": 1}
+
+
 async def test_what_counts_the_entity_is_gone_when_the_move_is_completed(db: Database, network: Met) -> None:
     """The error says that the move is not complete yet; it is when the row that counts is there again."""
     await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD, ship="b")
@@ -146,6 +307,34 @@ async def test_what_counts_the_entity_is_gone_when_the_move_is_completed(db: Dat
     await db.insert(Crew(ship="b"))
     assert await work(db, Sailor) == [Outcome.DONE]
     assert await ships_of(db) == {"b": 1}
+
+
+async def test_a_table_that_is_gone_when_the_move_is_completed(db: Database, network: Met) -> None:
+    """The error says that the move is not complete yet, and names the table."""
+    await db.create_tables(Retired)
+    network.plan(*[Fate.FINE] * FORWARD, *[Fate.LOST_REQUEST] * 999)
+    with pytest.raises(OutcomeUnknown):
+        await db.archive(await db.get(Sailor, ship="a", id=1), to=Retired)
+    network.plan()
+    await network.store.delete_table("MovesFailingRetired")
+    CLOCK.advance(HOUR)
+    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    known = {str(model.__schema__.kind): model.__schema__ for model in (Sailor, Retired)}
+    with pytest.raises(Conflict, match=r"^move .* to Retired .* cannot be completed yet: .*MovesFailingRetired"):
+        await handle_moves(connection_of(db), known).work(message.body)
+
+
+@pytest.mark.parametrize("kind", ["Sailor:2", "Sailors", "Sailor#_forward"])
+def test_a_row_that_is_no_entity_of_the_model(kind: str) -> None:
+    """Nobody loads a row of a newer version, or of another kind, to move its entity."""
+    row = {"PartitionKey": "a", "RowKey": "sailor_1", "EntityType": kind, "odata.etag": "e", "Timestamp": "t"}
+    with pytest.raises(NotSupported) as caught:
+        entity_of_row(Sailor.__schema__, row)
+
+    assert str(caught.value) == (
+        "the row ('a', 'sailor_1') is not of Sailor as this program declares it; leave it to a program that knows it"
+    )
+    assert entity_of_row(Sailor.__schema__, {**row, "EntityType": "Sailor"}) == Sailor(ship="a")
 
 
 async def test_a_command_for_another_key(db: Database, network: Met) -> None:
@@ -165,16 +354,26 @@ async def test_a_command_for_another_key(db: Database, network: Met) -> None:
     assert await ships_of(db) == {"a": 1}
 
 
+async def test_a_mark_is_removed_from_the_row_of_its_command_alone(db: Database, network: Met) -> None:
+    """A row that has changed since, or is gone, is left as it is."""
+    await move_half(db, network, await db.get(Sailor, ship="a", id=1), MARK, ship="b")
+    CLOCK.advance(HOUR)
+    (message,) = await outbox_queues(connection_of(db)).take(OUTBOX, 32, 60)
+    command, keys = move_of(message.body), {"PartitionKey": "a", "RowKey": "sailor_1"}
+    etag = await network.store.write("MovesFailing", Operation(Verb.MERGE, keys, "*"))
+    network.plan()
+    await RELOCATION.remove_mark(connection_of(db), command, Sailor.__schema__)
+    assert (await network.store.get("MovesFailing", "a", "sailor_1"))["odata.etag"] == etag
+    await network.store.write("MovesFailing", Operation(Verb.DELETE, keys, "*"))
+    await RELOCATION.remove_mark(connection_of(db), command, Sailor.__schema__)
+    assert network.sent == []
+
+
 async def test_a_decision_row_without_a_command(db: Database) -> None:
     """It is refused as one with a forged command, and not by an error of this program."""
     nothing = Decision(partition_key="a", token="token_of_others", works=(Work(kind=MOVE_WORK, row_key="sailor_1"),))
     with pytest.raises(ValueError, match="is not a command to move an entity"):
         await carry_out_moves(connection_of(db), {"Sailor": Sailor.__schema__}, nothing)
-
-
-@pytest.fixture
-def three_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relocation, "ATTEMPTS", 3)
 
 
 @pytest.mark.usefixtures("three_attempts")

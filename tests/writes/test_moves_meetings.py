@@ -111,13 +111,20 @@ async def test_the_requests_of_a_move(db: Database) -> None:
         *("get", "get", "transaction", "delete", "replace", "delete-message"),
     ]
     assert said.cost == len(sent)
-    assert [step.method for step in said.before] == ["GET", "PATCH", "POST", "GET", "POST"]
-    assert [(step.method, step.if_match) for step in said.steps] == [
-        ("PUT", "the ETag that was read"),
-        ("DELETE", "*"),
+    here, there = (f"/Meetings(PartitionKey='{each}',RowKey='person_001')" for each in "ab")
+    read, messages = "the ETag that was read", "/tableorm-outbox/messages"
+    assert [(step.method, step.path, step.if_match) for step in said.before] == [
+        *(("GET", here, None), ("PATCH", here, etag), ("POST", messages, None), ("GET", here, None)),
+        ("POST", "/$batch", None),
     ]
-    assert said.before[1].if_match == etag
-    assert [step.method for step in said.after] == ["GET", "GET", "POST", "DELETE", "PUT", "DELETE"]
+    assert [(step.method, step.path, step.if_match) for step in said.steps] == [
+        ("PUT", here, read),
+        ("DELETE", "/Meetings(PartitionKey='a',RowKey='text_t')", "*"),
+    ]
+    assert [(step.method, step.path, step.if_match) for step in said.after] == [
+        *(("GET", there, None), ("GET", here, None), ("POST", "/$batch", None), ("DELETE", here, read)),
+        *(("PUT", there, read), ("DELETE", f"{messages}/------------", None)),
+    ]
     person.text = "u"
     said = db.explain_write("move", person, dep="c")
     assert said.cost == len(sent) + 1 and said.before[0].path == "/$batch"

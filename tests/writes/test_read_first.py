@@ -6,8 +6,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tableorm import Database, Entity, EntityNotFound, Index, Mapped, PreconditionFailed, field
-from tableorm.stores import Row
+from tableorm import (
+    Count,
+    Database,
+    Entity,
+    EntityNotFound,
+    Index,
+    Mapped,
+    PreconditionFailed,
+    RetryPolicy,
+    Unavailable,
+    WrongKind,
+    field,
+)
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Operation, Row, Verb
 from tests.database.between import Between
 
 
@@ -18,19 +31,34 @@ class Book(Entity, table="BooksReadFirst", partition_key="g", row_key="book_{nam
     by_number = Index(row_key="number_{number:04d}_{name}")
 
 
+class Shelf(Entity, table="BooksReadFirst", partition_key="g", row_key="shelf_{name}"):
+    name: Mapped[str]
+    volumes: Mapped[int] = field(default=0, maintained=True)
+
+
+class Volume(Entity, table="BooksReadFirst", partition_key="g", row_key="volume_{number}"):
+    shelf: Mapped[str]
+    number: Mapped[int]
+    counted = Count(lambda: Shelf.volumes, name="{shelf}")
+
+
 class Meanwhile(Between):
     """A store in which somebody else does something once, after a row was read."""
 
     others: Callable[[], Awaitable[object]] | None = None
     happened = False
+    busy = False
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        row = await super().get(table, partition_key, row_key, select)
-        others, self.others = self.others, None
-        if others is not None:
-            await others()
-            self.happened = True
-        return row
+        if self.busy:
+            raise Fault(Code.SERVER_BUSY, "Asked for too much.", retry_after=0.0)
+        try:
+            return await super().get(table, partition_key, row_key, select)
+        finally:
+            others, self.others = self.others, None
+            if others is not None:
+                await others()
+                self.happened = True
 
 
 @pytest.fixture
@@ -83,6 +111,34 @@ async def test_a_row_that_is_gone_after_it_was_read(books: Database, store: Mean
     assert (await books.audit(Book)).clean
 
 
+@pytest.mark.parametrize("verb", ["upsert", "upsert_replace"])
+async def test_a_row_that_came_after_none_was_found(books: Database, store: Meanwhile, verb: str) -> None:
+    """An upsert that was to insert it reads it, and writes over it."""
+    store.others = lambda: books.insert(Book(name="a", number=2))
+    await WRITES[verb](books)
+
+    assert store.happened
+    assert [book.number async for book in books.select(Book)] == [3]
+    assert (await books.audit(Book)).clean
+
+
+async def test_an_index_entry_of_a_row_of_another_kind(books: Database, store: Meanwhile) -> None:
+    """The entity that was read from the entry is not written over that row; the error names both, and the remedy."""
+    await books.insert(Book(name="a", number=1))
+    book = await books.get(Book.by_number, number=1, name="a")
+    keys = {"PartitionKey": "g", "RowKey": "book_a"}
+    await store.write("BooksReadFirst", Operation(Verb.MERGE, {**keys, "EntityType": "Film"}, "*"))
+    book.text = "mine"
+    with pytest.raises(WrongKind) as refused:
+        await books.save(book)
+
+    assert str(refused.value) == (
+        "save of Book ('g', 'book_a'): it was read from an index entry, and the row with its key has kind 'Film'; "
+        "delete the entry, and run `tableorm audit --repair`"
+    )
+    assert (refused.value.key, refused.value.found) == (("g", "book_a"), "Film")
+
+
 async def test_an_entity_read_from_an_index_entry_replaces_no_newer_row(books: Database, store: Meanwhile) -> None:
     """Whether the row is still what the entry says is decided by the row that is written over."""
     await books.insert(Book(name="a", number=1))
@@ -93,3 +149,51 @@ async def test_an_entity_read_from_an_index_entry_replaces_no_newer_row(books: D
         await books.save(book)
 
     assert (await books.get(Book, name="a")).text == "theirs"
+
+
+@pytest.mark.parametrize("verb", ["upsert", "upsert_replace", "merge", "replace", "delete"])
+async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_asked_to(
+    books: Database, verb: str
+) -> None:
+    """By an upsert, or with `if_match="*"`: it matters no more what the entry said than what the ETag was."""
+    await books.insert(Book(name="a", number=1))
+    book = await books.get(Book.by_number, number=1, name="a")
+    await books.modify(Book, lambda fresh: fresh.evolve(number=2), name="a")
+    book.text = "mine"
+    match verb:
+        case "upsert":
+            await books.upsert(book)
+        case "upsert_replace":
+            await books.upsert(book, mode="replace")
+        case _:
+            await getattr(books, verb)(book, if_match="*")
+
+    found = [(each.number, each.text) async for each in books.select(Book)]
+    assert found == ([] if verb == "delete" else [(1, "mine")])
+    assert (await books.audit(Book)).clean
+
+
+async def test_what_is_not_merged_moves_no_entry(books: Database) -> None:
+    """An entry is made of what the row will be, and not of a field that was changed and is not written."""
+    await books.insert(Book(name="a", number=1))
+    book = await books.get(Book, name="a")
+    book.number, book.text = 2, "t"
+    await books.merge(book, only=["text"])
+
+    assert (await books.get(Book.by_number, number=1, name="a")).text == "t"
+    assert (await books.audit(Book)).clean
+
+
+async def test_a_row_that_cannot_be_read_for_now_is_asked_for_as_often_as_by_get(store: Meanwhile) -> None:
+    """A single write is no more patient: it raises what the store said."""
+    async with Database(store, retry=RetryPolicy(attempts=3, base=0.0)) as db:
+        await db.create_tables(Shelf)
+        await db.insert(Shelf(name="a"))
+        store.busy = True
+        requests = [db.stats.requests]
+        for call in (lambda: db.get(Shelf, name="a"), lambda: db.insert(Volume(shelf="a", number=1))):
+            with pytest.raises(Unavailable, match="Asked for too much"):
+                await call()
+            requests.append(db.stats.requests)
+
+        assert requests[2] - requests[1] == requests[1] - requests[0]

@@ -18,26 +18,31 @@ from tableorm import (
     LostRace,
     Mapped,
     NotSupported,
+    OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
     TransactionFailed,
+    Unavailable,
     connect,
     field,
 )
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.connection.rows import read_row
-from tableorm.models.marker_rows import MoveState, mark_of, row_of_marker
+from tableorm.models.marker_rows import MoveMark, MoveState, Place, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.models.reserved import MOVE
+from tableorm.protocol.codes import Code
+from tableorm.stores import CLOCK, Capabilities, Operation, Verb
 from tableorm.testing import MemoryStore
+from tableorm.writes.commit import RELOCATION, ROW_STEPS
 from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.report import WindowReport
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
-from tests.faults import Fate, FaultyStore
-from tests.rekeys import finalize, kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
+from tests.faults import QUICK, Fate, FaultyStore
+from tests.rekeys import finalize, kinds_of, move, record_pauses, rekeying_of, roll_back, rows_of, set_phase
 from tests.unfinished_moves import FORWARD as MOVED_AWAY
 from tests.unfinished_moves import HOUR, MARK, TENTATIVE, database_on, move_half
 
@@ -355,6 +360,181 @@ async def test_the_end(db: Database) -> None:
     assert "tue Trip#_forward" not in await kinds_of(db, NewTrip)
 
 
+@pytest.mark.parametrize("touched", [False, True])
+async def test_the_end_after_a_mover_that_died(db: Database, network: FaultyStore, touched: bool) -> None:
+    """A tentative row that is an entity is confirmed before its forward goes, which alone says that it is one."""
+    rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
+    await die_after(network, 2, move_window(connection_of(db), rekeying_of(NewTrip), rows))
+    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    if touched:
+        keys = {"PartitionKey": "mon", "RowKey": "trip_1"}
+        await connection_of(db).store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
+    set_phase(db, NewTrip, Phase.SEALED)
+    report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=touched)
+
+    assert (report.moved, report.failures) == (1, [])
+    assert await kinds_of(db, NewTrip) == ["1 NewTrip", "1 NewTrip#by_text"]
+    assert (await db.get(NewTrip, day="mon", id=1)).text == "t"
+
+
+@pytest.mark.parametrize("fate", [Fate.BUSY, Fate.LOST_REQUEST, Fate.LOST_REPLY])
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_each_request_of_a_mover_fails_once(number: int, fate: Fate) -> None:
+    """
+    What the store refuses for now is sent again. What is in doubt is not: the rows of the entity say how to go on, and
+    whether it was this mover that has moved it.
+    """
+    network = FaultyStore(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1, text="t"))
+        set_phase(db, NewStop, Phase.MOVE)
+        rows = await rows_of(connection_of(db), "RekeyedStops")
+        network.plan(*[Fate.FINE] * number, fate)
+        report = await move_window(connection_of(db), rekeying_of(NewStop), rows)
+
+        assert (report.failures, report.collisions) == ([], [])
+        assert report.moved == (0 if (number, fate) == (1, Fate.LOST_REPLY) else 1)
+        assert len(network.sent) == {(0, Fate.LOST_REPLY): 7, (1, Fate.LOST_REQUEST): 7}.get(
+            (number, fate), 3 if fate is Fate.LOST_REPLY else 4
+        )
+        assert await kinds_of(db, NewStop) == ["1 NewStop", "mon Stop#_forward"]
+        assert (await db.get(NewStop, day="mon", id=1)).text == "t"
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+async def test_a_live_writer_in_doubt(db: Database, network: FaultyStore, lost: int) -> None:
+    """It looks once more at the rows when a request of a move was given up, and raises at the second time."""
+    network.plan(Fate.FINE, *[Fate.LOST_REQUEST] * lost * QUICK.attempts)
+    if lost == 1:
+        await db.modify(NewTrip, change, day="mon", id=1)
+    else:
+        with pytest.raises(OutcomeUnknown):
+            await db.modify(NewTrip, change, day="mon", id=1)
+    network.plan()
+    await move(db, NewTrip)
+
+    assert await kinds_of(db, NewTrip) == MOVED
+    assert (await db.get(NewTrip, day="mon", id=1)).text == ("new" if lost == 1 else "t")
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(db: Database, stays: bool) -> None:
+    """That gets another ETag; not so if the mark is one of a move, of which that row would have to say too."""
+    (row,) = await rows_of(connection_of(db), "Rekeyed", "Trip")
+    mark = MoveMark(
+        state=MoveState.TENTATIVE,
+        move="m",
+        other=Place("Rekeyed", "mon", "trip_1"),
+        etag=row["odata.etag"],
+        stays=stays,
+    )
+    keys = {"PartitionKey": "1", "RowKey": "day_mon", "day": "mon", "id": 1}
+    tentative = {**keys, "EntityType": "NewTrip#_tentative", MOVE: mark.to_text()}
+    await connection_of(db).store.write("Rekeyed", Operation(Verb.INSERT, tentative))
+    assert await RELOCATION.resolve(connection_of(db), Place("Rekeyed", "1", "day_mon"), NewTrip.__schema__)
+
+    (after,) = await rows_of(connection_of(db), "Rekeyed", "Trip")
+    assert (after["odata.etag"] == row["odata.etag"]) is not stays
+    assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
+
+
+async def test_a_settled_forward_is_not_followed(db: Database) -> None:
+    """Its entity has its newer key: a mover that meets it reads nothing else."""
+    await db.insert(NewTrip(day="tue", id=2))
+    sent = list[str]()
+    with db.observe(lambda request: sent.append(request.operation)):
+        moved = await ROW_STEPS.move(connection_of(db), rekeying_of(NewTrip), Place("Rekeyed", "tue", "trip_2"))
+
+    assert not moved and sent == ["get"]
+
+
+async def test_a_marker_row_that_says_nothing(db: Database) -> None:
+    """Another program has put it at an older key: there is no entity to be moved."""
+    row = {"PartitionKey": "tue", "RowKey": "trip_2", "EntityType": "Trip#_tentative"}
+    await connection_of(db).store.write("Rekeyed", Operation(Verb.INSERT, row))
+    rekeying, place = rekeying_of(NewTrip), Place("Rekeyed", "tue", "trip_2")
+
+    assert not await ROW_STEPS.move(connection_of(db), rekeying, place)
+    assert not await ROW_STEPS.move(connection_of(db), rekeying, place, row | {"odata.etag": "e"})
+    assert "tue Trip#_tentative" in await kinds_of(db, NewTrip)
+
+
+class Repeating(FaultyStore):
+    """A network that says of itself that it repeats what is refused for now."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(durable=False, retries=True)
+
+
+async def test_what_a_store_repeats_itself_is_not_sent_again() -> None:
+    """The entity is looked at by itself then: its tentative row goes, and it moves from the beginning."""
+    network = Repeating(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1))
+        set_phase(db, NewStop, Phase.MOVE)
+        network.plan(Fate.FINE, Fate.BUSY)
+        report = await move(db, NewStop)
+
+        assert (report.moved, report.failures) == (1, [])
+        assert len(network.sent) == 7
+
+
+async def test_an_entity_that_is_inserted_again(db: Database) -> None:
+    """It was read at its newer key, and deleted; where it is inserted the phase says alone."""
+    await move(db, NewTrip)
+    trip = await db.get(NewTrip, day="mon", id=1)
+    await db.delete(trip)
+    await finalize(db, NewTrip)
+    set_phase(db, NewTrip, Phase.EXPAND)
+    await db.insert(trip)
+
+    assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
+
+
+async def test_a_store_that_refuses_for_long() -> None:
+    """The mover gives up after as many requests as one call has, for the transaction and for the entity alone."""
+    network = FaultyStore(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1))
+        set_phase(db, NewStop, Phase.MOVE)
+        rows = await rows_of(connection_of(db), "RekeyedStops")
+        network.plan(*[Fate.BUSY] * 999)
+        with pytest.raises(Unavailable):
+            await move_window(connection_of(db), rekeying_of(NewStop), rows)
+
+        assert len(network.sent) == 2 * QUICK.attempts
+
+
+@pytest.mark.parametrize(("table", "kind"), [("Rekeyed", "Other"), ("RekeyedStops", "NewTrip")])
+async def test_a_forward_that_names_a_tentative_row_of_others(db: Database, table: str, kind: str) -> None:
+    """Another program has made it up: the row that it names is left as it is."""
+    await db.create_tables(Stop)
+    place = Place(table, "x", "y")
+    forward = MoveMark(state=FORWARD, move="m", other=place, etag="e", stays=True)
+    tentative = MoveMark(state=MoveState.TENTATIVE, move="n", other=Place("Rekeyed", "mon", "z"), etag="e", stays=True)
+    store, keys = connection_of(db).store, {"PartitionKey": "mon", "RowKey": "trip_9"}
+    row = {**keys, "EntityType": "Trip#_forward", MOVE: forward.to_text()}
+    await store.write("Rekeyed", Operation(Verb.INSERT, row))
+    row = {"PartitionKey": "x", "RowKey": "y", "EntityType": f"{kind}#_tentative", MOVE: tentative.to_text()}
+    etag = await store.write(table, Operation(Verb.INSERT, row))
+    set_phase(db, NewTrip, Phase.SEALED)
+    report = await finalize(db, NewTrip)
+
+    assert (report.moved, report.failures) == (1, [])
+    assert (await store.get(table, "x", "y"))["odata.etag"] == etag
+
+
+async def test_an_entity_that_is_deleted_before_it_moves(db: Database) -> None:
+    """There is nothing to move."""
+    rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
+    await db.delete(Trip, day="mon", id=1, if_match="*")
+    report = await move_window(connection_of(db), rekeying_of(NewTrip), rows)
+
+    assert (report.moved, report.failures, report.collisions) == (0, [], [])
+    assert await kinds_of(db, NewTrip) == []
+
+
 async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database) -> None:
     """It is deleted as it is then; one that somebody else has deleted counts too."""
     await db.insert(NewTrip(day="mon", id=2))
@@ -392,9 +572,12 @@ class Restless(FaultyStore):
     ],
 )
 async def test_rows_that_others_write_again_and_again(
-    phase: Phase, step: Callable[[Database, type[Entity]], Awaitable[WindowReport]], message: str
+    phase: Phase,
+    step: Callable[[Database, type[Entity]], Awaitable[WindowReport]],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The entity is reported as a failure, and is what it was."""
+    """The entity is reported as a failure, and is what it was; between two attempts there is a pause."""
     network = Restless(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
         await db.insert(Stop(day="mon", id=1, text="t"))
@@ -403,11 +586,31 @@ async def test_rows_that_others_write_again_and_again(
             await move(db, NewStop)
         set_phase(db, NewStop, phase)
         network.begun = True
+        pauses = record_pauses(monkeypatch)
         report = await step(db, NewStop)
 
+        assert pauses == list(range(1, 50))
         (failure,) = report.failures
         assert isinstance(failure.error, LostRace) and message in str(failure.error)
         assert report.moved == 0 and (await db.get(NewStop, day="mon", id=1)).text == "t"
+
+
+async def test_an_older_key_whose_row_others_write_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write at that key is refused, and can be tried again."""
+    network = Restless(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1))
+        set_phase(db, NewStop, Phase.EXPAND)
+        key, network.begun, pauses = NewStop.key(day="mon", id=1), True, record_pauses(monkeypatch)
+        with pytest.raises(LostRace) as caught:
+            await db.delete(key, if_match="*")
+
+        assert str(caught.value) == (
+            "delete of NewStop ('1', 'day_mon'): others moved it first, 50 times in a row; try it again"
+        )
+        assert (caught.value.code, caught.value.entity) == (Code.CONDITION_NOT_SATISFIED, key)
+        assert pauses == list(range(1, 50))
+        assert await db.get(Stop, day="mon", id=1) == Stop(day="mon", id=1)
 
 
 class Overtaken(FaultyStore):
@@ -455,6 +658,26 @@ async def test_others_write_a_row_at_its_older_key_first(verb: str, others: str)
         assert (None if found is None else found.text) == ("new!" if (verb, others) == ("modify", "change") else None)
 
 
+@pytest.mark.parametrize("by", ["mover", "live writer"])
+async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
+    """Whoever has begun to move it takes the tentative row away."""
+    network = Overtaken(MemoryStore())
+    async with database_on(network, Stop, NewStop) as db:
+        await db.insert(Stop(day="mon", id=1, text="t"))
+        set_phase(db, NewStop, Phase.MOVE)
+        rows = await rows_of(connection_of(db), "RekeyedStops")
+        keys = {"PartitionKey": "mon", "RowKey": "stop_1"}
+        network.others = partial(network.store.write, "RekeyedStops", Operation(Verb.DELETE, keys, "*"))
+        if by == "mover":
+            report = await move_window(connection_of(db), rekeying_of(NewStop), rows)
+            assert (report.moved, report.failures) == (0, [])
+        else:
+            with pytest.raises(EntityNotFound):
+                await db.modify(NewStop, lambda stop: stop.evolve(text="new"), day="mon", id=1)
+
+        assert network.happened and await kinds_of(db, NewStop) == []
+
+
 async def test_the_way_back(db: Database) -> None:
     """Entities have their older keys again, with what was written meanwhile; what was deleted is free."""
     await db.modify(NewTrip, change, day="mon", id=1)
@@ -468,6 +691,23 @@ async def test_the_way_back(db: Database) -> None:
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text", "tue Trip", "tue Trip#by_text"]
     assert (await db.get(Trip, day="mon", id=1)).text == "new"
     assert (await db.get(Trip.by_text, day="tue", text="x", id=2)).id == 2
+
+
+async def test_an_older_key_that_is_written_while_it_is_freed(db: Database) -> None:
+    """Somebody has written its row since it was read: it is freed at the next time."""
+    await db.insert(NewTrip(day="wed", id=3))
+    await db.delete(NewTrip, day="wed", id=3, if_match="*")
+    set_phase(db, NewTrip, Phase.BACK)
+    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    keys = {"PartitionKey": "wed", "RowKey": "trip_3"}
+    await connection_of(db).store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
+    report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), rows)
+    assert (report.moved, report.failures) == (0, [])
+    rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
+    report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), rows)
+
+    assert (report.moved, report.failures) == (1, [])
+    assert await rows_of(connection_of(db), "Rekeyed", "Trip#_forward") == []
 
 
 async def test_there_and_back_on_azurite(azurite: Azurite) -> None:
@@ -551,6 +791,28 @@ async def test_older_programs_beside_the_way_back(db: Database, network: FaultyS
 
     assert (await db.get(Trip, day="mon", id=1)).text == "t"
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
+
+
+@pytest.mark.parametrize("met", ["newer row", "older row", "modify", "delete"])
+async def test_who_meets_the_rows_of_a_way_back_that_died(db: Database, network: FaultyStore, met: str) -> None:
+    """The entity has its older key already: whoever comes first confirms that, by either of its rows."""
+    await move(db, NewTrip)
+    set_phase(db, NewTrip, Phase.BACK)
+    await die_after(network, 2, roll_back(db, NewTrip))
+    assert {"1 NewTrip#_forward", "mon Trip#_tentative"} <= set(await kinds_of(db, NewTrip))
+    if met == "modify":
+        await db.modify(NewTrip, change, day="mon", id=1)
+    elif met == "delete":
+        await db.delete(NewTrip, day="mon", id=1, if_match="*")
+    else:
+        kind = "NewTrip#_forward" if met == "newer row" else "Trip#_tentative"
+        rows = await rows_of(connection_of(db), "Rekeyed", kind)
+        report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), rows)
+        assert (report.moved, report.failures, report.collisions) == (int(met == "newer row"), [], [])
+
+    assert await kinds_of(db, NewTrip) == ([] if met == "delete" else ["mon Trip", "mon Trip#by_text"])
+    found = await db.get_or_none(Trip, day="mon", id=1)
+    assert (found and found.text) == {"modify": "new", "delete": None}.get(met, "t")
 
 
 @pytest.mark.parametrize("verb", ["mover", "modify"])

@@ -142,6 +142,23 @@ async def test_what_is_sent_for_an_insert(
     assert Counter(store.noted) == Counter(expected)
 
 
+@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
+async def test_what_is_sent_for_an_insert_of_what_was_read(db: Database, store: Recorder, phase: Phase) -> None:
+    """Where an entity was read says nothing of an insert: somebody may have deleted it since."""
+    set_phase(db, NewFare, Phase.MOVE)
+    await db.insert(NewFare(day="mon", id=1, text="x"))
+    entity = await db.get(NewFare, day="mon", id=1)
+    for table, partition_key, row_key in (("ExplainedNewFares", "1", "day_mon"), ("ExplainedFares", "mon", "fare_1")):
+        await store.write(table, Operation(Verb.DELETE, {"PartitionKey": partition_key, "RowKey": row_key}, "*"))
+    set_phase(db, NewFare, phase)
+    expected = explained(db, "insert", entity)
+    store.noted.clear()
+
+    await db.insert(entity)
+
+    assert Counter(store.noted) == Counter(expected)
+
+
 async def test_what_changes_nothing(db: Database, store: Recorder) -> None:
     """An entity that was not changed is looked for, and not written."""
     set_phase(db, NewFare, Phase.EXPAND)
@@ -183,3 +200,52 @@ async def test_what_is_refused_is_not_explained(db: Database, phase: Phase) -> N
         NotSupported, match=f"is in phase '{phase.value}', in which entities are written at their older"
     ):
         db.explain_write("upsert", NewFare(day="mon", id=1))
+
+
+PLACES = {
+    "/ExplainedFares(PartitionKey='mon',RowKey='fare_1')": "older",
+    "/ExplainedFares": "olders",
+    "/ExplainedNewFares(PartitionKey='1',RowKey='day_mon')": "newer",
+    "/ExplainedNewFares": "newers",
+}
+
+
+MOVED = (
+    "GET newer, GET older, POST newers, PUT older as read, GET newer, GET older, PUT newer as read, "
+    "GET older, PUT older as read"
+)
+
+
+@pytest.mark.parametrize(
+    ("phase", "where", "expected"),
+    [
+        (Phase.EXPAND, "older", "GET older, PUT older as read"),
+        (Phase.BACK, "older", "GET newer, GET older, PUT older as read"),
+        (Phase.MOVE, "older", f"{MOVED}, GET newer, PUT newer as read"),
+        *((phase, "moved", "GET older, PUT older as read, PUT newer its ETag") for phase in (Phase.MOVE, Phase.SEALED)),
+        (Phase.BACK, "moved", "GET newer, GET older, PUT older as read, PUT newer its ETag"),
+        *((phase, "newer", "PATCH newer its ETag") for phase in (Phase.MOVE, Phase.SEALED, Phase.DONE)),
+        (Phase.BACK, "newer", "GET newer, PATCH newer its ETag"),
+        (Phase.EXPAND, "nowhere", "GET older, GET newer, GET older, POST olders"),
+        (Phase.MOVE, "nowhere", "GET older, GET older, POST olders, POST newers"),
+        *((phase, "nowhere", "POST newers") for phase in (Phase.SEALED, Phase.DONE)),
+        (Phase.BACK, "nowhere", "GET newer, GET older, GET newer, POST olders"),
+    ],
+)
+async def test_each_request_that_is_explained(db: Database, phase: Phase, where: str, expected: str) -> None:
+    """With its method, and the ETag under which it writes."""
+    set_phase(db, NewFare, Phase.MOVE)
+    fare = NewFare(day="mon", id=1)
+    if where != "nowhere":
+        await db.insert((NewFare if where == "newer" else Fare)(day="mon", id=1))
+        if where == "moved":
+            await move(db, NewFare)
+        set_phase(db, NewFare, phase)
+        fare = await db.get(NewFare, day="mon", id=1)
+        fare.text = "x"
+    set_phase(db, NewFare, phase)
+    found = db.explain_write("insert" if where == "nowhere" else "save", fare)
+
+    etags = {fare.etag: " its ETag", "the ETag that was read": " as read", None: ""}
+    steps = (*found.before, *found.steps, *found.after)
+    assert ", ".join(f"{each.method} {PLACES[each.path]}{etags[each.if_match]}" for each in steps) == expected

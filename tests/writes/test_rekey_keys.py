@@ -3,7 +3,7 @@ Keys of re-keyed models: several older ones for a newer one and the other way ro
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from tableorm import (
     Mapped,
     ModelError,
     MovedFrom,
+    TableNotFound,
     Transaction,
     field,
 )
@@ -24,13 +25,14 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.models.marker_rows import MoveMark, MoveState, Place
 from tableorm.models.reserved import MOVE
-from tableorm.stores import Operation, Verb
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.rekey import steps
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 from tests.faults import FaultyStore
-from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
+from tests.rekeys import kinds_of, move, record_pauses, rekeying_of, roll_back, rows_of, set_phase
 from tests.unfinished_moves import database_on
 
 
@@ -136,6 +138,22 @@ class NewStay(
     nights: Mapped[int] = field(default=1)
 
 
+class Pair(Entity, table="RekeyedPairs", tracked=True, partition_key="{a}", row_key="{b}"):
+    a: Mapped[str]
+    b: Mapped[str]
+
+
+class NewPair(
+    Entity,
+    table="RekeyedPairs",
+    partition_key="{b}",
+    row_key="{a}",
+    moved_from=MovedFrom(Pair, to_new=lambda pair: None if pair.a == "none" else NewPair(a=pair.a, b=pair.b)),
+):
+    a: Mapped[str]
+    b: Mapped[str]
+
+
 @pytest.fixture
 def network() -> FaultyStore:
     return FaultyStore(MemoryStore())
@@ -144,8 +162,10 @@ def network() -> FaultyStore:
 @pytest.fixture
 async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Nothing is there; the phase is *move*."""
-    async with database_on(network, Note, NewNote, Ticket, NewTicket, Plane, NewPlane, Old, New, Stay, NewStay) as db:
-        for model in (NewNote, NewTicket, NewPlane, New, NewStay):
+    async with database_on(
+        network, Note, NewNote, Ticket, NewTicket, Plane, NewPlane, Old, New, Stay, NewStay, Pair
+    ) as db:
+        for model in (NewNote, NewTicket, NewPlane, New, NewStay, NewPair):
             set_phase(db, model, Phase.MOVE)
         yield db
 
@@ -166,17 +186,50 @@ async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Databas
     assert not await db.select(Note).allow_scan().all()
 
 
+class Gone(FaultyStore):
+    """A store in which a table was deleted."""
+
+    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
+        raise Fault(Code.TABLE_NOT_FOUND, "There is no such table.")
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        raise Fault(Code.TABLE_NOT_FOUND, "There is no such table.")
+
+
+@pytest.mark.parametrize(("partitions", "expected"), [(3, 1798), (5000, 1000)])
+async def test_how_many_rows_are_asked_for_before_some_are_written(partitions: int, expected: int) -> None:
+    """Until 16 transactions of newer partitions are full, or until 1,000 rows wait."""
+    taken = 0
+
+    def rows() -> Iterator[Row]:
+        nonlocal taken
+        for taken in range(1, 5_000):
+            keys = {"PartitionKey": f"{taken}", "RowKey": "AA1"}
+            yield {**keys, "EntityType": "Plane", "tail": f"{taken % partitions}", "odata.etag": "e", "Timestamp": "t"}
+
+    async with database_on(Gone(MemoryStore())) as db:
+        with pytest.raises(TableNotFound):
+            await move_window(connection_of(db), rekeying_of(NewPlane), rows())
+
+    assert taken == expected
+
+
 async def test_forwards_and_confirmed_rows_are_merged(db: Database, network: FaultyStore) -> None:
-    """Only what changes is sent. Rows are stored as if they were replaced: with what programs have added too."""
+    """
+    Only what changes is sent, under the ETags of the rows. Rows are stored as if they were replaced: with what programs
+    have added too.
+    """
     keys = {"PartitionKey": "ann", "RowKey": "1"}
     added = {"seen": True, "size": "7", "size@odata.type": "Edm.Int64", "EntityType": "Note", "owner": "ann", "id": 1}
-    await db.store.write("RekeyedNotes", Operation(Verb.INSERT, {**keys, **added, "_w": "earlier"}))
+    before = await db.store.write("RekeyedNotes", Operation(Verb.INSERT, {**keys, **added, "_w": "earlier"}))
     network.plan()
     report = await move(db, NewNote)
 
     assert report.moved == 1
     assert [each.verb for operations in network.sent for each in operations] == [Verb.INSERT, Verb.MERGE, Verb.MERGE]
     assert all("size" not in each.row for operations in network.sent[1:] for each in operations)
+    etags = [each.if_match for operations in network.sent for each in operations]
+    assert etags[:2] == [None, before] and etags[2] not in (None, "*")
     (old,) = await rows_of(connection_of(db), "RekeyedNotes")
     (new,) = await rows_of(connection_of(db), "RekeyedNewNotes")
     own = ("EntityType", "PartitionKey", "RowKey", "Timestamp", "odata.etag", "_mv", "_w")
@@ -199,12 +252,14 @@ async def test_a_manifest_of_nothing_that_is_declared_stays_in_no_forward(db: Da
     assert "_w@odata.type" not in old and old["_w"]
 
 
-async def test_two_older_entities_with_one_newer_key(db: Database) -> None:
+async def test_two_older_entities_with_one_newer_key(db: Database, network: FaultyStore) -> None:
     """The second is a collision: it stays where it is, and neither a mover nor an insert takes the newer key."""
     await db.insert(Note(owner="ann", id=1))
     await db.insert(Note(owner="ben", id=1))
+    network.plan()
     report = await move(db, NewNote)
 
+    assert len(network.sent) == 4
     assert report.moved == 1 and not report.failures
     (collision,) = report.collisions
     assert isinstance(collision.error, EntityExists) and collision.place.table == "RekeyedNotes"
@@ -268,6 +323,25 @@ async def test_a_function_that_fails_for_one_entity(db: Database) -> None:
     assert await kinds_of(db, NewNote) == ["ann Note", *["ann Note#_forward"] * 2, *["notes NewNote"] * 2]
 
 
+async def test_entities_that_cannot_be_moved(db: Database) -> None:
+    """Each is a failure that says what to do, and stays; others get their newer keys."""
+    for a, b in (("a", "b"), ("none", "b"), ("x", "x")):
+        await db.insert(Pair(a=a, b=b))
+    report = await move(db, NewPair)
+
+    assert report.moved == 1 and {type(each.error) for each in report.failures} == {ModelError}
+    dropped, same = sorted((str(each.error) for each in report.failures), reverse=True)
+    assert same == (
+        "re-key of Pair to NewPair: an entity has the same key ('x', 'x') in table RekeyedPairs by both models; let "
+        "the templates of NewPair make keys that no entity has by the older model, or put it into another table"
+    )
+    assert dropped == (
+        "re-key of Pair to NewPair: to_new returned None for Pair(a='none', b='b'); entities are dropped only while "
+        "nobody writes: stop all writers and re-key offline, or delete them first"
+    )
+    assert await kinds_of(db, NewPair) == ["a Pair#_forward", "b NewPair", "none Pair", "x Pair"]
+
+
 async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
     """It reports what has the form of a row of its own, and is none."""
     set_phase(db, NewNote, Phase.BACK)
@@ -287,7 +361,7 @@ async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
     assert len(await rows_of(connection_of(db), "RekeyedNotes")) == 1
     assert (report.moved, report.collisions) == (0, [])
     (failure,) = report.failures
-    assert failure.place.row_key == "3" and isinstance(failure.error, Conflict)
+    assert failure.place.row_key == "3" and type(failure.error) is Conflict
     assert "is a marker row, and the row that it names is not of its entity" in str(failure.error)
 
 
@@ -306,14 +380,15 @@ class Taken(FaultyStore):
 
 
 async def test_an_older_key_that_others_take_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The insert is refused, and can be tried again."""
+    """The insert is refused after a pause before each attempt but the first, and can be tried again."""
     monkeypatch.setattr(steps, "ATTEMPTS", 3)
+    pauses = record_pauses(monkeypatch)
     async with database_on(Taken(MemoryStore()), Note, NewNote) as db:
         set_phase(db, NewNote, Phase.MOVE)
         with pytest.raises(Conflict, match=r"insert of NewNote .*: its key by Note, .* cannot be taken; try it again"):
             await db.insert(NewNote(owner="ann", id=1))
 
-        assert await kinds_of(db, NewNote) == []
+        assert await kinds_of(db, NewNote) == [] and pauses == [1, 2]
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -365,9 +440,10 @@ async def test_the_older_key_of_an_entity_whose_newer_key_has_a_row_of_another_k
     assert (await db.get(NewPlane, day="mon", flight="AA1", tail="y")).tail == "y"
 
 
-async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database) -> None:
+@pytest.mark.parametrize("model", [Plane, NewPlane])
+async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database, model: Any) -> None:
     """Whoever has made two newer entities of one older key: the forward of one is not replaced for the other."""
-    await db.insert(Plane(day="mon", flight="AA1", tail="x"))
+    await db.insert(model(day="mon", flight="AA1", tail="x"))
     await move(db, NewPlane)
     row = {"PartitionKey": "y", "RowKey": "mon_AA1", "EntityType": "NewPlane"}
     await connection_of(db).store.write("RekeyedNewPlanes", Operation(Verb.INSERT, row))

@@ -274,6 +274,15 @@ async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Databas
 
     assert (raised.value.index, raised.value.operation) == (1, "replace")
     assert isinstance(raised.value.__cause__, EntityNotFound)
+    await things.insert(Thing(name="a"))
+    early = await load(things, "a")
+    await things.modify(Thing, more, group="g", name="a")
+    late = await things.modify(Thing, more, group="g", name="a")
+    with pytest.raises(TransactionFailed, match=r"operation 1: replace of .*has changed since it was read") as raised:
+        async with things.transaction() as tx:
+            tx.insert(Thing(name="new"))
+            tx.replace(late, if_match=early.etag)
+    assert (raised.value.index, type(raised.value.__cause__)) == (1, PreconditionFailed)
     assert await things.get_or_none(Thing, group="g", name="new") is None
 
 
@@ -363,6 +372,7 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
     async def write(tx: Transaction) -> None:
         nonlocal runs
         runs += 1
+        tx.upsert(Thing(name="z"))
         if way == "save":
             stale.number = 7
             tx.save(stale)
@@ -374,7 +384,20 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
     with pytest.raises(TransactionFailed, match=r"Thing \('g', 'a'\).* in the function, .*tx.get") as caught:
         await things.run_transaction(write)
     assert runs == 2 and isinstance(caught.value.__cause__, PreconditionFailed)
-    assert (caught.value.index, (await load(things, "a")).number) == (0, 1)
+    assert (caught.value.index, (await load(things, "a")).number) == (1, 1)
+
+
+async def test_an_entity_from_outside_that_is_inserted_again_is_not_stale(things: Database) -> None:
+    """The error is that of an insert, and says nothing of reading."""
+    await things.insert(Thing(name="a"))
+    mine = Thing(name="a")
+
+    async def write(tx: Transaction) -> None:
+        tx.insert(mine)
+
+    with pytest.raises(TransactionFailed, match=r"insert of Thing \('g', 'a'\)") as failed:
+        await things.run_transaction(write)
+    assert isinstance(failed.value.__cause__, EntityExists) and "run_transaction" not in str(failed.value)
 
 
 async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(things: Database) -> None:

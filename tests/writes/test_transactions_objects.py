@@ -14,6 +14,7 @@ from tableorm import (
     EntityNotFound,
     Mapped,
     NotLoaded,
+    NotRead,
     NotSupported,
     PropertyBag,
     TransactionFailed,
@@ -81,6 +82,26 @@ async def test_a_row_that_was_deleted_can_be_given_anew(things: Database) -> Non
         tx.upsert(new, mode="replace")
         assert await tx.modify(Thing, more, name="a") is new
     assert await things.get(Thing, name="a") == new == Thing(number=8)
+
+
+async def test_an_insert_guards_its_row(things: Database) -> None:
+    """It fails if somebody else has put a row there, so that a guard adds nothing."""
+    thing = Thing()
+    async with things.transaction() as tx:
+        tx.insert(thing)
+        assert await tx.get(Thing, name="a", guard=True) is thing
+    assert await things.get(Thing, name="a") == thing
+
+
+async def test_a_changed_key_is_not_that_of_the_row_that_is_held(things: Database) -> None:
+    """An entity that was given to the transaction and has another key now was never read there."""
+    thing = Thing()
+    with pytest.raises(NotRead, match=r"save of Thing.*it was neither read nor written"):
+        async with things.transaction() as tx:
+            tx.insert(thing)
+            thing.name = "b"
+            tx.save(thing)
+    assert await things.get_or_none(Thing, name="a") is None
 
 
 async def test_get_and_modify_give_the_one_object_back(things: Database) -> None:

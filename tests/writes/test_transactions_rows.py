@@ -282,5 +282,12 @@ async def test_all_fields_after_a_forced_merge_of_some_need_an_etag(things: Data
         tx.merge(thing, only=[Thing.text], if_match="*")
         with pytest.raises(PreconditionFailed, match="may have been changed by somebody else; refresh"):
             (tx.merge if verb == "merge" else tx.replace)(thing)
+        tx.merge(thing, only=[Thing.text])
 
     assert ((await load(things)).number, (await load(things)).text) == (1, "u")
+    thing = await load(things)
+    await things.modify(Thing.key(name="a"), more)
+    async with things.transaction() as tx:
+        tx.merge(thing, only=[Thing.text], if_match="*")
+        tx.merge(thing, if_match="*")
+    assert (await load(things)).number == 1

@@ -175,6 +175,8 @@ async def test_merge_does_not_pretend_to_remove(things: Database) -> None:
     del thing.extra["x"]
     with pytest.raises(EncodeError, match=r"Thing\.extra\.x: .*cannot remove"):
         await things.merge(thing)
+    with pytest.raises(EncodeError, match=r"Thing\.text: .*cannot remove"):
+        await things.merge(Thing(name="a"), only=[Thing.text], if_match="*")
 
 
 async def test_merge_names_what_it_does_not_know(things: Database) -> None:
@@ -553,6 +555,22 @@ async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
     kept = Note(id="b", created=MOMENTS[3])
     await things.upsert(kept)
     assert (await things.get(Note, id="b")).created == MOMENTS[3]
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+async def test_what_an_insert_fills_is_not_filled_over_a_row(things: Database, mode: Any) -> None:
+    """An entity that was read is not new, nor is one that replaces a row; whoever inserts it again makes a new one."""
+    await things.insert(PropertyBag("Things", "n", "a", {"EntityType": "Note"}))
+    read = await things.get(Note, id="a")
+    await things.upsert(read, mode=mode)
+    assert (read.created, (await things.get(Note, id="a")).created) == (None, None)
+    unread = Note(id="a", text="u")
+    await things.replace(unread, if_match="*")
+    assert (unread.created, (await things.get(Note, id="a")).created) == (None, None)
+
+    await things.delete(Note, id="a", if_match="*")
+    await things.insert(read)
+    assert read.created == (await things.get(Note, id="a")).created == MOMENTS[0]
 
 
 async def test_validators_see_what_was_loaded(things: Database) -> None:

@@ -9,6 +9,7 @@ import pytest
 from tableorm import Database, Entity, Mapped, PropertyBag, connect, field
 from tableorm.models.property_bag import bag_of_row
 from tableorm.stores import Operation, Verb
+from tableorm.testing import assert_requests
 from tableorm.writes.plan import PlannedWrite
 from tableorm.writes.stages.change import replace_change
 from tableorm.writes.stages.encode import encode
@@ -18,6 +19,7 @@ class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
     group: Mapped[str] = field(default="g")
     name: Mapped[str] = field(default="a")
     number: Mapped[int] = field(default=0)
+    text: Mapped[str | None] = field(default=None)
 
 
 @pytest.fixture
@@ -68,6 +70,55 @@ async def test_a_bag_knows_when_it_was_written(
     assert bag.timestamp is not None
     assert bag.timestamp != before
     assert (bag.timestamp, bag.etag, dict(bag)) == (fresh.timestamp, fresh.etag, dict(fresh))
+
+
+async def test_what_a_bag_never_saw_stays(db: Database) -> None:
+    """A bag that was merged into a row knows a part of it, also after a write that has read the rest."""
+    await db.insert(PropertyBag("Things", "g", "a", {"theirs": 1}))
+    bag = PropertyBag("Things", "g", "a", {"mine": 2})
+    await db.upsert(bag)
+    for name in ("mine", "other"):
+        bag[name] = 3
+        await db.save(bag)
+        del bag[name]
+        await db.save(bag)
+
+        assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
+    bag["mine"] = 1
+    read = await db.get(PropertyBag.key("Things", "g", "a"))
+    (step,) = db.explain_write("upsert", read).steps
+    assert step.body == b'{"theirs":"1","theirs@odata.type":"Edm.Int64"}'
+    said = db.explain_write("replace", bag)
+    assert ([step.method for step in said.steps], said.transaction, said.before) == (["GET", "PUT"], False, ())
+    await db.replace(bag)
+    del bag["mine"]
+    await db.save(bag)
+    assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {"theirs": 1}
+    await db.replace(bag, drop_extra=True)
+    assert dict(await db.get(PropertyBag.key("Things", "g", "a"))) == {}
+
+
+async def test_another_type_is_a_change_of_a_bag(db: Database) -> None:
+    """Also where Python takes the two values for equal."""
+    await db.store.write("Things", Operation(Verb.INSERT, {"PartitionKey": "g", "RowKey": "a", "number": 1}))
+    bag = await db.get(PropertyBag.key("Things", "g", "a"))
+    bag["number"] = True
+    await db.save(bag)
+
+    assert (await db.get(PropertyBag.key("Things", "g", "a")))["number"] is True
+
+
+async def test_a_part_to_which_the_rest_was_set_is_the_whole(db: Database) -> None:
+    """After it was written it is written as any other: a property is removed without another look at the row."""
+    await db.insert(Thing(text="t"))
+    part = await db.select(Thing).where(Thing.group == "g", Thing.name == "a").only(Thing.text).one()
+    part.number = 2
+    await db.upsert(part, mode="replace")
+    part.text = None
+    with assert_requests(db, 1):
+        await db.save(part)
+
+    assert await db.get(Thing, group="g", name="a") == part == Thing(number=2)
 
 
 @pytest.mark.parametrize("more", [{}, {"more": 1}], ids=["known", "unknown"])

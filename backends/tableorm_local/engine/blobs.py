@@ -137,8 +137,7 @@ class Blobs:
             end = yield from blob_contents.add_chunks(session, content, start, chunks)
             if old is not None:
                 blob_contents.release(session, old.content)
-            info = BlobInfo(name=name, etag="", length=end, metadata=kept, modified=moment(0))
-            return _write_row(session, number, content, None, info), old is not None
+            return _write_row(session, number, content, None, name, end, kept), old is not None
 
         content, start, chunks = blob_contents.new_content(), 0, list[bytes]()
         await self._host.read(check)  # before any data is sent; `publish` checks again
@@ -194,8 +193,7 @@ class Blobs:
             blob_contents.keep(session, content)
             end = yield from blob_contents.add_chunks(session, content, start, blob_contents.split_chunks(data))
             kept: Mapping[str, str] = old.info.metadata if old is not None else {}
-            info = BlobInfo(name=name, etag="", length=end, metadata=kept, modified=moment(0))
-            return _write_row(session, number, content, appends + 1, info)
+            return _write_row(session, number, content, appends + 1, name, end, kept)
 
         info: BlobInfo = await self._host.submit(work)
         return info
@@ -334,8 +332,11 @@ _COLUMNS_READ = (
 
 def _make_blob(number: int, row: tuple[Any, ...]) -> _Blob:
     name, content, length, tick, appends, metadata = row
-    info = BlobInfo(name=name, etag=_etag_of(tick), length=length, metadata=_decode(metadata), modified=moment(tick))
-    return _Blob(number, content, appends, info)
+    return _Blob(number, content, appends, _make_info(name, length, tick, _decode(metadata)))
+
+
+def _make_info(name: str, length: int, tick: int, metadata: Mapping[str, str]) -> BlobInfo:
+    return BlobInfo(name=name, etag=f'"0x{tick:X}"', length=length, metadata=metadata, modified=moment(tick))
 
 
 def _find_blob(connection: Connection, number: int, name: str) -> _Blob | None:
@@ -372,10 +373,6 @@ def _missing_blob_fault(name: str) -> Fault:
     return Fault(Code.BLOB_NOT_FOUND, f"The specified blob does not exist: {name!r}.")
 
 
-def _etag_of(tick: int) -> str:
-    return f'"0x{tick:X}"'
-
-
 def _check_etag(name: str, blob: _Blob | None, tag: str) -> None:
     if blob is None or tag not in ("*", blob.info.etag):
         raise Fault(
@@ -383,14 +380,22 @@ def _check_etag(name: str, blob: _Blob | None, tag: str) -> None:
         )
 
 
-def _write_row(session: WriteSession, number: int, content: int, appends: int | None, info: BlobInfo) -> BlobInfo:
-    """Write the row of a blob, of whose content the caller has called `keep`. Return its info with ETag and time."""
+def _write_row(
+    session: WriteSession,
+    number: int,
+    content: int,
+    appends: int | None,
+    name: str,
+    length: int,
+    metadata: Mapping[str, str],
+) -> BlobInfo:
+    """Write the row of a blob, of whose content the caller has called `keep`. Return its info."""
     tick = session.tick()
     session.connection.execute(
         f"REPLACE INTO blobs (container, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
-        (number, info.name, content, info.length, tick, appends, _encode(info.metadata)),
+        (number, name, content, length, tick, appends, _encode(metadata)),
     )
-    return attrs.evolve(info, etag=_etag_of(tick), modified=moment(tick))
+    return _make_info(name, length, tick, metadata)
 
 
 def _read_more(connection: Connection, container: str, blob: _Blob, position: int, end: int) -> bytes:

@@ -128,7 +128,7 @@ class Queues:
             connection = session.connection
             number = _require_number(connection, queue)
             present = now()
-            for _ in range(0, _EXPIRED_TOGETHER, _EXPIRED):
+            for _ in range(_EXPIRED_TOGETHER // _EXPIRED):
                 if _remove_expired(session, number, present) < _EXPIRED:
                     break
                 yield

@@ -125,7 +125,7 @@ def filter_intervals(where: Filter) -> tuple[Interval, Interval]:
         return _ANYWHERE
     join = intersect if every else _unite
     keys, rows = join(keys for keys, _ in found), join(rows for _, rows in found)
-    return (every and narrow_to_rows(keys, rows)) or keys, rows
+    return narrow_to_rows(keys, rows) or keys, rows
 
 
 def narrow_to_rows(keys: Interval, rows: Interval) -> Interval | None:
@@ -369,7 +369,7 @@ class PageScan:
         return len(self._found) == self._limit or self._bytes >= self._room
 
     def _make_continuation(self) -> str:
-        check = crc32(self._table.encode() + b"\0" + self._low).to_bytes(4, "big")
+        check = crc32(self._table.encode() + b"\0" + self._low).to_bytes(4)
         return urlsafe_b64encode(_VERSION + check + self._low).rstrip(b"=").decode("ascii")
 
     def _read_continuation(self, continuation: str) -> bytes:
@@ -378,7 +378,7 @@ class PageScan:
         except ValueError:
             raw = b""
         low = raw[5:]
-        if raw[:5] != _VERSION + crc32(self._table.encode() + b"\0" + low).to_bytes(4, "big"):
+        if raw[:5] != _VERSION + crc32(self._table.encode() + b"\0" + low).to_bytes(4):
             raise Fault(
                 Code.INVALID_INPUT,
                 f"The continuation {continuation[:80]!r} is malformed or of another table than {self._table!r}; "

@@ -235,7 +235,7 @@ def _find_route(call: Call) -> _Route:
 def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
     if any(kind is known and comp == other for known, _, other in _ROUTES):
         raise Fault(Code.METHOD_NOT_ALLOWED, f"The resource doesn't support the specified HTTP verb: {verb[:20]}.")
-    if kind is Kind.SERVICE and not comp:
+    if not comp:  # everything but the service has some operation without it
         raise Fault(Code.INVALID_URI, "The requested URI does not represent any resource on the server.")
     if kind is Kind.ENTITIES:
         # A missing table is the first thing to tell: clients make a hint of that.

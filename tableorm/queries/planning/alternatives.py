@@ -195,8 +195,7 @@ def _equalities(target: QueryTarget, terms: Iterable[Expression]) -> list[Compar
     """Return the equalities on fields of the one kind; none if there are several, each with keys of its own."""
     if len(target.schemas) != 1:
         return []
-    schema = target.schemas[0]
-    return [t for t in terms if isinstance(t, Comparison) and t.op is Op.EQ and has_field(schema, t.field)]
+    return [t for t in terms if isinstance(t, Comparison) and t.op is Op.EQ]
 
 
 class _Candidate(msgspec.Struct, frozen=True, eq=False):
@@ -412,16 +411,14 @@ def _cluster(candidates: list[_Candidate], *, scans: bool) -> list[list[_Candida
     """
     clusters: list[list[_Candidate]] = []
     cluster: list[_Candidate] = []
-    last_partition: tuple[bytes, bool] = (b"", False)
+    last_partition: tuple[bytes, bool] | None = None
     unbounded, until, included = 0, b"", False
     for candidate in candidates:
         low, low_open = candidate.low_partition if scans else candidate.low_row
         high = high_of(candidate.region.partition if scans else candidate.region.row)
         # Partitions that are points are one if they begin together.
-        if (
-            cluster
-            and (scans or candidate.low_partition == last_partition)
-            and (unbounded or low < until or (low == until and included and not low_open))
+        if (scans or candidate.low_partition == last_partition) and (
+            unbounded or low < until or (low == until and included and not low_open)
         ):
             cluster.append(candidate)
             unbounded, until, included = max((unbounded, until, included), high)

@@ -159,8 +159,7 @@ def _make_decoded_equality(values: Sequence[Any], info: FieldInfo) -> Test:
         if stored is None:
             return None
         try:
-            value = info.type.decode(stored, row.get(info.property + ANNOTATION))
-            return bool(value == value) and value in wanted  # noqa: PLR0124 - NaN is equal to nothing
+            return info.type.decode(stored, row.get(info.property + ANNOTATION)) in wanted
         except MISFITS:
             return False  # what is stored is no such value, so it is none of them
 

@@ -82,8 +82,7 @@ def _keeps_order(schema: Schema, entries: Schema, terms: Sequence[Expression]) -
     assert schema.row is not None
     assert entries.row is not None
     own, other = schema.row.text, entries.row.text
-    tail = own[own.index("{") :] if "{" in own else own
-    if not other.endswith(tail) or "{{" in other:
-        return False
+    tail = own.removeprefix(own.partition("{")[0])
+    # Where the tail is another, all fields have to be given, and with them the one entry.
     fixed = {term.field.name for term in terms if isinstance(term, Comparison) and term.op is Op.EQ}
     return all(name in fixed or name == "kind" for name in _FIELD_NAME.findall(other.removesuffix(tail)))

@@ -72,7 +72,7 @@ _ANY_KEY = KeyMatch(EVERYTHING, _NONE)
 _STORED_KEYS = {"PartitionKey": 0, "RowKey": 1}
 _BOUNDS_OF: dict[Op, Callable[[str], Bounds]] = {
     Op.EQ: Bounds.only,
-    Op.GT: lambda key: Bounds(key, None, lower_open=True),
+    Op.GT: lambda key: Bounds(key, lower_open=True),
     Op.GE: Bounds,
     Op.LT: lambda key: Bounds(None, key, upper_open=True),
     Op.LE: lambda key: Bounds(None, key),
@@ -106,16 +106,14 @@ class _TemplateRule:
     Args:
         constraint: What they say of the keys of the template.
         at: Where their values are.
-        terms: Their indexes among the terms.
         foreign: Whether the template is of another kind, so that a range can hold keys that it does not write: only a
             point is sure to hold what the conditions say.
-        implied: The terms that hold for every key inside, for most values.
+        implied: The terms, by index, that hold for every key inside.
         fixed: The match, if it does not depend on values.
     """
 
     constraint: KeyConstraint
     at: tuple[int, ...]
-    terms: tuple[int, ...]
     foreign: bool
     implied: frozenset[int]
     fixed: KeyMatch | None = attrs.field(eq=False)
@@ -138,12 +136,10 @@ class _TemplateRule:
     def _make(
         cls, constraint: KeyConstraint, relevant: Sequence[tuple[int, Comparison]], *, foreign: bool = False
     ) -> "_TemplateRule":
-        terms = tuple(index for index, _ in relevant)
-        implied = frozenset(terms[at] for at in constraint.exact)
+        implied = frozenset(relevant[at][0] for at in constraint.exact)
         return cls(
             constraint=constraint,
             at=tuple(parameter_of(term).at for _, term in relevant),
-            terms=terms,
             foreign=foreign,
             implied=implied,
             fixed=None if constraint.fixed is None else KeyMatch(constraint.fixed, implied),
@@ -152,14 +148,10 @@ class _TemplateRule:
     def match(self, values: Values) -> KeyMatch | None:
         if self.fixed is not None:
             return self.fixed
-        bounds, exact = self.constraint.bounds(values, self.at)
+        bounds, _ = self.constraint.bounds(values, self.at)
         if bounds is None:
             return None
-        if self.foreign and not bounds.point:
-            return KeyMatch(bounds, _NONE)
-        if exact is self.constraint.exact:
-            return KeyMatch(bounds, self.implied)
-        return KeyMatch(bounds, frozenset(self.terms[at] for at in exact))
+        return KeyMatch(bounds, _NONE if self.foreign and not bounds.point else self.implied)
 
 
 def _shape_of(conditions: Sequence[tuple[int, Comparison]]) -> ConstraintShape:
@@ -262,7 +254,7 @@ class KeyRegions:
             self._schemas.append(None)  # rows of any kind: only the conditions themselves bound them
         self._rules = [_rules_of(schema, terms, by_bucket=by_bucket) for schema in self._schemas]
         self.buckets = sum([_count_buckets(partition) for partition, _ in self._rules])
-        self._same = [(False, False)] * len(self._rules)
+        self._same: list[tuple[bool, bool]] = []
         if base is not None:
             pairs = zip(self._rules, base._rules, strict=True)
             self._same = [(own[0] == other[0], own[1] == other[1]) for own, other in pairs]
@@ -362,8 +354,10 @@ def _rules_of(schema: Schema | None, terms: Sequence[Expression], *, by_bucket: 
                 at = parameter_of(term).at
                 rules[which].append(_StoredKeyRule(at, _BOUNDS_OF[term.op], frozenset((index,))))
     for owner, conditions in by_owner.values():
-        if owner.abstract or owner.partition is None or owner.row is None:
-            continue  # an abstract base writes no keys; its conditions are evaluated row by row
+        if owner.abstract:
+            continue  # it writes no keys; its conditions are evaluated row by row
+        assert owner.partition is not None
+        assert owner.row is not None
         for which, template in enumerate((owner.partition, owner.row)):
             if owner is schema:
                 rule = _TemplateRule.of(template, conditions)

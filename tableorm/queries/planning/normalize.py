@@ -194,17 +194,12 @@ def owners_of(target: QueryTarget, term: FieldTerm) -> dict[Schema | None, list[
     A kind that has the field says so itself: classes of one base may hold it in a key, or under other names. For rows
     of other kinds it is the model that the condition names. The key None stands for rows of any other kind.
     """
-    model = term.field.model
-    owners: dict[Schema | None, list[Schema]] = {}
-    named: list[Schema] | None = None
-    for schema in target.schemas:
-        if has_field(schema, term.field):
-            owners[schema] = [schema]
-        else:
-            named = named or concrete(schema_of(model))
-            owners[schema] = named
+    named = schema_of(term.field.model)
+    owners: dict[Schema | None, list[Schema]] = {
+        schema: [schema] if has_field(schema, term.field) else concrete(named) for schema in target.schemas
+    }
     if target.bags or not owners:
-        owners[None] = named or concrete(schema_of(model))
+        owners[None] = concrete(named)
     return owners
 
 
@@ -227,7 +222,7 @@ def one_property(target: QueryTarget, term: FieldTerm) -> FieldInfo | None:
             info = schema.fields[field]
             if first is None:
                 first = info
-            elif info is not first and (info.property, info.type) != (first.property, first.type):
+            elif (info.property, info.type) != (first.property, first.type):
                 return None
     return first
 

@@ -240,13 +240,13 @@ def _make_request(
         if not alternative.residuals:
             return Point(partition.lower, row.lower) if can_be_key(partition.lower, row.lower) else None
         access = Access.POINT
-    elif (row.lower is None and row.upper is None) or row == target.row_keys:
+    elif row == target.row_keys:
         access = Access.PARTITION_SCAN
     filters: list[Filter] = []
     if access is not Access.POINT and target.filter is not None:
         filters.append(target.filter)
     client_filters, drops_few = _push_down(planned, alternative.residuals, filters, wanted)
-    if len(filters) > 1 and _contradict(filters):
+    if _contradict(filters):
         return None
     where = None if not filters else filters[0] if len(filters) == 1 else And(tuple(filters))
     return Range(RowQuery(partition, row, where), access, client_filters, drops_few)
@@ -273,8 +273,7 @@ def _push_down(
     for residual in residuals:
         predicate, values = residual.predicate, residual.values
         node = predicate.build_filter(values)
-        size = 0 if node is None else _count_characters(node)
-        if node is not None and size <= room:
+        if node is not None and (size := _count_characters(node)) <= room:
             filters.append(node)
             room -= size
             continue

@@ -59,8 +59,8 @@ class PointPlanner:
             if name is None or name in parameters:
                 return None
             parameters[name] = parameter_of(term)
-        if schema.partition is None or schema.row is None:
-            return None
+        assert schema.partition is not None
+        assert schema.row is not None
         shape = tuple([(name, Op.EQ) for name in parameters])
         partition, row = schema.partition.constrain(shape), schema.row.constrain(shape)
         if len(partition.exact | row.exact) < len(shape):

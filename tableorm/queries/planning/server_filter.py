@@ -177,7 +177,7 @@ def _key_builder(target: QueryTarget, terms: Sequence[Comparison], given: Sequen
             return None
         inside = bounds.conditions(member)
         if op is not Op.NE:
-            return And(tuple(inside)) if len(inside) > 1 else inside[0] if inside else None
+            return join_filters(And, inside) if inside else None
         return _negate_bounds(inside)
 
     return build

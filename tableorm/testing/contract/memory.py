@@ -7,7 +7,6 @@ every row on its way in and out, stores nothing on disk, and is not meant to be 
 
 import asyncio
 from collections.abc import Sequence
-from copy import deepcopy
 
 from ...protocol.codes import Code, Fault
 from ...protocol.edm import ANNOTATION, etag_from_ticks, text_from_ticks, utf16_key
@@ -163,18 +162,18 @@ class MemoryStore:
 
 def _check(operation: Operation) -> Row:
     """Return a copy of what an operation stores, if it is valid."""
-    row = deepcopy(operation.row)
+    row = operation.row
     partition_key, row_key = (check_key(name, row.get(name)) for name in ("PartitionKey", "RowKey"))
     check_if_match(operation.verb, operation.if_match)
     if operation.verb is Verb.DELETE:
         return {"PartitionKey": partition_key, "RowKey": row_key}
-    row = clean_row(row, partition_key, row_key)
+    row = clean_row(row, partition_key, row_key)  # a copy
     check_row(row, len(encode_row(row)))
     return row
 
 
 def _copy(row: Row, select: tuple[str, ...] | None) -> Row:
-    return deepcopy(row if select is None else project(row, select))
+    return dict(row) if select is None else project(row, select)
 
 
 def _position(continuation: str) -> _Key:

@@ -139,9 +139,9 @@ def _explain_older(
 
 def _explain_moving(db: Connection, rekeying: Rekeying[Schema], change: Change, place: _Place) -> WriteExplanation:
     """Explain a write of an entity that was read at its older key, and gets its newer one first."""
-    found = explain(db.boundary, (change,))
-    if not found.steps:
-        return found
+    if not explain(db.boundary, (change,)).steps:
+        return WriteExplanation(())
+    found = explain_after_reading((structs.replace(change, if_match=None),))
     source, there, here = place.sources[-1], _get(place.target), _get(place.sources[-1])
     insert = WriteStep("POST", BATCH if rekeying.new.derived else f"/{place.target.table}", None, None)
     forward = WriteStep("POST", BATCH, None, None) if rekeying.old.derived else _put(source)

@@ -2,7 +2,6 @@
 The end of a re-key: forwards are deleted, after everything has its newer key and nobody knows the older model any more.
 """
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
@@ -13,7 +12,7 @@ from ...models.marker_rows import MoveState, Place, is_marker, mark_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
 from ...stores import Operation, Row, Verb
-from ..races import ATTEMPTS, pause_of
+from ..races import ATTEMPTS, Attempts
 from .chunks import each_row, in_chunks, send_operations
 from .meetings import resolve_row
 from .report import RowFailure, WindowReport
@@ -66,10 +65,9 @@ async def finalize_window(
     gone = {place for place, _ in done}
     left: list[tuple[Place, Row | None]] = [(place, None) for place, _ in forwards if place not in gone]
 
-    async def delete_again(place: Place, _: Row | None) -> bool:
+    async def delete_again(place: Place, row: Row | None) -> bool:
         last: TableOrmError | None = None
-        for attempt in range(ATTEMPTS):
-            await asyncio.sleep(pause_of(db, attempt) if attempt else 0)
+        async for _ in Attempts(db, ATTEMPTS):
             row = await read_place(db, place)
             if row is None or not _is_forward(rekeying, row):
                 return row is None

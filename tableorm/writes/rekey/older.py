@@ -6,7 +6,6 @@ A write is encoded as it would be at the newer key, which checks it as any other
 into one of the older model, and written by that model's own rules: with what it derives, under the ETag of its row.
 """
 
-import asyncio
 from typing import Any, Protocol
 
 from msgspec import structs
@@ -34,7 +33,7 @@ from ...models.state import set_state, state_of
 from ...protocol.codes import Code
 from ...stores import Row
 from ..plan import Change, Mode
-from ..races import ATTEMPTS, pause_of
+from ..races import ATTEMPTS, Attempts
 from ..relocation import Relocation, entity_of_row
 from ..stages.change import delete_change, fill_nothing, plain_insert, save_change
 from ..stages.complete import complete
@@ -90,9 +89,8 @@ class OlderWrites:
         """
         target = Place(change.table, change.partition_key, change.row_key)
         fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
-        for attempt in range(ATTEMPTS):
+        async for attempt in Attempts(db, ATTEMPTS):
             if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
                 await load_phase(db, rekeying)  # somebody knew more
             phase = await current_phase(db, rekeying)
             if phase not in (Phase.EXPAND, Phase.BACK):
@@ -230,8 +228,9 @@ def to_older(rekeying: Rekeying[Schema], change: Change) -> tuple[Entity, Place,
 def _is_at_newer_key(change: Change) -> bool:
     """Return whether a change is of an entity that was read at its newer key, so that its ETag decides there."""
     before = change.before
-    blind = change.unseen or change.mode is Mode.INSERT or before is None
-    return not blind and before is not None and before.complete and old_place_of(before.row) is None
+    if before is None or change.unseen or change.mode is Mode.INSERT:
+        return False
+    return before.complete and old_place_of(before.row) is None
 
 
 def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before: Row, source: Place) -> None:

@@ -6,7 +6,6 @@ newer key. The tentative row at the older key only ever replaces a row there, un
 bring back what was deleted since.
 """
 
-import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -28,7 +27,7 @@ from ...stores import Operation, Row, Verb
 from ..commit import RELOCATION, commit
 from ..move import leaving_write, tentative_write
 from ..plan import Mode
-from ..races import ATTEMPTS, pause_of
+from ..races import ATTEMPTS, Attempts
 from ..relocation import LOST, entity_of_row
 from ..stages.change import guard_change, plain_insert
 from ..stages.encode import encode
@@ -57,7 +56,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Ite
     for row in rows:
         keys, marker = (row["PartitionKey"], row["RowKey"]), is_marker(row)
         kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
-        if (marker and kind == new.kind) or (not marker and entities.resolve(row) is not None):
+        if kind == new.kind if marker else entities.resolve(row) is not None:
             newer.append((Place(new.table_name(), *keys), row))
         elif marker and kind == old.kind:
             older.append((Place(old.table_name(), *keys), row))
@@ -69,9 +68,8 @@ async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Ite
 async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
     """Give the entity of a newer row its older key; return whether this call did."""
     begun = set[str]()
-    for attempt in range(ATTEMPTS):
+    async for attempt in Attempts(db, ATTEMPTS):
         if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
             row = await read_place(db, place)
         mark = mark_of(row)
         if row is None:

@@ -2,7 +2,6 @@
 The steps of a re-key for one entity, and what live writers do before they write at its newer key.
 """
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,7 +25,7 @@ from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ..move import tentative_write
 from ..plan import Change, Mode, PlannedWrite
-from ..races import ATTEMPTS, pause_of
+from ..races import ATTEMPTS, Attempts
 from ..relocation import LOST, Commit, Relocation, entity_of_row
 from ..stages.change import delete_change, plain_insert
 from ..stages.encode import encode
@@ -69,11 +68,8 @@ class RowSteps:
         """
         begun = dict[str, Place]()  # the tentative rows of this call, by the id of the move
         doubt: OutcomeUnknown | None = None
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
-                row = None
-            here = row or await read_place(db, source)
+        async for _ in Attempts(db, ATTEMPTS):
+            here, row = row or await read_place(db, source), None
             mark = mark_of(here)
             if here is None or _is_forward(here, mark):
                 if mark is not None and mark.state is MoveState.FORWARD and mark.stays:
@@ -225,9 +221,7 @@ class RowSteps:
         """Bring home the entity of a newer key, or show at its older key that this is taken, before it is inserted."""
         target = Place(change.table, change.partition_key, change.row_key)
         source = source_of(rekeying, change.subject)
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
+        async for _ in Attempts(db, ATTEMPTS):
             came = await self.bring_home(db, rekeying, change, change.subject.__dict__)
             if came and await read_live(db, *structs.astuple(target)) is not None:
                 return  # it is there, which the insert will find

@@ -130,7 +130,7 @@ def _write_change(
     blind, inserts = mode in _BLIND, mode is Mode.INSERT
     if if_match is not None:
         check_etag(verb, subject, if_match)
-    unseen = not inserts and pending is None
+    unseen = pending is None
     if not blind:
         if pending is None:
             condition = if_match or etag
@@ -153,7 +153,7 @@ def _write_change(
         made: dict[str, Any] | None = None
         if schema.filled:
             values, made, new = fill_fields(schema, own, pending, inserted=inserts or (blind and before is None))
-            if new and only is not None:
+            if only is not None:
                 only = (*only, *(name for name in new if name not in only))
         if schema.has_validators:
             validate(subject, schema, values)
@@ -210,8 +210,9 @@ def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
     Raises:
         EncodeError: The user has put a reserved property among them: it would make the row one of another kind.
     """
-    if schema is None or (state.stored is None and state.extra is None):
-        return {}
+    if state.stored is None and state.extra is None:
+        return {}  # always for a bag or key
+    assert schema is not None
     unknown = state.unknown(schema.known)
     if state.extra is not None:
         for name, value in unknown.items():
@@ -308,17 +309,16 @@ def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Chang
         EncodeError: A key field was changed.
     """
     _, before = _state_of(subject)
-    etag = None if before is None else before.row.get("odata.etag")
     before = _pending_row(before, pending)
     if before is None:
         raise missing_etag("modify", subject)
     if isinstance(subject, PropertyBag):
-        return _row_change("modify", Mode.SAVE, subject, etag, before)
+        return _row_change("modify", Mode.SAVE, subject, None, before)
     own = subject.__dict__
     _stored_keys("modify", own, schema_of_subject(subject), before)
     made, dropped = (None, None) if pending is None else (pending.change.made, pending.change.dropped)
     values = own if made is None else {**own, **made}  # it gets them when the transaction has succeeded
-    return _row_change("modify", Mode.SAVE, subject, etag, before, values=values, dropped=dropped)
+    return _row_change("modify", Mode.SAVE, subject, None, before, values=values, dropped=dropped)
 
 
 def _like_marker(schema: Schema, row_key: str) -> EncodeError:
@@ -432,7 +432,7 @@ def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False
         before,
         values=subject.__dict__,
         only=None if upgraded else tuple(only),
-        counts=counts and not upgraded,
+        counts=counts,
     )
 
 

@@ -83,8 +83,6 @@ def _coalesced(
     stale: bool = False,
 ) -> PlannedWrite:
     change = two.change
-    if one.change.drop_extra and one.after is not None and after is not None:
-        change = structs.replace(change, drop_extra=True)
     if change.repeat and not one.change.repeat:
         change = structs.replace(change, repeat=False)  # holds for whatever becomes of it
     return PlannedWrite(

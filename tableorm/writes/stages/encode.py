@@ -150,7 +150,7 @@ def _finish(
     token: str | None,
     verb: Verb,
     row: Row,
-    after: Row | None,
+    after: Row,
     weight: int | None,
     *,
     partial: bool = False,
@@ -174,7 +174,7 @@ def _finish(
             read = ()
         tokens = with_token(read, token)
         # Both were made for this write; where they are one, the store gets another than the subject.
-        after = row.copy() if after is None or after is row else after
+        after = row.copy() if after is row else after
         for members in (row, after):
             members[WRITE_TOKENS] = tokens
             members.pop(WRITE_TOKENS + ANNOTATION, None)  # the name is reserved, whoever has used it
@@ -216,7 +216,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
             row |= extra
             weight = None
         return row, weight, None
-    if not is_upgraded(change) and _keep_kind(row, base.row):
+    if _keep_kind(row, base.row):
         weight = None
     if not change.drop_extra and (extra := _extra(change, schema)):
         row |= extra

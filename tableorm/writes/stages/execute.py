@@ -124,7 +124,7 @@ def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[P
         further = effect.further_operations(stored, derived.token) if effect.inserts else ()
     except TableOrmError as error:
         refuse_before_sending(effect.origin, error, transaction=derived.transaction)
-    base = None if stored is None else newest_token(stored) or None
+    base = newest_token(stored) or None
     return [
         _effect_write(derived, effect, operation, base),
         *[_effect_write(derived, effect, each, None) for each in further],
@@ -254,8 +254,8 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
         )
     elif hint is not None:
         message = f"{fault.message} {hint}"
-    elif schema is not None and info is not None:
-        message = f"field {schema.name}.{info.name}: {fault.message}"
+    elif info is not None:
+        message = f"field {write.change.model}.{info.name}: {fault.message}"
     else:
         return fault
     return Fault(fault.code, message, fault.index, fault.property)
@@ -339,7 +339,7 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None
     except Fault as fault:
         if not fault.transient:
             raise
-        if options.repeat and not all(write.change.repeat for write in writes):
+        if not all(write.change.repeat for write in writes):
             options = structs.replace(options, repeat=False)
         applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
         for write, each in zip(writes, applied, strict=True):
@@ -429,14 +429,10 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
     partial = write.partial or write.view is not None
     subject, schema = change.subject, change.schema
     superseded = superseded or write.stale
-    if row is not None:
-        if superseded:
-            row.pop("odata.etag", None)
-            row.pop("Timestamp", None)
-        elif etag is not None:
-            row["odata.etag"] = etag
-            if schema is None:  # the time of an entity is told by its ETag
-                row["Timestamp"] = timestamp_of_etag(etag)
+    if row is not None and etag is not None and not superseded:
+        row["odata.etag"] = etag
+        if schema is None:  # the time of an entity is told by its ETag
+            row["Timestamp"] = timestamp_of_etag(etag)
     if schema is None:
         if isinstance(subject, PropertyBag):
             note_written(subject, row, partial=partial)

@@ -212,7 +212,8 @@ async def _resolve(
                     return _applied_write(plan, rows)
                 now = _conditional(plan, rows, fault)
             else:
-                if dead and (_not_yet(plan, rows) or (all(inserts) and _is_void(plan, rows) and rows[0] is None)):
+                # Inserts alone, which send no ETag, can never be applied where the transaction is void.
+                if dead and (_not_yet(plan, rows) or (all(inserts) and rows[0] is None)):
                     raise fault
                 if options.missing_ok and all(map(_deletes, plan.writes)) and not any(rows):
                     return _applied_write(plan, rows)

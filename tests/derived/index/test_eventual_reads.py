@@ -254,6 +254,9 @@ async def test_conditions_are_asked_of_the_entities(db: Database) -> None:
     query = in_bern(db).where(Person.age == 40)
     assert await query.all() == []
     assert await query.verify(False).all() == [ANN]
+    await store_entry(db, "by_age", ANN)
+    either = db.select(Person.by_age).where((RowKey == "x") | (Person.name == "Ann")).verify(False)
+    assert [each.id for each in await either.all()] == [1]
 
 
 @pytest.mark.parametrize(

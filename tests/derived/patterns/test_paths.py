@@ -6,8 +6,9 @@ import random
 
 import pytest
 
-from tableorm import Access, Database, Entity, Index, Mapped, ScanRefused, field
+from tableorm import Access, Database, Entity, Expression, Index, Mapped, ModelError, ScanRefused, field
 from tableorm.derived.index.effect import IndexMaintainer
+from tableorm.expressions import NoneOf
 from tableorm.models.derivation import bound_to
 
 
@@ -51,6 +52,7 @@ async def test_a_unique_value_is_a_point(db: Database) -> None:
     """Equality on the fields of an index is one point query of a copy."""
     assert path(db, Person.email == "a@x") == ("index Person.by_email", Access.POINT)
     assert path(db, Person.email == "a@x", Person.age > 3) == ("index Person.by_email", Access.POINT)
+    assert path(db, Person.email == "a@x", Person.id.in_([1, 2])) == ("primary key", Access.POINTS)  # as good
 
 
 async def test_a_value_of_many_is_a_range_in_the_same_order(db: Database) -> None:
@@ -74,10 +76,22 @@ async def test_what_would_show_takes_the_primary_key(db: Database) -> None:
     assert path(db, Person.id == 3) == ("primary key", Access.POINT)
 
 
+async def test_conditions_that_nest_too_deep_are_refused(db: Database) -> None:
+    """Before anything looks whether an index holds what they name."""
+    deep: Expression = Person.age == 1
+    for _ in range(3_000):
+        deep = NoneOf(deep)
+    with pytest.raises(ModelError, match="nests deeper than 50 levels"):
+        path(db, deep)
+
+
 async def test_a_refused_scan_names_the_index(db: Database) -> None:
     """With the partition the index would serve."""
     with pytest.raises(ScanRefused, match=r"Person.city == ...\), which Person.by_email would serve then"):
         await db.select(Person).where(Person.email == "a@x").all()
+    for condition in (Person.id == 3, Person.age == 20):  # no index begins with it, or not one that has every entity
+        with pytest.raises(ScanRefused, match=r"Person.city == ...\), or .allow_scan"):
+            await db.select(Person).where(condition).all()
 
 
 async def test_nobody_can_tell(db: Database) -> None:

@@ -18,7 +18,8 @@ from tableorm import (
     ReferenceNotFound,
     TransactionFailed,
 )
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, Row, Verb
+from tests.database.between import Between
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
 
 ADA = Employee.key(department="Sales", id=1)
@@ -150,6 +151,22 @@ async def test_a_count_that_is_no_number(db: Database) -> None:
     await damage(db, "department", **{"EmployeeCount": "0", "EmployeeCount@odata.type": "Edm.Int64"})
     await db.insert(Employee(department="Sales", id=1))
     await assert_consistent(db)
+
+
+async def test_a_count_that_is_a_list() -> None:
+    """A server answers so, which no table can hold: the error names row and property all the same."""
+
+    class Answering(Between):
+        async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+            return {**await super().get(table, partition_key, row_key, select), "EmployeeCount": [1]}
+
+    async with Database(Answering()) as db:
+        await db.create_tables(Department)
+        await db.insert(Department(name="Sales"))
+        with pytest.raises(
+            DecodeError, match=r"row \('Sales', 'department'\) has \[1\] as EmployeeCount, which is not"
+        ):
+            await db.insert(Employee(department="Sales", id=1))
 
 
 async def test_a_bag_that_is_deleted_is_not_asked_what_it_counts(db: Database) -> None:

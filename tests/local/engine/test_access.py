@@ -121,6 +121,12 @@ async def test_spellings_of_a_table(memory: Engine, monkeypatch: pytest.MonkeyPa
     assert await memory.list_tables() == ["Other", "SHARED"]
 
 
+async def test_to_delete_a_table_is_a_long_step(memory: Engine) -> None:
+    """SQLite reads the statements of all tables for it, so it is not done on the event loop."""
+    assert await memory.submit(lambda session: list(catalog.drop_table(session, "Shared"))) == [True]
+    assert await memory.list_tables() == []
+
+
 async def test_a_deleted_table_is_known_by_none_of_its_spellings(memory: Engine) -> None:
     """Each that was used before is forgotten at once, also if another table is deleted after it; other tables stay."""
     spellings = ["Shared", "SHARED", "shared"]

@@ -5,7 +5,7 @@ Blobs in the engine: uploads that end half-way, readers whose blob goes, giving 
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import apsw
@@ -68,7 +68,10 @@ async def test_replaced_and_deleted_are_given_back(engine: Engine, container: st
     await engine.blobs.delete(container, "log")
     await given_back(engine, 1)
 
-    assert await engine.blobs.read(container, "x") == LARGE
+    async with engine.blobs.get(container, "x") as stream:
+        chunks = [chunk async for chunk in stream.chunks]
+    assert b"".join(chunks) == LARGE
+    assert {len(chunk) for chunk in chunks[:-1]} == {256 * 1024}
     chunk = "SELECT sum(length(data)) FROM chunks"
     assert await engine.read(lambda connection: connection.execute(chunk).get) == len(LARGE)
 
@@ -169,12 +172,16 @@ async def test_cancelled_upload_is_given_back(engine: Engine, container: str) ->
     assert (await engine.blobs.list_blobs(container)).blobs == []
 
 
-@pytest.mark.parametrize("reclaimed", [0, 1, 1000])
+@pytest.mark.parametrize(("seconds", "reclaimed"), [(172_800, 0), (86_400, 1), (86_400, 1000), (86_399.9, 1000)])
 async def test_upload_that_pauses_for_long(
-    engine: Engine, container: str, tableorm_clock: Clock, reclaimed: int
+    engine: Engine, container: str, tableorm_clock: Clock, seconds: float, reclaimed: int
 ) -> None:
-    """An upload may pause for more than a day, unless chunks of it were given back meanwhile: then it is refused."""
+    """
+    An upload may pause for a day, and for longer, unless chunks of it were given back meanwhile: then it is refused.
+    """
+    tableorm_clock.freeze()
     await engine.blobs.put(container, "x", b"old")
+    refused = bool(reclaimed) and seconds == 86_400
 
     def give_back(session: WriteSession) -> None:
         blob_contents.reclaim(session.connection, reclaimed)
@@ -182,20 +189,40 @@ async def test_upload_that_pauses_for_long(
 
     async def pause() -> AsyncIterator[bytes]:
         yield LARGE
-        tableorm_clock.advance(dt.timedelta(days=2))
-        if reclaimed:
-            await engine.submit(give_back)
+        tableorm_clock.advance(dt.timedelta(seconds=seconds))
+        await engine.submit(give_back)
         yield LARGE
 
-    if reclaimed:
-        with pytest.raises(Fault, match="paused for more than") as caught:
+    if refused:
+        with pytest.raises(Fault) as caught:
             await engine.blobs.put(container, "x", pause())
         assert caught.value.code == Code.SERVER_BUSY
+        assert caught.value.message == (
+            "The upload paused for more than 86400 seconds; what had arrived was discarded. Begin anew."
+        )
     else:
         await engine.blobs.put(container, "x", pause())
 
-    assert await engine.blobs.read(container, "x") == (b"old" if reclaimed else LARGE + LARGE)
+    assert await engine.blobs.read(container, "x") == (b"old" if refused else LARGE + LARGE)
     await given_back(engine, 1)
+
+
+async def test_upload_that_pauses_before_its_end(engine: Engine, container: str, tableorm_clock: Clock) -> None:
+    """What was given back meanwhile is missed also where no more data comes."""
+
+    def give_back(session: WriteSession) -> None:
+        blob_contents.reclaim(session.connection, 1000)
+        session.dirty = True
+
+    async def pause() -> AsyncIterator[bytes]:
+        yield bytes(2 * 1024 * 1024)
+        tableorm_clock.advance(dt.timedelta(days=2))
+        await engine.submit(give_back)
+
+    with pytest.raises(Fault, match="paused for more than") as caught:
+        await engine.blobs.put(container, "x", pause())
+    assert caught.value.code == Code.SERVER_BUSY
+    assert (await engine.blobs.list_blobs(container)).blobs == []
 
 
 @pytest.mark.parametrize(
@@ -254,13 +281,104 @@ async def test_damage_is_told(engine: Engine, container: str, place: int) -> Non
 async def test_too_many_appends(engine: Engine, container: str) -> None:
     """As many appends as the service allows, and not one more."""
     await engine.blobs.append(container, "log", b"x")
-    await change(engine, f"UPDATE blobs SET appends = {MAX_APPENDS - 1}")
-    await engine.blobs.append(container, "log", b"y")
+    await change(engine, f"UPDATE blobs SET appends = {MAX_APPENDS - 2}")
+    for data in (b"y", b"z"):
+        await engine.blobs.append(container, "log", data)
     with pytest.raises(Fault) as caught:
         await engine.blobs.append(container, "log", b"z")
 
     assert caught.value.code == Code.BLOCK_COUNT_EXCEEDED
-    assert await engine.blobs.read(container, "log") == b"xy"
+    assert await engine.blobs.read(container, "log") == b"xyz"
+
+
+async def test_a_refusal_says_what_is_wrong(memory: Engine) -> None:
+    """With the code of the service, and in words that name the blob and the value; and nothing was changed."""
+    blobs = memory.blobs
+    await blobs.create_container("shared")
+    await blobs.put("shared", "put", b"data")
+    await blobs.append("shared", "log", b"abc")
+    await blobs.append("shared", "full", b"full")
+    await change(memory, f"UPDATE blobs SET appends = {MAX_APPENDS} WHERE name = 'full'")
+    before = await blobs.list_blobs("shared")
+
+    container, blob, tag = "The specified container", "The specified blob", "does not have the ETag"
+    refusals: list[tuple[Awaitable[object], Code, str]] = [
+        (blobs.create_container("shared"), Code.CONTAINER_EXISTS, f"{container} already exists: 'shared'."),
+        (blobs.list_blobs("absent"), Code.CONTAINER_NOT_FOUND, f"{container} does not exist: 'absent'."),
+        (blobs.info("shared", "no"), Code.BLOB_NOT_FOUND, f"{blob} does not exist: 'no'."),
+        (blobs.append("shared", "no", b"x", create=False), Code.BLOB_NOT_FOUND, f"{blob} does not exist: 'no'."),
+        (blobs.put("shared", "put", b"", if_none_match=True), Code.BLOB_EXISTS, f"{blob} already exists: 'put'."),
+        (
+            blobs.put("shared", "no", b"", if_match="*"),
+            Code.CONDITION_NOT_MET,
+            f"The blob 'no' {tag} '*', or does not exist.",
+        ),
+        (
+            blobs.delete("shared", "put", if_match="e" * 100),
+            Code.CONDITION_NOT_MET,
+            f"The blob 'put' {tag} '{'e' * 80}', or does not exist.",
+        ),
+        (
+            blobs.append("shared", "no", b"x", if_position=1),
+            Code.APPEND_POSITION_NOT_MET,
+            "The blob 'no' ends at 0, not at the position 1.",
+        ),
+        (
+            blobs.append("shared", "log", b"x", if_position=2),
+            Code.APPEND_POSITION_NOT_MET,
+            "The blob 'log' ends at 3, not at the position 2.",
+        ),
+        (
+            blobs.append("shared", "put", b"x"),
+            Code.INVALID_BLOB_TYPE,
+            "The blob 'put' was put in full; it cannot be appended to.",
+        ),
+        (
+            blobs.append("shared", "full", b"x"),
+            Code.BLOCK_COUNT_EXCEEDED,
+            "The blob 'full' has 50000 appends already; begin another.",
+        ),
+        (
+            blobs.read("shared", "put", -1),
+            Code.INVALID_INPUT,
+            "A range has an offset from 0 and a length from 1, not -1 and None.",
+        ),
+        (
+            blobs.read("shared", "put", 0, 0),
+            Code.INVALID_INPUT,
+            "A range has an offset from 0 and a length from 1, not 0 and 0.",
+        ),
+        (
+            blobs.read("shared", "put", 4),
+            Code.INVALID_RANGE,
+            "The blob 'put' has 4 bytes, none from offset 4.",
+        ),
+        (
+            blobs.list_blobs("shared", limit=0),
+            Code.PARAMETER_OUT_OF_RANGE,
+            "A page has 1 to 5000 blobs, not 0.",
+        ),
+        (
+            blobs.list_blobs("shared", limit=5001),
+            Code.PARAMETER_OUT_OF_RANGE,
+            "A page has 1 to 5000 blobs, not 5001.",
+        ),
+        (
+            blobs.list_blobs("shared", "p" * 100 + "\udc00"),
+            Code.INVALID_INPUT,
+            f"The prefix '{'p' * 80}' has a lone surrogate U+DC00 at position 100.",
+        ),
+        (
+            blobs.list_blobs("shared", "", "\ud800"),
+            Code.INVALID_INPUT,
+            "The continuation '\\ud800' has a lone surrogate U+D800 at position 0.",
+        ),
+    ]
+    for call, code, message in refusals:
+        with pytest.raises(Fault) as caught:
+            await call
+        assert (caught.value.code, caught.value.message) == (code, message)
+    assert await blobs.list_blobs("shared") == before
 
 
 async def test_names_in_order_of_code_points(engine: Engine, container: str) -> None:

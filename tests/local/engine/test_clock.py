@@ -31,6 +31,16 @@ async def test_now_is_the_time(engine: Engine, tableorm_clock: Clock) -> None:
     assert write_session.moment(write_session.now()) == now
 
 
+async def test_a_time_has_seven_digits_of_a_second(memory: Engine, tableorm_clock: Clock) -> None:
+    """In the Timestamp and in the ETag, also where the first ones are zeros."""
+    tableorm_clock.freeze(dt.datetime(2040, 1, 2, 3, 4, 5, 6, dt.UTC))
+    etag = await memory.write("Shared", Operation(Verb.INSERT, row("r")))
+    stored = await memory.get("Shared", "p", "r")
+
+    assert stored["Timestamp"] == "2040-01-02T03:04:05.0000060Z"
+    assert stored["odata.etag"] == etag == "W/\"datetime'2040-01-02T03%3A04%3A05.0000060Z'\""
+
+
 async def test_clock_that_stands_still(engine: Engine, tableorm_clock: Clock) -> None:
     """Within one tick of the clock writes are one tick apart, in one transaction too."""
     tableorm_clock.freeze(utc_now() + dt.timedelta(seconds=1))

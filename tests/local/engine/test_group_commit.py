@@ -304,11 +304,12 @@ async def test_a_caller_is_remembered_while_its_requests_wait(
     """However few callers are remembered, the requests of each stay in order."""
     monkeypatch.setattr(group_commit, "_SERVED_CALLERS", -1000)
     commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
-    for name in ("a1", "a2", "a3", "b1", "a4", "c1", "a5"):
-        submit_for(commits, name[0], lambda _, name=name: order.append(name))  # type: ignore[misc]
+    names = ("a1", "a2", "a3", "b1", "a4", "c1", "a5")
+    asked = [submit_for(commits, name[0], lambda _, name=name: order.append(name)) for name in names]  # type: ignore[misc]
     async with asyncio.timeout(_SECONDS):
         await commits.drain()
 
+    assert all(future.done() for future in asked)
     assert order == ["a1", "b1", "c1", "a2", "a3", "a4", "a5"]
 
 

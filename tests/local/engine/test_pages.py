@@ -3,6 +3,7 @@ Pages: which rows a query reads to find those it asks for, and where a page ends
 """
 
 import itertools
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import find_table, key_of
 from tableorm_local.engine.scan import (
     PageScan,
+    count_comparisons,
     filter_intervals,
     narrow_to_rows,
     partition_interval,
@@ -188,6 +190,41 @@ async def test_only_in_several_partitions_row_keys_are_looked_at_one_by_one(
     assert bool(walks) is one_by_one
 
 
+async def test_rows_that_are_well_are_not_checked_one_by_one(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are checked together, which is faster; where a key has a character beyond the first plane, each is."""
+    checked = list[bytes]()
+
+    def note(key: bytes, _: Row) -> None:
+        checked.append(key)
+
+    monkeypatch.setattr(scan, "check_stored", note)
+    await insert_rows(memory, make_rows("p\u00e9", 30))
+    assert len((await memory.query("Shared", RowQuery())).rows) == 30
+    assert checked == []
+
+    await insert_rows(memory, make_rows("p\U0001f600", 2))
+    assert len((await memory.query("Shared", RowQuery())).rows) == 32
+    assert len(checked) == 32
+
+
+def test_comparisons_are_counted() -> None:
+    """Of a filter, however deep they stand."""
+    each = Compare("A", Op.EQ, constant(""))
+
+    assert count_comparisons(And((each, Not(each), Or((each, Not(And((each, each)))))))) == 5
+
+
+@pytest.mark.parametrize("limit", [0, 1001])
+async def test_a_page_of_a_size_that_there_is_not(memory: Engine, limit: int) -> None:
+    """The service has pages of 1 to 1000 rows."""
+    with pytest.raises(Fault) as caught:
+        await memory.query("Shared", RowQuery(), limit)
+    assert (caught.value.code, caught.value.message) == (
+        Code.INVALID_INPUT,
+        f"A page has 1 to 1000 rows (got {limit}).",
+    )
+
+
 async def test_a_page_does_not_go_on_in_another_table(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """If its table is deleted between two slices, there is no such table, also if a new one has its name."""
     await insert_rows(memory, make_rows("p", 300, T=""))
@@ -219,9 +256,10 @@ async def test_a_condition_on_the_row_key_skips_other_rows(memory: Engine, read:
     assert len(read) == 9
 
 
+@pytest.mark.parametrize("query", [RowQuery(), RowQuery(row=Bounds("0000"))], ids=["all", "RowKeys"])
 @pytest.mark.parametrize("more", [0, 1, -1])
 async def test_a_page_ends_when_its_bytes_are_reached(
-    memory: Engine, read: list[bytes], monkeypatch: pytest.MonkeyPatch, more: int
+    memory: Engine, read: list[bytes], monkeypatch: pytest.MonkeyPatch, more: int, query: RowQuery
 ) -> None:
     """A page whose rows have exactly the bytes of its budget is full; with one byte to spare it takes one more row."""
     await insert_rows(memory, make_rows("p", 30, T=""))
@@ -229,9 +267,10 @@ async def test_a_page_ends_when_its_bytes_are_reached(
     size = len(read[0])
     assert {len(body) for body in read} == {size}
     monkeypatch.setattr(scan, "_PAGE_BYTES", 10 * size + more)
-    pages = [await memory.query("Shared", RowQuery())]
+    pages = [await memory.query("Shared", query)]
     while (token := pages[-1].continuation) is not None:
-        pages.append(await memory.query("Shared", RowQuery(), continuation=token))
+        assert re.fullmatch("[A-Za-z0-9_-]+", token)  # so that it needs no quotation in a URL
+        pages.append(await memory.query("Shared", query, continuation=token))
 
     assert [len(page.rows) for page in pages] == {0: [10, 10, 10], 1: [11, 11, 8], -1: [10, 10, 10]}[more]
     assert [row["RowKey"] for page in pages for row in page.rows] == [f"{n:04d}" for n in range(30)]
@@ -297,14 +336,61 @@ async def test_what_a_caller_makes_of_rows_counts_too(memory: Engine, monkeypatc
     assert counted == ["b"] * 15
 
 
+@pytest.mark.parametrize("query", [RowQuery(), RowQuery(row=Bounds("0000"))], ids=["all", "RowKeys"])
+async def test_a_page_goes_on_after_a_slice(memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery) -> None:
+    """A slice ends after the batch in which its time is over, which does not end the page."""
+    await insert_rows(memory, make_rows("p", 250))
+    now, slices, advance = 0, list[int](), PageScan.advance
+
+    def work(body: bytes) -> Row:
+        nonlocal now
+        now += 1
+        return decode(body)
+
+    def measure(page: PageScan, *given: Any) -> bool:
+        before = now
+        done = advance(page, *given)
+        slices.append(now - before)
+        return done
+
+    monkeypatch.setattr(PageScan, "advance", measure)
+    monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: now / 10_000))
+    monkeypatch.setattr(scan, "decode", work)
+    page = await memory.query("Shared", query)
+
+    assert [row["RowKey"] for row in page.rows] == [f"{n:04d}" for n in range(250)]
+    assert page.continuation is None
+    assert slices == [100, 100, 50]
+
+
+async def test_a_page_has_4_mib(memory: Engine, read: list[bytes]) -> None:
+    """With what a caller makes of its rows, as in the service: one with less goes on, one with as much ends."""
+    await insert_rows(memory, make_rows("p", 130))
+    await memory.query("Shared", RowQuery(), limit=1)
+    least = 4 * 1024 * 1024 // 100 - len(read[0])
+    sizes = list[int]()
+    for more in (least, least + 1):
+
+        def count(_: Row, more: int = more) -> int:
+            return more
+
+        sizes.append(len((await memory.query("Shared", RowQuery(), 1000, None, count)).rows))
+
+    assert sizes == [101, 100]
+
+
 @pytest.mark.parametrize("token", ["", "AA", "AQ", "!", "AQAAAAAA", "é", "A" * 5000])
 async def test_a_continuation_of_another_form(memory: Engine, token: str) -> None:
     """A continuation that no page has given is refused, and is never the first page."""
     await insert_rows(memory, make_rows("p", 3, T=""))
 
-    with pytest.raises(Fault, match="malformed") as caught:
+    with pytest.raises(Fault) as caught:
         await memory.query("Shared", RowQuery(), continuation=token)
     assert caught.value.code == Code.INVALID_INPUT
+    assert caught.value.message == (
+        f"The continuation {token[:80]!r} is malformed or of another table than 'shared'; pass the one of the previous "
+        "page, unchanged."
+    )
 
 
 @pytest.mark.parametrize(

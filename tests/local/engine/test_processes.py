@@ -90,17 +90,28 @@ async def test_drop_while_another_process_reads(engine: Engine, path: Path, chil
 @pytest.mark.parametrize("verb", [Verb.INSERT, Verb.INSERT_OR_MERGE])
 @pytest.mark.parametrize("count", [1, 2])
 async def test_recreated_by_another_engine(engine: Engine, path: Path, verb: Verb, count: int) -> None:
-    """A table that was deleted and made again elsewhere is the new one, for reads, writes and transactions."""
+    """A table that was deleted and made again elsewhere is the new one, for reads, writes and transactions, or none."""
     await engine.write("Shared", Operation(Verb.INSERT, row("old")))
     other = Engine(path)
     await other.open()
     await other.delete_table("shared")
     await other.create_table("shared")
     operations = [Operation(verb, row(f"new{number}")) for number in range(count)]
-    await (engine.write("Shared", operations[0]) if count == 1 else engine.transact("Shared", operations))
 
+    async def write() -> None:
+        await (engine.write("Shared", operations[0]) if count == 1 else engine.transact("Shared", operations))
+
+    await write()
     assert [each["RowKey"] for each in await everything(engine)] == ["new0", "new1"][:count]
+    await other.delete_table("shared")
     await other.close()
+    for _ in range(2):
+        with pytest.raises(Fault) as caught:
+            await write()
+        assert (caught.value.code, caught.value.message) == (
+            Code.TABLE_NOT_FOUND,
+            "The table specified does not exist.",
+        )
 
 
 async def test_pages_are_given_back_after_a_restart(engine: Engine, path: Path, child: Child) -> None:

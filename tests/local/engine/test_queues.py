@@ -5,14 +5,16 @@ Queues in the engine: what the contract leaves open, time set by hand, and givin
 import asyncio
 import datetime as dt
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Clock, Message, utc_now
+from tableorm.stores import Clock
 from tableorm_local.engine import Engine
+from tests.local.engine.turns import Turns
 
 Child = Callable[..., "subprocess.Popen[str]"]
 
@@ -88,17 +90,25 @@ async def test_one_message_is_peeked_at_unless_more_are_asked_for(engine: Engine
 
 
 async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
-    """A take removes all expired messages, and returns those behind them; the length follows."""
+    """
+    A take removes all expired messages, and returns those behind them; the length follows. A look passes over 250 at a
+    time, and lets others run before it goes on.
+    """
     tableorm_clock.freeze()
-    await asyncio.gather(*(engine.queues.put(queue, b"old", ttl_seconds=1) for _ in range(230)))
-    await engine.queues.put(queue, b"new")
+    await asyncio.gather(*(engine.queues.put(queue, b"old", ttl_seconds=1) for _ in range(498)))
     tableorm_clock.advance(dt.timedelta(seconds=2))
-    assert await engine.queues.length(queue) == 231
-    assert [message.body for message in await engine.queues.peek(queue, 32)] == [b"new"]
+    for new, turns_meanwhile in ([b"new"], 1), ([b"new", b"newer", b"newest"], 2):
+        for body in new[-2:]:
+            await engine.queues.put(queue, body)
+        turns = Turns()
+        await asyncio.sleep(0)
+        assert [message.body for message in await engine.queues.peek(queue, 32)] == new
+        assert await turns.stop() == turns_meanwhile
+    assert await engine.queues.length(queue) == 501
 
-    assert await bodies(engine, queue) == [b"new"]
-    assert await engine.queues.length(queue) == 1
-    assert await rows(engine, "messages") == 1
+    assert await bodies(engine, queue) == [b"new", b"newer", b"newest"]
+    assert await engine.queues.length(queue) == 3
+    assert await rows(engine, "messages") == 3
 
 
 async def test_time_to_live_beyond_all_time(engine: Engine, queue: str) -> None:
@@ -109,7 +119,9 @@ async def test_time_to_live_beyond_all_time(engine: Engine, queue: str) -> None:
 
 
 async def test_length_is_exact(engine: Engine, queue: str) -> None:
-    """The length counts what is there, hidden or not."""
+    """The length counts what is there, hidden or not, and in no other queue."""
+    first_queue, queue = queue, "second"
+    await engine.queues.create_queue(queue)
     for number in range(5):
         await engine.queues.put(queue, b"x", delay_seconds=number % 2)
     first, second = await engine.queues.take(queue, 2)
@@ -119,15 +131,17 @@ async def test_length_is_exact(engine: Engine, queue: str) -> None:
     assert await engine.queues.length(queue) == 4
     await engine.queues.clear(queue)
     assert await engine.queues.length(queue) == 0
+    assert await engine.queues.length(first_queue) == 0
 
 
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
 async def test_odd_message_id(engine: Engine, queue: str, number: str) -> None:
-    """An id that is no number of a message names none."""
-    message = Message(id=number, body=b"", receipt="1", dequeue_count=1, inserted_at=utc_now())
+    """An id that is no number of a message names none, also where it comes with the receipt of one."""
+    message = await engine.queues.put(queue, b"x")
     with pytest.raises(Fault) as caught:
-        await engine.queues.delete(queue, message)
+        await engine.queues.delete(queue, attrs.evolve(message, id=number))
     assert caught.value.code == Code.MESSAGE_NOT_FOUND
+    assert await engine.queues.length(queue) == 1
 
 
 async def test_deleted_queue_of_the_same_name(engine: Engine, queue: str) -> None:
@@ -220,9 +234,53 @@ async def test_a_message_comes_again_after_half_a_minute(engine: Engine, queue: 
     assert await bodies(engine, queue) == [b"x"]
 
 
-async def test_a_time_that_is_refused_is_named(engine: Engine, queue: str) -> None:
-    """The fault says which argument it is about."""
-    message = await engine.queues.put(queue, b"x")
-    for call in (engine.queues.renew(queue, message, -1), engine.queues.take(queue, 1, 0)):
-        with pytest.raises(Fault, match="visibility_seconds is "):
+async def test_a_refusal_says_what_is_wrong(engine: Engine, queue: str) -> None:
+    """With the code of the service, and in words that name the argument, the queue or the message, and the value."""
+    queues = engine.queues
+    message = await queues.put(queue, b"x")
+    absent = attrs.evolve(message, id="9" * 50)
+    visible, delay = "visibility_seconds is", "delay_seconds is"
+    refusals: list[tuple[Awaitable[object], Code, str]] = [
+        (
+            queues.renew(queue, message, -1),
+            Code.PARAMETER_OUT_OF_RANGE,
+            f"{visible} -1; 0 to 604800 seconds are allowed.",
+        ),
+        (
+            queues.renew(queue, message, 604_801),
+            Code.PARAMETER_OUT_OF_RANGE,
+            f"{visible} 604801; 0 to 604800 seconds are allowed.",
+        ),
+        (queues.take(queue, 1, 0), Code.PARAMETER_OUT_OF_RANGE, f"{visible} 0; 1 to 604800 seconds are allowed."),
+        (
+            queues.put(queue, b"x", delay_seconds=-1),
+            Code.PARAMETER_OUT_OF_RANGE,
+            f"{delay} -1; 0 to 604800 seconds are allowed.",
+        ),
+        (
+            queues.put(queue, b"x", ttl_seconds=0),
+            Code.PARAMETER_OUT_OF_RANGE,
+            "ttl_seconds is 0; 1 or more seconds are allowed.",
+        ),
+        (
+            queues.put(queue, b"x", delay_seconds=5, ttl_seconds=5),
+            Code.PARAMETER_OUT_OF_RANGE,
+            "ttl_seconds is 5; 6 or more seconds are allowed.",
+        ),
+        (queues.length("absent"), Code.QUEUE_NOT_FOUND, "The specified queue does not exist: 'absent'."),
+        (
+            queues.delete(queue, absent),
+            Code.MESSAGE_NOT_FOUND,
+            f"The specified message does not exist: '{'9' * 40}'.",
+        ),
+        (
+            queues.delete(queue, attrs.evolve(message, receipt="1")),
+            Code.POP_RECEIPT_MISMATCH,
+            f"The receipt of message {message.id!r} is not, or no longer, that of the one who took it last.",
+        ),
+    ]
+    for call, code, said in refusals:
+        with pytest.raises(Fault) as caught:
             await call
+        assert (caught.value.code, caught.value.message) == (code, said)
+    assert await queues.length(queue) == 1

@@ -4,12 +4,15 @@ Work in slices: however small these are, their sum is the whole, and nothing com
 
 import random
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tableorm_local.engine import Engine, blob_contents, blobs, writes
+from tableorm_local.engine.catalog import find_table
+from tableorm_local.engine.write_session import WriteSession
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +98,13 @@ async def test_pages_of_blobs_together_are_all(memory: Engine, container: str, p
 async def test_large_merges_in_one_transaction(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that merging makes too large to be kept together are made when they are written, in the same order."""
     monkeypatch.setattr(writes, "_PUTS_AT_ONCE", 3)
+    merges, merge = list[Row](), writes.__dict__["_merge_rows"]
+
+    def note(stored: Row, row: Row) -> object:
+        merges.append(row)
+        return merge(stored, row)
+
+    monkeypatch.setattr(writes, "_merge_rows", note)
     rows: list[Row] = [{"PartitionKey": "p", "RowKey": f"{n:02}", "A": "x" * 100, "N": n} for n in range(20)]
     await memory.transact("Shared", [Operation(Verb.INSERT, row) for row in rows])
     for bound in (0, 300, 301, 1000, 100_000):
@@ -109,7 +119,10 @@ async def test_large_merges_in_one_transaction(memory: Engine, monkeypatch: pyte
                     changes.append(Operation(Verb.INSERT_OR_REPLACE, keys | {"B": bound, "N": number}))
                 case _:
                     changes.append(Operation(Verb.MERGE, keys | {"B": bound}, "*"))
+        merges.clear()
         etags = await memory.transact("Shared", changes)
+        made_again = len(merges) - 10
+        assert made_again == {0: 10, 100_000: 0}.get(bound, made_again)
         found = {row["RowKey"]: row for row in (await memory.query("Shared", RowQuery())).rows}
 
         assert [etag is None for etag in etags] == [number % 4 == 0 for number in range(20)]
@@ -122,6 +135,31 @@ async def test_large_merges_in_one_transaction(memory: Engine, monkeypatch: pyte
             assert stored["odata.etag"] == etags[number]
             assert (stored["N"], stored["B"], "A" in stored) == (number, bound, number % 4 != 1)
         assert len(set(etags)) == 16
+
+
+async def test_many_inserts_are_done_in_steps(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction of a few inserts is done at once; one of more lets others run meanwhile."""
+    monkeypatch.setattr(writes, "_PUTS_AT_ONCE", 3)
+
+    def is_done_at_once(session: WriteSession, count: int) -> bool:
+        table = find_table(session.connection, "shared")
+        assert table is not None
+        rows: list[Row] = [{"PartitionKey": str(count), "RowKey": str(n)} for n in range(count)]
+        items = [writes.prepare_write(Operation(Verb.INSERT, row)) for row in rows]
+        return isinstance(writes.apply_transaction(session, table, items), list)
+
+    for count, at_once in ((1, True), (3, True), (4, False)):
+        assert await memory.submit(partial(is_done_at_once, count=count)) is at_once
+
+
+@pytest.mark.parametrize("slices", [[1], [2], [2, 1], [2, 2, 1]])
+async def test_data_is_staged_in_several_chunks_at_a_time(slices: list[int]) -> None:
+    """As many chunks as one transaction stages, and at the end what is left, in whatever pieces the data comes."""
+    data = bytes(range(4 * sum(slices)))
+    for sent in (data, pieces(data, 3), pieces(data, 50)):
+        staged = [chunks async for chunks in blob_contents.slice_data(sent)]
+        assert [len(chunks) for chunks in staged] == slices
+        assert b"".join(chunk for chunks in staged for chunk in chunks) == data
 
 
 @pytest.mark.parametrize("count", [1, 49, 50, 51, 99, 100])

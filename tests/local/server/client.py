@@ -5,6 +5,7 @@ A client that sends exactly what a test says, signed or not.
 import asyncio
 import contextlib
 import datetime as dt
+import html
 import io
 from collections.abc import Generator, Mapping
 from email.utils import format_datetime
@@ -54,6 +55,13 @@ class Reply:
     @property
     def message(self) -> str:
         return str(self.json["odata.error"]["message"]["value"])
+
+    @property
+    def said(self) -> str:
+        """The message of the error, without the name of the request and the time, which differ each time."""
+        is_xml = self.headers["Content-Type"] == "application/xml"
+        text = html.unescape(self.body.decode().partition("<Message>")[2]) if is_xml else self.message
+        return text.partition("\nRequestId:")[0]
 
     @property
     def etag(self) -> str:
@@ -126,6 +134,17 @@ def finish(steps: Generator[None, None, T]) -> T:
         except StopIteration as end:
             result: T = end.value
             return result
+
+
+class Clock:
+    """A clock that goes on by so many seconds each time it is asked."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = 0.0, step
+
+    def perf_counter(self) -> float:
+        self.now += self.step
+        return self.now
 
 
 def root_of(server: Server) -> str:

@@ -14,8 +14,9 @@ import pytest
 
 from tableorm.protocol.sas import Access, AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
-from tableorm_local.server import DEVELOPMENT_KEY, Account, serve
-from tests.local.server.client import Api, Reply, root_of
+from tableorm_local.engine import AccessRecords
+from tableorm_local.server import DEVELOPMENT_KEY, Account, Server, serve
+from tests.local.server.client import Api, Reply, Wire, head, root_of
 
 KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
 ONE = "/Tab(PartitionKey='p',RowKey='r')"
@@ -78,6 +79,16 @@ async def test_missing_or_malformed_credentials(api: Api, headers: dict[str, str
     assert (reply.status, reply.code, reply.headers["Content-Type"]) == (status, code, "application/xml")
 
 
+@pytest.mark.parametrize(("more", "status"), [((), 200), (("x-ms-date: yesterday",), 403)])
+async def test_the_date_of_a_request(server: Server, more: tuple[str, ...], status: int) -> None:
+    """It may stand in `Date`, as in other services; `x-ms-date` counts where there are both."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("GET", "/Tables", *more).replace(b"\r\nx-ms-date: ", b"\r\nDate: ", 1))
+
+    assert await wire.status() == status
+    await wire.close()
+
+
 async def test_signature_covers_the_request(api: Api) -> None:
     """A signature of another path is no good."""
     reply = await api("GET", "/Tab()", signed_path="/devstoreaccount1/Tables")
@@ -132,21 +143,26 @@ async def test_development_key_stays_here() -> None:
     with pytest.raises(ValueError, match="the development key is published"):
         serve(None, host="::", port=0, accounts=[disguised])
     async with serve(None, host="0.0.0.0", port=0, accounts=[Account(name="mine", keys=[KEYS[0]])]) as server:
-        with pytest.raises(ValueError, match="the development key is published"):
+        with pytest.raises(
+            ValueError, match="the development key is published; it is refused where other machines can"
+        ):
             server.replace_keys({"mine": [DEVELOPMENT_KEY]})
+        server.replace_keys({"mine": [KEYS[1]]})
+    async with serve(None, port=0, accounts=[Account(name="mine", keys=[KEYS[0]])]) as server:
+        server.replace_keys({"mine": [DEVELOPMENT_KEY]})
 
 
 @pytest.mark.parametrize(
     ("name", "keys"),
-    [("ab", KEYS[:1]), ("Upper", KEYS[:1]), ("a-b", KEYS[:1]), ("metrics", KEYS[:1]), ("good", []), ("good", KEYS),
-     ("good", ["not base64!"])],
+    [("ab", KEYS[:1]), ("Upper", KEYS[:1]), ("a-b", KEYS[:1]), ("metrics", KEYS[:1]), ("healthz", KEYS[:1]),
+     ("good", []), ("good", KEYS), ("good", ["not base64!"])],
 )  # fmt: skip
 def test_accounts_that_cannot_be(name: str, keys: list[str]) -> None:
     """A bad name, no key, three, or no base64: refused without showing the key."""
     with pytest.raises(ValueError, match=r"account") as caught:
         Account(name=name, keys=keys)
     assert not any(key in str(caught.value) for key in keys)
-    assert KEYS[0] not in repr(Account(name="good", keys=KEYS[:1]))
+    assert repr(Account(name="good", keys=KEYS[:1])) == "Account(name='good')"
 
 
 # The secondary location
@@ -323,8 +339,9 @@ async def test_tokens_that_are_refused(filled: Api, token: str, code: str) -> No
 
 
 @pytest.mark.parametrize("sip", ["127.0.0.1", "127.0.0.0-127.0.0.9"])
-async def test_tokens_that_are_good(filled: Api, sip: str) -> None:
-    """The right address, both protocols, any letter case of the table."""
+async def test_tokens_that_are_good(filled: Api, monkeypatch: pytest.MonkeyPatch, sip: str) -> None:
+    """The right address, both protocols, any letter case of the table; no policy is read for who names none."""
+    monkeypatch.setattr(AccessRecords, "policy", None)
     token = table_token(sip=sip, spr="https,http", tn="tAB", st=moment(-1))
 
     assert (await do(filled, Access.QUERY, token)).status == 200

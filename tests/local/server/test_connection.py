@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import LineTooLong
 from tableorm_local.server.front.connection import (
     TooMuchWaitsError,
     _BoundedParser,  # pyright: ignore[reportPrivateUsage]
+    caller_of,
 )
 from tableorm_local.server.front.limits import Budget, Limits
 
@@ -95,6 +96,7 @@ async def test_what_requests_hold(requests: list[tuple[bytes, bytes]]) -> None:
         connection = Connection()
         assert connection.feed(first) == expected(requests, len(first))
         assert connection.feed(second) == expected(requests, len(data))
+        assert connection.parser.received == len(data)
         assert connection.answer_all() == last + (10 if len(requests) > 1 and requests[-1] is WITH_BODY else 0)
         connection.parser.release()
         assert connection.budget.used == 0
@@ -133,6 +135,17 @@ async def test_requests_in_a_row_hold_no_more_than_one() -> None:
         assert held[12:] == [held[12]] * 8
 
 
+@pytest.mark.parametrize(
+    ("peer", "caller"), [(None, ""), (("10.0.0.1", 5), "10.0.0.1"), (("2001:db8::5", 5, 0, 0), "2001:db8::/64")]
+)
+def test_whom_a_connection_counts_for(peer: tuple[object, ...] | None, caller: str) -> None:
+    """The address of the client, of IPv6 its first half; an empty text where the system does not know it any more."""
+    transport = Mock()
+    transport.get_extra_info = {"peername": peer}.get
+
+    assert caller_of(transport) == caller
+
+
 async def test_a_request_alone_is_answered_without_room() -> None:
     """Where nothing is left, a head that came alone is passed on, its connection is closed, and nothing counted."""
     connection = Connection(total=100)
@@ -161,8 +174,62 @@ async def test_a_head_that_is_too_long_is_told_as_that(before: bytes, end: bytes
     """Nothing is held of it, and nothing is read after it."""
     connection = Connection()
     fields = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 9_000) for number in range(8))
-    with pytest.raises(LineTooLong):
+    with pytest.raises(LineTooLong, match=f"more than {64 * 1024} bytes"):
         connection.feed(before + GET + fields + end)
 
     assert connection.budget.used == 0
     assert (connection.feed(GET + b"\r\n"), connection.waiting) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(CHUNKED, b"3\r\nabc\r\n0\r\n\r\n"), (CHUNKED + b"3\r\nabc\r\n0\r\n\r\n", b""), WITH_BODY]
+)
+async def test_a_long_head_behind_a_body(first: bytes, second: bytes) -> None:
+    """It may have its 64 KiB: only what stands between the bytes of a body is bounded more closely."""
+    connection = Connection()
+    fields = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 9_000) for number in range(3))
+    connection.feed(first)
+    if second is not WITH_BODY[1]:
+        connection.feed(second)
+        second = b""
+    connection.feed(second + GET + fields)
+    connection.feed(b"\r\n")
+
+    assert connection.waiting == 2
+
+
+async def test_requests_behind_an_answered_one_all_count() -> None:
+    """Once the next request comes the answered one is forgotten, and none of those that are not answered."""
+    connection, one = Connection(), cost(len(SMALL[0]), 1)
+    connection.feed(SMALL[0])
+    assert connection.answer_all() == one
+
+    assert [connection.feed(SMALL[0]) for _ in range(3)] == [one, 2 * one, 3 * one]
+    connection.parser.end_request()
+    assert connection.budget.used == 2 * one
+
+
+async def test_a_body_counts_with_its_own_request() -> None:
+    """What arrives of a body that waits is forgotten with its request, not with the one before it."""
+    connection, (before, body) = Connection(), WITH_BODY
+    connection.feed(SMALL[0] + before)
+    connection.feed(body)
+    connection.parser.end_request()
+
+    assert connection.budget.used == cost(len(before), 2) + len(body)
+
+
+async def test_what_comes_behind_chunks_counts_alike_in_parts() -> None:
+    """A part of a head counts by its bytes, however many parts there were, and trailers end with their request."""
+    body, whole, parts = b"3\r\nabc\r\n0\r\nT: u\r\n", Connection(), Connection()
+    for connection in (whole, parts):
+        connection.feed(CHUNKED + body + b"\r\n")
+        connection.answer_all()
+        connection.parser.message_consumed()
+    parts.feed(GET)
+    assert parts.feed(b"A: bc\r\n") == whole.feed(GET + b"A: bc\r\n")
+
+    connection = Connection()
+    connection.feed(CHUNKED + body)
+    held = connection.feed(b"\r\n" + SMALL[0]) - cost(len(CHUNKED), 2)
+    assert held in (cost(len(SMALL[0]), 1), cost(len(SMALL[0] + b"T: u\r\n"), 2))  # it may have taken the trailer over

@@ -208,7 +208,8 @@ async def test_nulls_and_echoed_members(api: Api) -> None:
         "Timestamp": "2000-01-01T00:00:00Z",
         "Timestamp@odata.type": "Edm.DateTime",
     }
-    await api("POST", "/Tab", entity(A=1, B=None, **echoed))
+    null = {"B": None, "B@odata.type": "Edm.Int64"}
+    assert (await api("POST", "/Tab", entity(A=1, **null, **echoed))).status == 201
     await api("PATCH", ONE, {"A": None, "C": 2, "RowKey": "other"}, If_Match="*")
 
     row = (await api("GET", ONE, Accept=NO_METADATA)).json

@@ -17,6 +17,7 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -24,11 +25,22 @@ from aiohttp import web
 from aiohttp.base_protocol import BaseProtocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.engine import FairTurns
-from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Limits, Server, dispatch, serve, serving
+from tableorm_local.server import (
+    DEVELOPMENT_ACCOUNT,
+    DEVELOPMENT_KEY,
+    Account,
+    Limits,
+    Server,
+    dispatch,
+    serve,
+    serving,
+)
+from tableorm_local.server.front import http
 from tableorm_local.server.front.access_log import AccessLog, Entry
 from tableorm_local.server.front.http import Front
 from tableorm_local.server.front.limits import Budget
@@ -62,6 +74,9 @@ async def test_headers_of_every_answer(api: Api) -> None:
     assert error["message"]["lang"] == "en-US"
     assert f"\nRequestId:{reply.headers['x-ms-request-id']}\nTime:20" in error["message"]["value"]
     assert reply.headers["Content-Type"] == "application/json;odata=minimalmetadata;streaming=true;charset=utf-8"
+    assert reply.headers["DataServiceVersion"] == "3.0;"
+    policies = await api("GET", "/Tab", query="comp=acl")
+    assert (policies.headers["Content-Type"], "DataServiceVersion" in policies.headers) == ("application/xml", False)
 
 
 @pytest.mark.parametrize(
@@ -144,17 +159,27 @@ async def test_bodies_that_nobody_reads(api: Api) -> None:
     assert deleted.status == 204
 
 
-async def test_gzip_of_answers(session: aiohttp.ClientSession) -> None:
+@pytest.mark.parametrize(
+    ("compress_for_all", "is_here", "packed"), [(False, True, False), (True, True, True), (False, False, True)]
+)
+async def test_gzip_of_answers(
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    compress_for_all: bool,
+    is_here: bool,
+    packed: bool,
+) -> None:
     """A large answer is compressed for those who accept that; for this machine only if the server is told to."""
-    async with serve(None, port=0) as plain, serve(None, port=0, compress_for_all=True) as packing:
-        for server, packed in ((plain, False), (packing, True)):
-            api = Api(session, root_of(server))
-            await api("POST", "/Tables", {"TableName": "Tab"})
-            await api("POST", "/Tab", ROW | {f"B{n}": "x" * 30_000 for n in range(4)})
-            for accept in ("gzip", "identity"):
-                reply = await api("GET", "/Tab()", Accept_Encoding=accept)
-                assert len(reply.rows) == 1
-                assert (reply.headers.get("Content-Encoding") == "gzip") is (packed and accept == "gzip")
+    async with serve(None, port=0, compress_for_all=compress_for_all) as server:
+        api = Api(session, root_of(server))
+        await api("POST", "/Tables", {"TableName": "Tab"})
+        await api("POST", "/Tab", ROW | {f"B{n}": "x" * 30_000 for n in range(4)})
+        monkeypatch.setattr(http, "is_loopback", Mock(return_value=is_here))
+        for accept in ("gzip", "identity"):
+            reply = await api("GET", "/Tab()", Accept_Encoding=accept)
+            assert len(reply.rows) == 1
+            assert (reply.headers.get("Content-Encoding") == "gzip") is (packed and accept == "gzip")
 
 
 async def test_chunked_body(server: Server, api: Api) -> None:
@@ -224,6 +249,14 @@ async def test_request_targets(server: Server, target: str, status: int) -> None
     wire = await Wire.connect(server)
     wire.writer.write(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     assert await wire.status() == status
+    await wire.close()
+
+
+async def test_a_fragment_of_a_target(server: Server) -> None:
+    """What follows `#` is of the client alone, and passed over."""
+    wire = await Wire.connect(server)
+    wire.writer.write(head("GET", "/Tables?timeout=3#more"))
+    assert await wire.status() == 200
     await wire.close()
 
 
@@ -404,6 +437,63 @@ async def test_too_many_requests() -> None:
         assert (await api("GET", "/Tables")).status == 200
 
 
+async def test_too_many_requests_of_an_address(session: aiohttp.ClientSession) -> None:
+    """Requests of an address that nobody has looked at yet are refused too, counted, and noted as the others are."""
+    log, target = io.BytesIO(), f"/devstoreaccount1/Tab?{'x' * 20_000}"
+    request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+    async with serve(None, port=0, limits=Limits(requests=4), access_log=log) as server:
+        wires = [await Wire.connect(server) for _ in range(20)]
+        for wire in wires:
+            wire.writer.write(request)
+        answers = [(await wire.everything()).decode() for wire in wires]
+        for wire in wires:
+            await wire.close()
+        async with session.get(f"{root_of(server)}/metrics") as metrics:
+            counted = (await metrics.text()).splitlines()
+    busy = [answer for answer in answers if answer.startswith("HTTP/1.1 503 ")]
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+
+    assert 1 < len(busy) < 20
+    assert {answer.split()[1] for answer in answers} == {"403", "503"}
+    assert all("The server is busy: too many requests are waiting. Try again later." in answer for answer in busy)
+    assert f'tableorm_refused_total{{what="request"}} {float(len(busy))}' in counted
+    assert "tableorm_requests_at_work 0.0" in counted
+    refused = [entry for entry in entries if entry["status"] == 503]
+    assert [(entry["code"], entry["operation"]) for entry in refused] == [("ServerBusy", "Unknown")] * len(busy)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "more", "discards"),
+    [
+        (100, ("Content-Length: 10",), 0),
+        (100_000, ("Content-Length: 10",), 1),
+        (100_000, (), 0),
+        (100_000, ("Connection: upgrade", "Upgrade: websocket"), 0),
+    ],
+    ids=["no room", "body", "no body", "upgrade"],
+)
+async def test_which_connections_end(
+    monkeypatch: pytest.MonkeyPatch, waiting: int, more: tuple[str, ...], discards: int
+) -> None:
+    """Without room for its head, or to speak another protocol, a connection ends, and no body is waited for."""
+    discarded = list[object]()
+
+    async def discard(self: RequestBody) -> None:
+        discarded.append(self)
+
+    monkeypatch.setattr(RequestBody, "discard", discard)
+    async with serve(None, port=0, limits=Limits(waiting_bytes=waiting)) as server:
+        wire = await Wire.connect(server)
+        lines = ("POST /devstoreaccount1/Tab HTTP/1.1", "Host: localhost", *more, "", "")
+        wire.writer.write("\r\n".join(lines).encode())
+        answer = await wire.reader.readuntil(b"\r\n\r\n")
+        await wire.close()
+
+    assert answer.startswith(b"HTTP/1.1 403 ")
+    assert (b"\r\nConnection: close\r\n" in answer) is (waiting == 100 or bool(more[1:]))
+    assert len(discarded) == discards
+
+
 async def test_memory_is_bounded() -> None:
     """Bodies and answers that together would be too much are refused with 503, not held."""
     async with serve(None, port=0, limits=Limits(buffered_bytes=10_000)) as server, aiohttp.ClientSession() as session:
@@ -469,11 +559,42 @@ async def test_pages_of_the_server(api: Api, server: Server) -> None:
     assert await _sent_bytes(api) - before == sum(answered) > 0
     async with api.session.get(f"{api.root}/healthz") as health, api.session.get(f"{api.root}/metrics") as metrics:
         assert (health.status, await health.text()) == (200, "ok\n")
-        text = await metrics.text()
+        text, kind = await metrics.text(), metrics.headers["Content-Type"]
+    async with api.session.head(f"{api.root}/healthz") as health, api.session.post(f"{api.root}/healthz") as posted:
+        assert (health.status, health.headers["Content-Length"], posted.status) == (200, "3", 404)
+    assert kind == CONTENT_TYPE_LATEST
     assert 'tableorm_requests_total{operation="QueryEntities",status="200"} 3' in text
     assert 'tableorm_request_seconds_count{operation="QueryEntities"} 3' in text
     assert "tableorm_requests_at_work 0.0" in text
     assert "tableorm_buffered_bytes 0.0" in text
+
+
+@pytest.mark.parametrize(
+    ("open_metrics", "is_here", "host", "status"),
+    [
+        (False, True, "127.0.0.1", 200),
+        (False, False, "127.0.0.1", 404),
+        (False, True, "a.example", 404),
+        (True, False, "a.example", 200),
+    ],
+)
+async def test_who_may_read_the_metrics(
+    session: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    open_metrics: bool,
+    is_here: bool,
+    host: str,
+    status: int,
+) -> None:
+    """Clients of this machine that name it as such, and others if the server is told to."""
+    monkeypatch.setattr(http, "is_loopback", Mock(return_value=is_here))
+    account = Account(name="own", keys=("b3du",))
+    async with serve(None, port=0, accounts=[account], open_metrics=open_metrics) as server:
+        async with session.get(f"{root_of(server)}/metrics", headers={"Host": host}) as metrics:
+            assert (metrics.status, "tableorm_connections" in await metrics.text()) == (status, status == 200)
+        async with session.get(f"{root_of(server)}/healthz", headers={"Host": host}) as health:
+            assert health.status == 200
 
 
 async def test_a_page_of_the_server_that_fails(
@@ -499,7 +620,8 @@ async def test_access_log(tmp_path: Any) -> None:
             api = Api(session, root_of(server))
             await api("POST", "/Tables", {"TableName": "Tab"}, x_ms_client_request_id="mine", User_Agent="me")
             await api("GET", "/None")
-    first, second = (json.loads(line) for line in path.read_text().splitlines())
+        lines = path.read_text().splitlines()  # before the stream is closed
+    first, second = map(json.loads, lines)
 
     assert dt.datetime.fromisoformat(first["time"]).tzinfo is dt.UTC
     assert {name: first[name] for name in ("client", "verb", "url", "operation", "status", "client_id", "agent")} == {
@@ -523,7 +645,8 @@ async def test_metrics_without_their_extra(monkeypatch: pytest.MonkeyPatch) -> N
         api = Api(session, root_of(server))
         assert (await api("GET", "/Tables")).status == 200
         async with session.get(f"{api.root}/metrics") as metrics:
-            assert (metrics.status, "tableorm[metrics]" in await metrics.text()) == (501, True)
+            assert metrics.status == 501
+            assert await metrics.text() == "metrics need prometheus_client: pip install 'tableorm[metrics]'\n"
 
 
 class SlowStream(io.BytesIO):
@@ -684,6 +807,13 @@ async def test_any_property(api: Api, value: object, kind: str, name: str) -> No
         assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200
 
 
+@pytest.mark.parametrize(("remote", "address"), [(None, ""), ("127.0.0.1", "127.0.0.1")])
+def test_the_address_of_a_client_that_has_gone(remote: str | None, address: str) -> None:
+    """Where aiohttp does not know it any more, it is empty."""
+    request: Any = SimpleNamespace(remote=remote)
+    assert http._address_of(request) == address  # pyright: ignore[reportPrivateUsage]
+
+
 @pytest.mark.parametrize("open_still", [False, True])
 async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
     """What aiohttp raises then is that the client has gone; of an open connection it is a fault of the server."""
@@ -694,6 +824,41 @@ async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
 
     with pytest.raises(RuntimeError if open_still else ConnectionResetError):
         await body.read()
+
+
+class CountedTurns(FairTurns):
+    """Turns that note what was counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted = list[tuple[str, int]]()
+
+    def count(self, caller: str, size: int) -> None:
+        self.counted.append((caller, size))
+        super().count(caller, size)
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+async def test_parts_of_a_body_take_turns(*, is_wanted: bool) -> None:
+    """Each part counts for its sender, and the next one is read when that one has a turn, wanted or not."""
+    content = aiohttp.StreamReader(BaseProtocol(asyncio.get_running_loop()), 1024)
+    request: Any = SimpleNamespace(headers={}, content_length=None, content=content, transport=None)
+    turns = CountedTurns()
+    body = RequestBody(request, Limits(), Budget(1024, "too much"), "a", turns)
+    turns.begin("a")
+    reading = asyncio.create_task(body.read() if is_wanted else body.discard())
+    for part in (b"123", b"45"):
+        content.feed_data(part)
+        for _ in range(5):
+            await asyncio.sleep(0)
+    content.feed_eof()
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+    assert not reading.done()
+    assert turns.counted == [("a", 3)]
+    turns.end("a")
+    assert await reading == (b"12345" if is_wanted else None)
 
 
 @pytest.mark.usefixtures("nothing_left")

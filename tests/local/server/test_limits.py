@@ -2,12 +2,17 @@
 Limits of what clients send: as much as a limit allows is good, and one more is refused.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm_local.server.front import connection, http
+from tableorm_local.server.front.limits import Limits
 from tableorm_local.server.operations import policies, service_properties
+from tableorm_local.server.security import cors
 from tableorm_local.server.security.accounts import Account
 from tableorm_local.server.security.cors import CorsRule, answer_preflight, read_rules
 from tableorm_local.server.wire import multipart, options, xml
@@ -91,6 +96,7 @@ def entity_of(members: int) -> object:
     return read_entity(f"{{{inside}}}".encode(), ("p", "r"))
 
 
+MULTIPART = "multipart/mixed; boundary=b"
 LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
     "origins": (lambda n: read_with(AllowedOrigins=names(n)), 64),
     "headers": (lambda n: read_with(AllowedHeaders=names(n)), 64),
@@ -100,7 +106,7 @@ LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
     "text of rules": (lambda n: read_with(AllowedHeaders=" " * (n - len("*GET60"))), 2048),
     "age": (lambda n: read_with(MaxAgeInSeconds=str(n)), 2**31 - 1),
     "rules": (lambda n: read_rules_of(*[rule_with()] * n), 5),
-    "preflight": (preflight, 101),
+    "preflight": (preflight, 100),
     "days": (lambda n: properties_with(days=n), 365),
     "policies": (lambda n: policies_with(count=n), 5),
     "length of an id": (lambda n: policies_with(length=n), 64),
@@ -110,6 +116,8 @@ LIMITS: dict[str, tuple[Callable[[int], object], int]] = {
     "headers of a part": (lambda n: transaction(part="\r\n".join(["A: b"] * (n - 1))), 64),
     "Content-ID": (lambda n: transaction(part=f"Content-ID: {'x' * n}"), 100),
     "lines like a delimiter": (lambda n: transaction(before="--bx\r\n" * n), 202),
+    "content type": (lambda n: finish(multipart.read(f"{MULTIPART};".ljust(n, "x"), b"--b--")), 1000),
+    "head of a part": (lambda n: multipart._read_headers(b"A:".ljust(n, b"x")), 16 * 1024),  # pyright: ignore[reportPrivateUsage]
     "boundary": (lambda n: transaction(boundary="b" * n), 200),
     "request line": (request_line, 16 * 1024),
     "parameters": (lambda n: options.options_of("&".join(f"a{number}=" for number in range(n))), 64),
@@ -136,6 +144,98 @@ def test_a_limit_of_what_is_sent(limit: str) -> None:
         read(most + 1)
 
 
+NO_VALUE = "The value for one of the XML nodes is not in the correct format: "
+NO_DOCUMENT = "XML specified is not syntactically valid. "
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (
+            {"AllowedMethods": "FLY,GET,EAT"},
+            f"{NO_VALUE}AllowedMethods 'EAT,FLY' is not among DELETE, GET, HEAD, MERGE, OPTIONS, PATCH, POST, PUT.",
+        ),
+        ({"ExposedHeaders": "a,ä"}, f"{NO_VALUE}ExposedHeaders 'a,ä' is not up to 64 names of up to 256 characters."),
+        (
+            {"AllowedMethods": "GET," * 9},
+            f"{NO_VALUE}AllowedMethods '{'GET,' * 8}GET' is not up to 8 names of up to 256 characters.",
+        ),
+        ({"AllowedOrigins": ","}, f"{NO_DOCUMENT}A CorsRule must have at least one origin and one method."),
+        ({"AllowedHeaders": "x" * 2043}, f"{NO_DOCUMENT}The rules of CORS have 2049 characters, 2048 are allowed."),
+    ],
+    ids=["methods", "names", "count", "origins", "length"],
+)
+def test_what_is_said_of_a_rule(texts: dict[str, str], said: str) -> None:
+    """What is wrong with a rule is told, with what was sent."""
+    with pytest.raises(Fault) as caught:
+        read_with(**texts)
+    assert caught.value.message == said
+
+
+def test_what_is_said_of_rules() -> None:
+    """So is what is missing, and how many there are."""
+    with pytest.raises(Fault) as caught:
+        read_rules_of(*[rule_with()] * 6)
+    assert caught.value.message == f"{NO_DOCUMENT}At most 5 rules of CORS are allowed (got 6)."
+    with pytest.raises(Fault) as caught:
+        read_rules_of("<CorsRule/>")
+    assert caught.value.message == f"{NO_DOCUMENT}A CorsRule has no AllowedOrigins."
+    with pytest.raises(Fault) as caught:
+        preflight(101)
+    assert (caught.value.code, caught.value.message) == (
+        Code.CORS_PREFLIGHT_FAILURE,
+        "A page may ask for 100 headers at most.",
+    )
+
+
+DEFAULTS, CONNECTION, HTTP = Limits(), vars(connection), vars(http)
+DOCUMENTED: dict[str, tuple[float, ...]] = {
+    "connections": (DEFAULTS.connections,),
+    "connections that speak TLS": (DEFAULTS.tls_connections,),
+    "requests in progress or waiting": (DEFAULTS.requests,),
+    "pages of entities that are built at once": (DEFAULTS.pages,),
+    "bodies that arrive and answers not sent yet, together": (DEFAULTS.buffered_bytes,),
+    "a body, decompressed": (DEFAULTS.body_bytes,),
+    "request line, one header, number of headers": (DEFAULTS.url_bytes, DEFAULTS.header_bytes, DEFAULTS.headers),
+    "a connection without a complete request": (DEFAULTS.idle_seconds,),
+    "a body that arrives": (DEFAULTS.body_seconds,),
+    "an answer that the client does not take": (DEFAULTS.write_seconds,),
+    "connections that were accepted and do not speak TLS yet": (DEFAULTS.handshakes, DEFAULTS.handshake_seconds),
+    "handshakes of TLS under way at once": (CONNECTION["_HANDSHAKES"],),
+    "request line and headers together": (DEFAULTS.head_bytes,),
+    "memory of the heads of requests": (DEFAULTS.waiting_bytes,),
+    "sizes and extensions of the chunks of a body, and trailers": (CONNECTION["_FRAMING_BYTES"],),
+    "bytes of a body that have arrived and were not read yet": (
+        CONNECTION["_FEW_BYTES"] + 2 * CONNECTION["_READ_AHEAD"],
+        256 * 1024 + 2 * CONNECTION["_READ_AHEAD"],
+    ),
+    f"an answer to a write that is more than {HTTP['_LITTLE_MORE'] // 1024} KiB longer than the body was": (
+        DEFAULTS.buffered_bytes,
+    ),
+    "headers that a web page asks for in a preflight": (vars(cors)["_MAX_ASKED"],),
+}
+
+
+def test_the_defaults_are_those_of_the_documentation() -> None:
+    """The page of the limits has the number of each, in the column of the defaults."""
+    docs = Path(__file__).parents[3] / "docs"
+    page = (docs / "server-limits.md").read_text(encoding="utf-8")
+    cells = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    defaults = {re.split("[;:]", row[0].removeprefix("| "))[0]: re.sub(r"\[.*", "", row[1]) for row in cells}
+    units = {"": 1, " Ki": 1024, " Mi": 1024 * 1024}
+    found = {
+        name: tuple(
+            int(number.replace(",", "")) * units[unit]
+            for number, unit in re.findall(r"(\d[\d,]*\b(?<!,))( Ki| Mi)?", defaults[name])
+        )
+        for name in DOCUMENTED
+    }
+
+    assert found == DOCUMENTED
+    stops = f"finishes the requests that are under way ({DEFAULTS.stop_seconds:.0f} seconds at most)"
+    assert stops in (docs / "server.md").read_text(encoding="utf-8")
+
+
 def test_the_parts_of_a_transaction_at_their_limit() -> None:
     """One part more than a transaction may have is read, to refuse them by their number, and no further one."""
     assert [len(transaction(parts=count).parts) for count in (100, 101, 102)] == [100, 101, 101]
@@ -149,7 +249,7 @@ def test_the_texts_of_an_object_at_their_limit() -> None:
     assert caught.value.code == Code.TOO_MANY_PROPERTIES
 
 
-@pytest.mark.parametrize("number", ["0", "-1", "1.0", "\uff11", "1001", "10000"])
+@pytest.mark.parametrize("number", ["0", "-1", "1.0", "\uff11", "1001", "10000", pytest.param("0" * 5_000, id="long")])
 def test_numbers_of_items_that_are_none(number: str) -> None:
     """`$top` is a number from 1 to 1000 in ASCII digits; blank is none."""
     with pytest.raises(Fault, match=r"\$top is"):

@@ -7,8 +7,12 @@ import asyncio
 import gzip
 import io
 import json
+import re
 import socket
+import ssl
+import subprocess
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,10 +22,12 @@ import aiohttp
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm_local.engine import REQUEST_BYTES, FairTurns
 from tableorm_local.server import Account, Limits, Server, serve, serving
 from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import show_header, show_target
 from tableorm_local.server.security.cors import CorsRule, write_rules
+from tableorm_local.server.serving import read_certificate
 from tableorm_local.server.wire.calls import Answer
 from tests.local.server.client import Api, Wire, head, root_of
 
@@ -87,7 +93,13 @@ async def test_refusals_are_counted_and_logged(session: aiohttp.ClientSession) -
         waiting = await Wire.connect(server)
         waiting.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
         assert await waiting.status() == 100
-        assert (await metrics_of(api))["tableorm_requests_at_work"] == 1
+        waiting.writer.write(b"12345")
+        at_work = await metrics_of(api)
+        while not at_work["tableorm_buffered_bytes"]:
+            at_work = await metrics_of(api)
+        assert (at_work["tableorm_connections"], at_work["tableorm_requests_at_work"]) == (2, 1)
+        assert at_work["tableorm_buffered_bytes"] == 5
+        assert at_work["tableorm_waiting_bytes"] > 6_000
         refused = await api("GET", "/Tables")
         assert (refused.status, refused.code, refused.headers["Retry-After"]) == (503, "ServerBusy", "1")
         counted = await metrics_of(api)
@@ -117,15 +129,28 @@ async def test_refused_connections_are_counted() -> None:
 
 
 async def test_what_is_not_http_is_counted(server: Server, api: Api) -> None:
-    """It is answered, told as what it is, and counted."""
-    wire = await Wire.connect(server)
-    wire.writer.write(b"nonsense\r\n\r\n")
-    answer = await wire.everything()
-    await wire.close()
+    """It is answered, told as what it is, as far as that can be shown, and counted."""
+    before, answers = await metrics_of(api), list[str]()
+    for sent in (b"nonsense", b"GET / HTTP/1.1\r\n" + b"x" * 200):
+        wire = await Wire.connect(server)
+        wire.writer.write(sent + b"\r\n\r\n")
+        answers.append((await wire.everything()).decode())
+        await wire.close()
+    found = [re.search(r"is not valid: it is not HTTP: (.*)\.\\n", answer) for answer in answers]
+    short, long = (each.group(1) for each in found if each)
+    after = await metrics_of(api)
 
-    assert b" 400 Bad Request\r\n" in answer
-    assert b"it is not HTTP: " in answer
-    assert (await metrics_of(api))['tableorm_requests_total{operation="Malformed",status="400"}'] == 1
+    assert all(" 400 Bad Request\r\n" in answer for answer in answers)
+    assert "?  b'nonsense'?" in short
+    assert (len(short) < 100, len(long), long[-9:]) == (True, 100, "xxxxxxxxx")
+    assert after['tableorm_requests_total{operation="Malformed",status="400"}'] == 2
+    assert after['tableorm_request_seconds_sum{operation="Malformed"}'] == 0
+    grown = {
+        name: after[f'tableorm_body_bytes_total{{direction="{name}"}}']
+        - before[f'tableorm_body_bytes_total{{direction="{name}"}}']
+        for name in ("received", "sent")
+    }
+    assert grown == {"received": 0, "sent": sum(len(answer.partition("\r\n\r\n")[2]) for answer in answers)}
 
 
 async def test_compressed_answers_are_given_back(session: aiohttp.ClientSession) -> None:
@@ -150,6 +175,27 @@ async def test_compressed_answers_are_given_back(session: aiohttp.ClientSession)
     entries = [json.loads(line) for line in log.getvalue().splitlines()]
 
     assert [entry["sent"] for entry in entries[-4:]] == sent
+    assert max(sent) < 10_000
+
+
+@pytest.mark.parametrize(("length", "is_long"), [(2048, False), (2049, True)])
+async def test_long_targets_take_turns(
+    server: Server, monkeypatch: pytest.MonkeyPatch, length: int, *, is_long: bool
+) -> None:
+    """To decode more than 2 KiB counts as work for the client's address, many bytes for each character."""
+    worked, work = list[tuple[str, int]](), FairTurns.work
+
+    async def note_work(self: FairTurns, caller: str, size: int = 0) -> None:
+        worked.append((caller, size))
+        await work(self, caller, size)
+
+    monkeypatch.setattr(FairTurns, "work", note_work)
+    wire = await Wire.connect(server)
+    wire.writer.write(f"GET {'/Tab?'.ljust(length, 'x')} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    assert await wire.status() == 404
+    await wire.close()
+
+    assert worked == [("127.0.0.1", 40 * length if is_long else 0)]
 
 
 async def test_pages_of_the_server_with_a_body(server: Server) -> None:
@@ -205,7 +251,7 @@ async def test_the_entry_of_a_request(session: aiohttp.ClientSession) -> None:
     assert (second["received"], second["sent"]) == (0, len(missing.body))
     assert (second["operation"], second["status"], second["code"]) == ("QueryEntity", 404, "ResourceNotFound")
     assert "client_id" not in second
-    assert 0 <= first["seconds"] < 60
+    assert 0 < first["seconds"] == round(first["seconds"], 6) < 60
 
 
 @pytest.mark.parametrize(
@@ -233,11 +279,17 @@ async def test_what_the_service_raises(
     is_xml: bool,
 ) -> None:
     """It is answered in the form of the request and has its entry; what is the server's own fault is logged as well."""
+    counted, count = list[tuple[str, int]](), FairTurns.count
 
     def fail(*_: object) -> None:
         raise error
 
+    def note_count(self: FairTurns, caller: str, amount: int) -> None:
+        counted.append((caller, amount))
+        count(self, caller, amount)
+
     monkeypatch.setattr(Service, "answer", fail)
+    monkeypatch.setattr(FairTurns, "count", note_count)
     log = io.BytesIO()
     async with serve(None, port=0, access_log=log) as server:
         wire = await Wire.connect(server)
@@ -252,6 +304,7 @@ async def test_what_the_service_raises(
     if code != "ClientGone":
         assert f"Content-Type: application/{'xml' if is_xml else 'json'}" in top
     assert (entry["status"], entry["code"]) == (status, code)
+    assert counted == [("127.0.0.1", REQUEST_BYTES)] * isinstance(error, Fault)  # what is refused counts
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == (logged is not None)
     if logged is not None:
@@ -265,16 +318,22 @@ async def test_what_the_service_raises(
 async def test_small_answers_are_not_compressed(
     session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, size: int, *, is_compressed: bool
 ) -> None:
-    """Answers of a KiB and more are, the large ones in a thread."""
-    threads = list[str]()
-    real = gzip.compress
+    """Answers of a KiB and more are, the large ones in a thread, and the others when their caller has a turn."""
+    threads, worked = list[str](), list[int]()
+    real, work = gzip.compress, FairTurns.work
 
     def compress(body: bytes, level: int) -> bytes:
         threads.append(threading.current_thread().name)
         return real(body, level)
 
+    async def note_work(self: FairTurns, caller: str, work_size: int = 0) -> None:
+        worked.append(work_size)
+        await work(self, caller, work_size)
+
     async def answer(*_: object) -> Answer:
         return Answer(200, body=b"x" * size, content_type="text/plain")
+
+    monkeypatch.setattr(FairTurns, "work", note_work)
 
     monkeypatch.setattr(gzip, "compress", compress)
     monkeypatch.setattr(Service, "answer", answer)
@@ -284,6 +343,7 @@ async def test_small_answers_are_not_compressed(
     assert reply.body == b"x" * size
     assert ("Content-Encoding" in reply.headers) is is_compressed
     assert len(threads) == is_compressed
+    assert (size in worked) is (1024 <= size < 64 * 1024)
     assert (threads != [threading.main_thread().name]) is (not is_compressed or size >= 64 * 1024)
 
 
@@ -375,3 +435,52 @@ async def test_an_event_loop_whose_sockets_have_no_readers(monkeypatch: pytest.M
 
     with pytest.raises(ConnectionRefusedError):
         await Wire.connect(server)
+
+
+async def test_a_stop_waits_for_a_body(server: Server, api: Api) -> None:
+    """A request under way is read, answered and told that its connection ends; then all others end."""
+    body, (working, idle) = json.dumps(ROW).encode(), [await Wire.connect(server) for _ in range(2)]
+    working.writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Expect: 100-continue"))
+    assert await working.status() == 100
+    stopping = asyncio.create_task(server.stop())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    working.writer.write(body)
+    answer = await working.everything()
+
+    assert answer.startswith(b"HTTP/1.1 201 ")
+    assert b"Connection: close\r\n" in answer
+    await stopping
+    assert await idle.everything() == b""
+    for wire in (working, idle):
+        await wire.close()
+
+
+def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a certificate for this machine, and its key."""
+    paths = folder / f"{name}.pem", folder / f"{name}.key"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    subprocess.run([*command.split(), "-out", paths[0], "-keyout", paths[1]], capture_output=True, check=True)
+    return paths
+
+
+async def test_a_certificate_that_is_replaced(tmp_path: Path) -> None:
+    """New connections get the new certificate; the old one stays in use if the new one cannot be read."""
+    first, second = (make_certificate(tmp_path, name) for name in ("first", "second"))
+    used, mismatch = list[str](), pytest.raises(OSError, match=r"(?i)mismatch")
+    async with serve(None, port=0, cert=first[0], cert_key=first[1]) as server:
+        for files, problem in ((first, nullcontext()), (second, nullcontext()), ((first[0], second[1]), mismatch)):
+            with problem:
+                server.replace_certificate(*files)
+            used.append(await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", server.port)))
+
+    assert used == [first[0].read_text(), second[0].read_text(), second[0].read_text()]
+    assert read_certificate(*first).options & ssl.OP_NO_RENEGOTIATION
+
+
+async def test_connections_that_come_at_once(server: Server) -> None:
+    """Hundreds of clients connect while the event loop does something else, and wait until it accepts them."""
+    connections = [socket.create_connection(("127.0.0.1", server.port), timeout=0.5) for _ in range(200)]
+    await asyncio.sleep(0)
+    for each in connections:
+        each.close()

@@ -159,31 +159,58 @@ async def test_url_of_a_table_given_as_that_of_the_account(
     body = b"{}" if verb == "POST" else None
 
     assert (await api(verb, path.format("None"), body)).code == absent
+    assert (await api(verb, path.format("No-1"), body)).code == "InvalidResourceName"
     reply = await api(verb, path.format("Tab"), body)
     assert reply.code == present
     assert text in reply.body.decode()
 
 
+QUERY = "Value for one of the query parameters specified in the request URI is invalid: "
+NAME = "The specified resource name contains invalid characters: "
+
+
 @pytest.mark.parametrize(
-    ("verb", "path", "query", "status", "code"),
+    ("verb", "path", "query", "code", "said"),
     [
-        ("PATCH", "/Tables", "", 405, "MethodNotAllowed"),
-        ("DELETE", "/Tab()", "", 405, "MethodNotAllowed"),
-        ("PUT", "/Tab()", "", 405, "MethodNotAllowed"),
-        ("GET", "/$batch", "", 405, "MethodNotAllowed"),
-        ("POST", "/Tab", "comp=acl", 405, "MethodNotAllowed"),
-        ("GET", "/", "", 400, "InvalidUri"),
-        ("GET", "/", "comp=properties", 400, "InvalidQueryParameterValue"),
-        ("GET", "/", "restype=service&comp=what", 400, "InvalidQueryParameterValue"),
-        ("GET", "/", "restype=service&comp=stats", 400, "InvalidQueryParameterValue"),
-        ("GET", "/$metadata", "", 400, "InvalidResourceName"),
+        *(
+            (verb, path, query, "MethodNotAllowed", f"The resource doesn't support the specified HTTP verb: {verb}.")
+            for verb, path, query in (
+                ("PATCH", "/Tables", ""),
+                ("DELETE", "/Tab()", ""),
+                ("PUT", "/Tab()", ""),
+                ("GET", "/$batch", ""),
+                ("POST", "/Tab", "comp=acl"),
+                ("DELETE", "/", "restype=service&comp=stats"),
+            )
+        ),
+        ("GET", "/", "", "InvalidUri", "The requested URI does not represent any resource on the server."),
+        ("GET", "/", "comp=properties", "InvalidQueryParameterValue", f"{QUERY}restype."),
+        ("GET", "/", "restype=service&comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
+        (
+            "GET",
+            "/",
+            "restype=service&comp=stats",
+            "InvalidQueryParameterValue",
+            f"{QUERY}comp=stats is answered at the secondary location, devstoreaccount1-secondary.",
+        ),
+        ("GET", "/Tables", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp."),
+        ("GET", "/Tab", "comp=what", "InvalidQueryParameterValue", f"{QUERY}comp 'what'."),
+        ("GET", "/None", "comp=what", "TableNotFound", "The table specified does not exist."),
+        (
+            "GET",
+            "/$metadata",
+            "",
+            "InvalidResourceName",
+            f"{NAME}'$metadata'; a table name is letters and digits, starts with a letter, and is not 'Tables'.",
+        ),
     ],
 )
-async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, status: int, code: str) -> None:
-    """Verbs and parameters that a resource does not have are refused."""
+async def test_what_there_is_not(api: Api, verb: str, path: str, query: str, code: str, said: str) -> None:
+    """Verbs and parameters that a resource does not have are refused, after a table that there is not."""
     reply = await api(verb, path, query=query)
 
-    assert (reply.status, reply.code) == (status, code)
+    assert reply.status == {"MethodNotAllowed": 405, "TableNotFound": 404}.get(code, 400)
+    assert (reply.code, reply.said) == (code, said)
 
 
 POLICIES = b"""<?xml version="1.0" encoding="utf-8"?><SignedIdentifiers>
@@ -192,6 +219,11 @@ POLICIES = b"""<?xml version="1.0" encoding="utf-8"?><SignedIdentifiers>
 <SignedIdentifier><Id>bare</Id></SignedIdentifier>
 <SignedIdentifier><Id>empty</Id><AccessPolicy><Start/><Expiry></Expiry></AccessPolicy></SignedIdentifier>
 </SignedIdentifiers>"""
+
+
+def identifier(policy: str, name: str = "a") -> str:
+    """A policy with its name."""
+    return f"<SignedIdentifier><Id>{name}</Id><AccessPolicy>{policy}</AccessPolicy></SignedIdentifier>"
 
 
 async def test_policies(api: Api) -> None:
@@ -210,48 +242,60 @@ async def test_policies(api: Api) -> None:
 
     await api("PUT", "/Tab", b"", query="comp=acl")
     assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
+    moment = "2030-01-01T00:00:00.0000000Z"
+    for has in (f"<Start>{moment}</Start>", f"<Expiry>{moment}</Expiry>", "<Permission>r</Permission>"):
+        document = f"<SignedIdentifiers>{identifier(has)}</SignedIdentifiers>".encode()
+        assert (await api("PUT", "/Tab", document, query="comp=acl")).status == 204
+        assert document in (await api("GET", "/Tab", query="comp=acl")).body
     await api("PUT", "/Tab", POLICIES, query="comp=acl")
     await api("DELETE", "/Tables('Tab')")
     await api("POST", "/Tables", {"TableName": "Tab"})
     assert b"<Id>" not in (await api("GET", "/Tab", query="comp=acl")).body
 
 
+XML = "XML specified is not syntactically valid. "
+VALUE = "The value for one of the XML nodes is not in the correct format: "
+LETTERS = "is not made of the letters 'raud', each once at most."
+NO_TIME = "is not a time such as 2024-02-29T12:34:56Z."
+
+
 @pytest.mark.parametrize(
-    ("inside", "code"),
+    ("inside", "said"),
     [
-        ("<SignedIdentifier><Id>a</Id></SignedIdentifier>" * 2, "InvalidXmlDocument"),
-        ("".join(f"<SignedIdentifier><Id>{n}</Id></SignedIdentifier>" for n in range(6)), "InvalidXmlDocument"),
-        (f"<SignedIdentifier><Id>{'a' * 65}</Id></SignedIdentifier>", "InvalidXmlDocument"),
-        ("<SignedIdentifier><Id></Id></SignedIdentifier>", "InvalidXmlDocument"),
-        ("<SignedIdentifier>", "InvalidXmlDocument"),
+        ("<SignedIdentifier><Id>a</Id></SignedIdentifier>" * 2, f"{XML}The Id 'a' is given twice."),
         (
-            "<SignedIdentifier><Id>a</Id><AccessPolicy><Permission>rx</Permission></AccessPolicy></SignedIdentifier>",
-            "InvalidXmlNodeValue",
+            "".join(f"<SignedIdentifier><Id>{n}</Id></SignedIdentifier>" for n in range(6)),
+            f"{XML}A table has 5 access policies at most (got 6).",
+        ),
+        (identifier("", "a" * 90), f"{XML}An Id has 1 to 64 characters (got '{'a' * 80}')."),
+        ("<SignedIdentifier><Id></Id></SignedIdentifier>", f"{XML}An Id has 1 to 64 characters (got '')."),
+        ("<SignedIdentifier>", f"{XML}mismatched tag: line 1, column 39."),
+        ("<a>" * 2000 + "</a>" * 2000, f"{XML}The document has more than 1000 elements."),
+        (
+            "<SignedIdentifier><Id>a</Id><AccessPolicy/><AccessPolicy/></SignedIdentifier>",
+            f"{XML}SignedIdentifier has 2 elements AccessPolicy.",
         ),
         (
-            "<SignedIdentifier><Id>a</Id><AccessPolicy><Expiry>soon</Expiry></AccessPolicy></SignedIdentifier>",
-            "InvalidXmlNodeValue",
+            "<SignedIdentifier><Id>a</Id><Id>b</Id></SignedIdentifier>",
+            f"{XML}SignedIdentifier has 2 elements Id.",
         ),
-        ("<a>" * 2000 + "</a>" * 2000, "InvalidXmlDocument"),
-        ("<SignedIdentifier><Id>a</Id><AccessPolicy/><AccessPolicy/></SignedIdentifier>", "InvalidXmlDocument"),
-        ("<SignedIdentifier><Id>a</Id><Id>b</Id></SignedIdentifier>", "InvalidXmlDocument"),
-        *(
-            (f"<SignedIdentifier><Id>a</Id><AccessPolicy>{part}</AccessPolicy></SignedIdentifier>", code)
-            for part, code in (
-                ("<Permission>rr</Permission>", "InvalidXmlNodeValue"),
-                ("<Start>2024-01</Start>", "InvalidXmlNodeValue"),
-                ("<Expiry>2024-02-30</Expiry>", "InvalidXmlNodeValue"),
-                ("<Start/><Start/>", "InvalidXmlDocument"),
-            )
-        ),
+        (identifier("<Start/><Start/>"), f"{XML}AccessPolicy has 2 elements Start."),
+        (identifier("<Permission>rx</Permission>"), f"{VALUE}Permission 'rx' {LETTERS}"),
+        (identifier("<Permission>rr</Permission>"), f"{VALUE}Permission 'rr' {LETTERS}"),
+        (identifier(f"<Permission>{'r' * 90}</Permission>"), f"{VALUE}Permission '{'r' * 80}' {LETTERS}"),
+        (identifier("<Expiry>soon</Expiry>"), f"{VALUE}Expiry 'soon' {NO_TIME}"),
+        (identifier("<Start>2024-01</Start>"), f"{VALUE}Start '2024-01' {NO_TIME}"),
+        (identifier("<Expiry>2024-02-30</Expiry>"), f"{VALUE}Expiry '2024-02-30' {NO_TIME}"),
     ],
 )
-async def test_policies_that_are_refused(api: Api, inside: str, code: str) -> None:
+async def test_policies_that_are_refused(api: Api, inside: str, said: str) -> None:
     """Too many, twice the same, or malformed policies are refused, in XML; those that there are stay."""
     await api("PUT", "/Tab", POLICIES, query="comp=acl")
     reply = await api("PUT", "/Tab", f"<SignedIdentifiers>{inside}</SignedIdentifiers>".encode(), query="comp=acl")
 
+    code = "InvalidXmlDocument" if said.startswith(XML) else "InvalidXmlNodeValue"
     assert (reply.status, reply.code, reply.headers["Content-Type"]) == (400, code, "application/xml")
+    assert reply.said == said
     assert b"<Id>full</Id>" in (await api("GET", "/Tab", query="comp=acl")).body
 
 
@@ -322,7 +366,11 @@ async def test_properties(api: Api) -> None:
 async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
     """Whatever is set, the document that is answered has all sections, is accepted, and changes nothing."""
     minutes = METRICS.replace("HourMetrics", "MinuteMetrics").replace("<IncludeAPIs>true", "<IncludeAPIs>false")
-    rules = f"<Cors>{RULE * 5}</Cors>"
+    # The service puts the elements of a rule into another order.
+    names = ("AllowedOrigins", "AllowedMethods", "MaxAgeInSeconds", "ExposedHeaders", "AllowedHeaders")
+    found = dict(re.findall(r"<(\w+)>([^<]+)</", RULE)) | {"ExposedHeaders": "x-a,x-b"}
+    rule = "".join(f"<{name}>{found[name]}</{name}>" for name in names)
+    rules = "<Cors>" + f"<CorsRule>{rule}</CorsRule>" * 5 + "</Cors>"
     for inside in ("", LOGGING, METRICS, minutes, rules):
         assert await put_service(api, inside) == (202, "")
         answered = (await api("GET", "/", query=SERVICE)).body
@@ -330,7 +378,7 @@ async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
         assert [each.tag for each in sections] == ["Logging", "HourMetrics", "MinuteMetrics", "Cors"]
         assert [each.findtext("Version") for each in sections[:3]] == ["1.0"] * 3
         assert len(sections[3]) == (5 if inside == rules else 0)
-        assert inside == rules or inside in answered.decode()
+        assert inside in answered.decode()
         assert (await api("PUT", "/", answered, query=SERVICE, Content_Type="application/xml")).status == 202
         assert (await api("GET", "/", query=SERVICE)).body == answered
 
@@ -349,16 +397,6 @@ async def test_properties_that_are_answered_can_be_sent(api: Api) -> None:
         f"<Cors>{RULE.replace('60', '')}</Cors>",
         f"<Cors>{RULE.replace('60', '2147483648')}</Cors>",
         "<Cors/><Cors/>",
-        LOGGING * 2,
-        *(without(LOGGING, name) for name in ("Version", "Delete", "Read", "Write", "RetentionPolicy", "Days")),
-        *(without(METRICS, name) for name in ("Version", "Enabled", "RetentionPolicy")),
-        LOGGING.replace("<Enabled>true", "<Enabled>false"),
-        METRICS.replace("<IncludeAPIs>true", "<IncludeAPIs>"),
-        LOGGING.replace("<Days>5", "<Days>366"),
-        LOGGING.replace("<Days>5", "<Days>0"),
-        LOGGING.replace("1.0", "2.0"),
-        LOGGING.replace("<Delete>true", "<Delete>yes"),
-        METRICS.replace("<Enabled>true", "<Enabled>false"),
         f"<Cors>{RULE * 6}</Cors>",
         f"<Cors>{RULE.replace('GET,PUT', 'FLY')}</Cors>",
         f"<Cors>{RULE.replace('<MaxAgeInSeconds>60</MaxAgeInSeconds>', '')}</Cors>",
@@ -373,6 +411,46 @@ async def test_properties_that_are_refused(api: Api, inside: str) -> None:
 
     assert status == 400
     assert code in ("InvalidXmlDocument", "InvalidXmlNodeValue")
+
+
+BOOLEAN = "is neither true nor false."
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        (LOGGING * 2, f"{XML}StorageServiceProperties has 2 elements Logging."),
+        (without(LOGGING, "Version"), f"{VALUE}Version '' is not 1.0."),
+        (LOGGING.replace("1.0", "2.0"), f"{VALUE}Version '2.0' is not 1.0."),
+        *((without(LOGGING, name), f"{VALUE}{name} '' {BOOLEAN}") for name in ("Delete", "Read", "Write")),
+        (LOGGING.replace("<Delete>true", "<Delete>yes"), f"{VALUE}Delete 'yes' {BOOLEAN}"),
+        (without(METRICS, "Enabled"), f"{VALUE}Enabled '' {BOOLEAN}"),
+        (METRICS.replace("<IncludeAPIs>true", "<IncludeAPIs>"), f"{VALUE}IncludeAPIs '' {BOOLEAN}"),
+        (METRICS.replace("<Enabled>false", "<Enabled>"), f"{VALUE}Enabled '' {BOOLEAN}"),
+        (without(LOGGING, "RetentionPolicy"), f"{XML}Logging has no RetentionPolicy."),
+        (without(METRICS, "RetentionPolicy"), f"{XML}HourMetrics has no RetentionPolicy."),
+        (without(LOGGING, "Days"), f"{VALUE}Days '' is not a number from 1 to 365."),
+        (LOGGING.replace("<Days>5", "<Days>366"), f"{VALUE}Days '366' is not a number from 1 to 365."),
+        (LOGGING.replace("<Days>5", "<Days>0"), f"{VALUE}Days '0' is not a number from 1 to 365."),
+        (
+            LOGGING.replace("<Enabled>true", "<Enabled>false"),
+            f"{XML}Days is allowed only where the RetentionPolicy is enabled.",
+        ),
+        (
+            METRICS.replace("<Enabled>true", "<Enabled>false"),
+            f"{XML}IncludeAPIs is allowed only where Enabled is true.",
+        ),
+    ],
+)
+async def test_sections_that_are_refused(api: Api, inside: str, said: str) -> None:
+    """What is missing, given twice or out of range is told by its name, and changes nothing."""
+    before = (await api("GET", "/", query=SERVICE)).body
+    body = f"<StorageServiceProperties>{inside}</StorageServiceProperties>".encode()
+    reply = await api("PUT", "/", body, query=SERVICE, Content_Type="application/xml")
+
+    code = "InvalidXmlDocument" if said.startswith(XML) else "InvalidXmlNodeValue"
+    assert (reply.status, reply.code, reply.said) == (400, code, said)
+    assert (await api("GET", "/", query=SERVICE)).body == before
 
 
 async def preflight(api: Api, **headers: str) -> dict[str, str]:
@@ -421,6 +499,8 @@ async def test_cors_of_requests(api: Api) -> None:
     assert (other.status, "Access-Control-Allow-Origin" in other.headers) == (403, False)
 
     await put_service(api, f"<Cors>{RULE.replace('https://a.example,https://b.example', '*')}</Cors>")
+    assert (await api("GET", "/Tab()", Sec_Fetch_Site="cross-site")).status == 200
+    assert (await api("DELETE", "/Tab()", Sec_Fetch_Site="cross-site")).code == "AuthorizationFailure"
     anybody = await api("GET", "/Tab()", Origin="https://c.example")
     assert anybody.headers["Access-Control-Allow-Origin"] == "*"
     assert "Access-Control-Allow-Credentials" not in anybody.headers

@@ -3,15 +3,21 @@ Entity group transactions over HTTP: the frame, the answers, all or nothing.
 """
 
 import json
+from collections import Counter
+from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.codes import STATUS, Code, Fault
+from tableorm_local.engine import Engine
+from tableorm_local.server.operations import transactions
 from tableorm_local.server.wire.addressing import Place, part_path
-from tests.local.server.client import Api, Reply
+from tests.local.server.client import Api, Clock, Reply
 
 Part = tuple[str, str, Any, dict[str, str]]
+ONE = "/Tab(PartitionKey='p',RowKey='there')"
+INVALID = "One of the request inputs is not valid: "
 
 
 def part(verb: str, path: str, body: Any = None, **headers: str) -> Part:
@@ -117,6 +123,8 @@ async def test_every_operation(api: Api) -> None:
         (part("POST", "/Tables", {"TableName": "New"}), 400, "InvalidInput"),
         (part("POST", "/Tab", [1]), 400, "InvalidInput"),
         (part("PATCH", "/Tab(PartitionKey='p')", {}), 400, "InvalidInput"),
+        (part("PUT", f"{ONE}?$orderby=A", {}), 501, "NotImplemented"),
+        (part("PUT", f"{ONE}?timeout=x", {}), 400, "InvalidQueryParameterValue"),
     ],
 )
 async def test_one_failure_undoes_all(api: Api, bad: Part, status: int, code: str | None) -> None:
@@ -134,10 +142,10 @@ async def test_one_failure_undoes_all(api: Api, bad: Part, status: int, code: st
 
 async def test_rules_come_before_operations(api: Api) -> None:
     """Partitions and duplicates are checked before what is wrong with an operation by itself."""
-    bad = insert("0", Big="x" * 32769)
-
-    ((_, headers, _),) = await transact(api, bad, insert("1"), insert("1"))
-    assert headers["x-ms-error-code"] == "InvalidDuplicateRow"
+    for bad in (insert("0", Big="x" * 32769), part("POST", "/Tab", [1]), insert("0", Wrong=[1])):
+        ((_, headers, body),) = await transact(api, bad, insert("1"), insert("1"))
+        assert (headers["x-ms-error-code"], headers["Content-ID"]) == ("InvalidDuplicateRow", "2")
+        assert body["odata.error"]["message"]["value"].startswith("2:The batch request contains RowKey '1' twice")
 
 
 async def test_counts(api: Api) -> None:
@@ -145,9 +153,36 @@ async def test_counts(api: Api) -> None:
     assert await transact(api) == []
     assert len(await transact(api, *(insert(f"{n:03}") for n in range(100)))) == 100
 
-    ((status, headers, _),) = await transact(api, *(insert(f"x{n:03}") for n in range(101)))
-    assert (status, headers["x-ms-error-code"]) == (400, "InvalidInput")
+    ((status, headers, body),) = await transact(api, *(insert(f"x{n:03}") for n in range(101)))
+    assert (status, headers["x-ms-error-code"], headers["Content-ID"]) == (400, "InvalidInput", "100")
+    problem = "100:One of the request inputs is not valid: 100 operations are allowed at most.\n"
+    assert body["odata.error"]["message"]["value"].startswith(problem)
     assert len(await rows(api)) == 100
+
+
+@pytest.mark.parametrize(("step", "slices"), [(0.0, {}), (0.0011, {"_read_steps": 50, "_answer_steps": 50})])
+async def test_a_transaction_is_done_in_slices_of_time(
+    api: Api, monkeypatch: pytest.MonkeyPatch, step: float, slices: dict[str, int]
+) -> None:
+    """While its operations are read, and answered, others get turns after each two milliseconds."""
+    found, take_turns = Counter[str](), Engine.take_turns
+
+    async def count(engine: Engine, steps: Generator[None, None, Any]) -> Any:
+        def pass_on() -> Generator[None, None, Any]:
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    return end.value
+                found[str(getattr(steps, "__name__", ""))] += 1
+                yield
+
+        return await take_turns(engine, pass_on())
+
+    monkeypatch.setattr(transactions, "time", Clock(step))
+    monkeypatch.setattr(Engine, "take_turns", count)
+    assert len(await transact(api, *(insert(f"{n:03}") for n in range(100)))) == 100
+    assert found == slices
 
 
 async def test_missing_table(api: Api) -> None:
@@ -181,9 +216,42 @@ async def test_a_query_by_itself(api: Api) -> None:
     body = (await ask(f"GET {api.root}/devstoreaccount1{one('r')}")).body
     assert b"HTTP/1.1 200 OK\r\n" in body
     assert b'"A":7' in body
-    assert b"HTTP/1.1 404 Not Found\r\n" in (await ask(f"GET {one('x')}")).body
-    assert b"HTTP/1.1 400 Bad Request\r\n" in (await ask("GET /Tab()")).body
-    assert b"HTTP/1.1 400 Bad Request\r\n" in (await ask(f"DELETE {one('r')}")).body
+
+    for request, line, said in (
+        (f"GET {one('x')}", "404 Not Found", "0:The specified resource does not exist."),
+        (
+            "GET /Tab()",
+            "400 Bad Request",
+            f"0:{INVALID}outside of a change set only the query of one entity is allowed.",
+        ),
+        (
+            f"DELETE {one('r')}",
+            "400 Bad Request",
+            f"0:{INVALID}outside of a change set only the query of one entity is allowed.",
+        ),
+        (f"GET {one('r').replace('Tab', 'a-b')}", "400 Bad Request", "0:The specified resource name contains invalid"),
+        (f"GET {one('r')}?$orderby=A", "501 Not Implemented", "0:The requested operation is not implemented on the"),
+    ):
+        text = (await ask(request)).body.decode()
+        assert f"HTTP/1.1 {line}\r\n" in text
+        assert f'"value":"{said}' in text
+
+
+@pytest.mark.parametrize("code", [Code.SERVER_BUSY, Code.INTERNAL_ERROR, Code.REQUEST_BODY_TOO_LARGE])
+async def test_a_fault_of_the_server_is_that_of_the_whole(
+    api: Api, monkeypatch: pytest.MonkeyPatch, code: Code
+) -> None:
+    """Whoever is told so tries all of it again: no operation is to blame, nor the query that there is instead."""
+
+    async def fail(*_: object) -> None:
+        raise Fault(code, "not now")
+
+    monkeypatch.setattr(Engine, "transact", fail)
+    monkeypatch.setattr(Engine, "get", fail)
+    query = f"--batch_a\r\nContent-Type: application/http\r\n\r\nGET {one('r')} HTTP/1.1\r\n\r\n\r\n--batch_a--"
+    for body in (frame(api, [insert("0")]), query.encode()):
+        reply = await send(api, body)
+        assert (reply.status, reply.code, reply.said) == (STATUS[code], code, "not now")
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\n"])

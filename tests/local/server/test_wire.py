@@ -27,7 +27,7 @@ from tableorm_local.server.wire.addressing import (
     table_path,
 )
 from tableorm_local.server.wire.calls import Answer, Call, Incoming, Level
-from tests.local.server.client import finish
+from tests.local.server.client import Clock, finish
 
 PLACE = Place(account="acc", secondary=False, path="/acc/Tab", resource_path="/Tab", root="http://h/acc")
 HOSTED = Place(account="acc", secondary=False, path="/Tab", resource_path="/Tab", root="http://acc.table.h")
@@ -98,6 +98,8 @@ def test_places_that_are_none(host: str, target: str, code: Code) -> None:
         (PLACE, "/account", "/account"),
         (PLACE, "/Tab?x=/acc", "/Tab"),
         (PLACE, "http://other/acc/Tab", "/Tab"),
+        (PLACE, "http://h/acc", ""),
+        (PLACE, "http://h/account", "/account"),
         (PLACE, "http://acc.table.h/acc", "/acc"),
         (HOSTED, "/acc", "/acc"),
         (HOSTED, "/Tab", "/Tab"),
@@ -124,6 +126,7 @@ def test_paths_of_parts(place: Place, url: str, path: str) -> None:
         ("/Tab()", Resource(Kind.ENTITIES, "Tab")),
         ("/Tab/", Resource(Kind.ENTITIES, "Tab")),
         ("/Tab()/", Resource(Kind.ENTITIES, "Tab")),
+        ("/T\udcc3\udca4", Resource(Kind.ENTITIES, "Tä")),
         ("/Tab/a/b", Resource(Kind.BELOW_TABLE, "Tab", rest="a/b")),
         ("/Tab//", Resource(Kind.BELOW_TABLE, "Tab", rest="/")),
         ("/Tab(PartitionKey='p',RowKey='r')", ENTITY),
@@ -212,6 +215,7 @@ def test_queries(query: str, found: dict[str, str]) -> None:
         ({"x-ms-version": "2013-08-15"}, {}, "2013-08-15"),
         ({"x-ms-version": "2013-08-14"}, {}, None),
         ({"x-ms-version": "2020-2-10"}, {}, None),
+        ({"x-ms-version": "20200210"}, {}, None),
         ({"x-ms-version": "2020-02-30"}, {}, None),
         ({"x-ms-version": "2020-02-10x"}, {}, None),
         ({}, {"sv": "now"}, None),
@@ -304,6 +308,8 @@ def test_selected_names(text: str, names: tuple[str, ...] | None) -> None:
         ("return-no-content", False),
         ("return-content, return-no-content", False),
         ("respond-async", None),
+        pytest.param("return-content".ljust(1000), True, id="as long as may be"),
+        pytest.param("return-content".ljust(1001), None, id="longer"),
     ],
 )
 def test_preferences(wish: str, content: bool | None) -> None:
@@ -552,17 +558,40 @@ def test_a_request_that_is_shown_shows_no_secret() -> None:
     assert "10.0.0.1" in repr(incoming)
 
 
+PART = b"Content-Type: application/http\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n"
+
+
+@pytest.mark.parametrize("length", range(8))
+def test_what_stands_before_a_transaction(length: int) -> None:
+    """A line of any length may stand before the first delimiter, and means nothing."""
+    body = b"x" * length + b"\r\n--b\r\n" + PART + b"\r\n--b--\r\n"
+    assert finish(multipart.read("multipart/mixed; boundary=b", body)).is_query
+    assert finish(multipart.read("multipart/mixed; boundary=b", b"x" * length + b"\r\n--b--")).parts == []
+
+
+def test_which_heads_of_parts_are_kept() -> None:
+    """Those of the parts of a transaction are read once if they have 200 bytes at most, as nearly all have."""
+    known = multipart._parse_outer_head  # pyright: ignore[reportPrivateUsage]
+    known.cache_clear()
+    for length, kept in ((199, 1), (200, 2), (201, 2)):
+        for _ in range(2):
+            head = b"Content-Type: application/http\r\nA: ".ljust(length, b"x")
+            read_part(head + b"\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n")
+        assert (known.cache_info().misses, known.cache_info().currsize) == (kept, kept)
+
+
 def test_a_transaction_is_read_in_steps() -> None:
     """Between two steps some 64 KiB of parts are read, whatever the size of each, so that other requests get turns."""
 
     def count_steps(parts: int, size: int) -> int:
-        part = b"--c\r\nContent-Type: application/http\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n" + b"x" * size + b"\r\n"
+        part = b"--c\r\n" + PART.ljust(size, b"x") + b"\r\n"
         body = b"--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n" + parts * part + b"--c--\r\n--b--\r\n"
         return sum(1 for _ in multipart.read("multipart/mixed; boundary=b", body))
 
     assert count_steps(100, 100) == 0
     assert count_steps(5, 40 * 1024) == 2
-    assert count_steps(5, 70 * 1024) == 4
+    assert count_steps(5, 64 * 1024) == 4
+    assert count_steps(9, 64 * 1024 - 1) == 4
 
 
 @pytest.mark.parametrize(
@@ -574,6 +603,7 @@ def test_a_transaction_is_read_in_steps() -> None:
         (b"\r\nA: 1\r\n\r\nbody", [], b"A: 1\r\n\r\nbody"),
         (b"\n\nbody", [], b"body"),
         (b"A: 1", ["A"], b""),
+        (b"A: 1\n \t", ["A"], b""),
         (b"", [], b""),
     ],
 )
@@ -621,3 +651,12 @@ def test_a_filter_that_is_too_long_is_refused() -> None:
         Fault, match=rf"\$filter has {MAX_FILTER_LENGTH + 1} characters, {MAX_FILTER_LENGTH} are allowed"
     ):
         finish(options.read_filter(call_of(filter=longest + " ")))
+
+
+@pytest.mark.parametrize(("step", "slices"), [(0.0, 0), (0.0011, 10), (0.0021, 20)])
+def test_a_page_is_encoded_in_slices_of_time(monkeypatch: pytest.MonkeyPatch, step: float, slices: int) -> None:
+    """After each two milliseconds others get turns, at twenty places of a page at most."""
+    monkeypatch.setattr(bodies, "time", Clock(step))
+    rows: list[Row] = [{"odata.etag": "e", "PartitionKey": "p", "RowKey": str(n)} for n in range(1000)]
+
+    assert sum(1 for _ in bodies.encode_entities(rows, "Tab", PLACE, Level.MINIMAL)) == slices

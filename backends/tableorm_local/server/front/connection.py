@@ -28,6 +28,7 @@ __all__ = [
     "Connection",
     "ConnectionServer",
     "TooMuchWaitsError",
+    "caller_of",
     "end_request",
     "must_close",
     "receive_much",
@@ -172,7 +173,6 @@ class _BoundedParser:
         if grown and len(self._costs) > 1:
             self._costs[-1] += grown
         rest = self._head_bytes + len(data) - grown
-        was_framed = self._framed
         for message, self._body in messages:
             headers = message.raw_headers
             size = sum(map(len, chain.from_iterable(headers))) + 4 * len(headers)
@@ -184,8 +184,8 @@ class _BoundedParser:
             self._framed, self._framing = message.chunked, max(rest, 0)
         is_whole = self._body.is_eof()
         is_next = bool(messages) or (within_body and is_whole)
-        if is_whole and within_body and was_framed and not messages:
-            # The parser keeps trailers with the head.
+        if is_whole and within_body and not messages:
+            # The parser keeps trailers with the head. Of a body that is not in chunks there is nothing to add.
             self._costs[-1] += _COPIES * (self._head_bytes + self._frame_bytes)
         if is_next:
             rest = min(rest, len(data))
@@ -301,7 +301,7 @@ class Connection(web.RequestHandler):
         super().connection_made(transport)
         assert isinstance(transport, asyncio.Transport)
         self._link = transport
-        server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
+        server, caller = self._server, caller_of(transport)
         self._bounds.caller = caller
         receive_much(transport, much=False)
         wait_for_all(transport)
@@ -409,6 +409,11 @@ class ConnectionServer(web.Server):
             task.cancel()
         await asyncio.gather(*self.shaking, return_exceptions=True)
         await super().shutdown(timeout)
+
+
+def caller_of(transport: asyncio.BaseTransport) -> str:
+    """Return whom a connection counts for: the address of the client, an empty text if that is not known any more."""
+    return network_of((transport.get_extra_info("peername") or ("",))[0])
 
 
 def receive_much(transport: asyncio.BaseTransport | None, *, much: bool) -> None:

@@ -121,7 +121,7 @@ class Front:
         elif isinstance(exc, LineTooLong):
             fault = Fault(Code.INVALID_URI, "The request line, a header or all headers together are too long.")
         else:
-            why = "".join(char if " " <= char <= "~" else "?" for char in (message or "")[:100])
+            why = "".join(char if " " <= char <= "~" else "?" for char in str(message)[:100])
             fault = invalid_input(f"it is not HTTP: {why}.")
         request_id = new_request_id()
         answer = error_answer(fault, request_id)
@@ -138,7 +138,7 @@ class Front:
 
     async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
         # Who sends it is not known before it is authenticated; until then it counts for the client's address.
-        body = RequestBody(request, self.limits, self._budget, network_of(request.remote or ""), self.service.turns)
+        body = RequestBody(request, self.limits, self._budget, network_of(_address_of(request)), self.service.turns)
         exchange = _Exchange(request, body)
         try:
             self._take_place(body.caller)
@@ -202,7 +202,7 @@ class Front:
         cost = 0 if length <= _LONG_TARGET else _BYTES_PER_CHARACTER * length
         await self.service.turns.work(exchange.body.caller, cost)
         target, _, query = request.raw_path.partition("?")
-        place = place_of(self.service.accounts.find, request.scheme, request.headers.get("Host", ""), target)
+        place = place_of(self.service.accounts.find, request.scheme, _host_of(request), target)
         exchange.client_id = check_client_request_id(request.headers)
         query = query.partition("#")[0]
         options = options_of(query)
@@ -221,7 +221,7 @@ class Front:
             headers=request.headers,
             version=exchange.version,
             scheme=request.scheme,
-            address=request.remote or "",
+            address=_address_of(request),
             on_caller=functools.partial(self._move, exchange.body),
             read_body=exchange.body.read,
         )
@@ -280,7 +280,7 @@ class Front:
     def _compresses(self, request: web.BaseRequest) -> bool:
         # Within a machine copying is faster than compressing.
         accepted = request.headers.get("Accept-Encoding", "")
-        return "gzip" in accepted and (self._compress_for_all or not is_loopback(request.remote or ""))
+        return "gzip" in accepted and (self._compress_for_all or not is_loopback(_address_of(request)))
 
     def _record(self, exchange: _Exchange) -> None:
         answer, sent = exchange.answer, exchange.sent
@@ -294,9 +294,9 @@ class Front:
                 Entry(
                     time=text_from_datetime(dt.datetime.now(dt.UTC)),
                     id=exchange.id,
-                    client=request.remote or "",
+                    client=_address_of(request),
                     verb=show_header(request.method),
-                    url=show_target(self.service.accounts.find, request.headers.get("Host", ""), request.raw_path),
+                    url=show_target(self.service.accounts.find, _host_of(request), request.raw_path),
                     operation=exchange.operation,
                     status=answer.status,
                     code=answer.reason,
@@ -312,18 +312,18 @@ class Front:
         """Return whether a request is for a page of the server itself, not for an account."""
         if request.raw_path not in ("/healthz", "/metrics") or request.method not in ("GET", "HEAD"):
             return False
-        host = request.headers.get("Host", "")
+        host = _host_of(request)
         return not is_host_style(host) and (not self.service.accounts.any_public or names_this_machine(host))
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
-        caller = network_of(request.remote or "")
+        caller = network_of(_address_of(request))
         await self.service.turns.work(caller, REQUEST_BYTES)
         if not request.content.is_eof():
             await RequestBody(request, self.limits, self._budget, caller, self.service.turns).discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         # A name that a web page lets stand for this machine is not one of this machine.
-        is_here = is_loopback(request.remote or "") and names_this_machine(request.headers.get("Host", ""))
+        is_here = is_loopback(_address_of(request)) and names_this_machine(_host_of(request))
         if not (self._open_metrics or is_here):
             return web.Response(status=404)
         self.update_gauges()
@@ -340,6 +340,15 @@ class Front:
             buffered_bytes=self._budget.used,
             waiting_bytes=self.server.waiting.used,
         )
+
+
+def _address_of(request: web.BaseRequest) -> str:
+    """Return the address of the client; an empty text if aiohttp does not know it any more."""
+    return request.remote or ""
+
+
+def _host_of(request: web.BaseRequest) -> str:
+    return request.headers.get("Host", "")
 
 
 async def _write(request: web.BaseRequest, response: web.Response) -> None:

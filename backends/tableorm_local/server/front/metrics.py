@@ -17,7 +17,7 @@ _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 class Metrics:
     """Metrics that count nothing."""
 
-    content_type = "text/plain"
+    content_type: str  # what `render` returns, if it returns anything
 
     def count_request(self, operation: str, status: int, *, seconds: float, received: int, sent: int) -> None:
         """Count a request that was answered, and the bytes of its body and of its answer's."""

@@ -8,8 +8,7 @@ import time
 from typing import Any
 
 from ...engine import FairTurns
-from ..security.accounts import network_of
-from .connection import Connection, ConnectionServer, wait_for_all
+from .connection import Connection, ConnectionServer, caller_of, wait_for_all
 
 __all__ = ["Handshake"]
 
@@ -112,7 +111,7 @@ class Handshake(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         transport.pause_reading()
         wait_for_all(transport)
-        server, caller = self._server, network_of((transport.get_extra_info("peername") or ("",))[0])
+        server, caller = self._server, caller_of(transport)
         budgets = server.handshakes, server.encrypted
         if not all(budget.has(1, caller) for budget in budgets):
             server.metrics.count_refusal("connection")

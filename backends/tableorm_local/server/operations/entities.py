@@ -134,8 +134,10 @@ def keys_of(operation: Operation) -> tuple[str, str]:
 
 def answer_write(call: Call, operation: Operation, etag: str | None) -> Answer:
     """Return the answer to a write that is done. `etag` is the ETag of the row, None if that was deleted."""
-    if operation.verb is not Verb.INSERT or etag is None:
-        return Answer(204, headers={} if etag is None else {"ETag": etag})
+    if etag is None:
+        return Answer(204)
+    if operation.verb is not Verb.INSERT:
+        return Answer(204, headers={"ETag": etag})
     table, level = call.resource.table, level_of(call)
     row: Row = {"odata.etag": etag, **operation.row, "Timestamp": timestamp_of_etag(etag)}
     return answer_created(

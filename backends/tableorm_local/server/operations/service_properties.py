@@ -54,7 +54,7 @@ def _read_stored(value: bytes | None) -> _Properties:
         return _Properties()
     try:
         return _decode(value)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         problem = f"The stored properties of the service are damaged ({error}); restore a backup."
         raise Fault(Code.INTERNAL_ERROR, problem) from error
 
@@ -120,7 +120,7 @@ def _read_section(element: xml.Element, switches: tuple[str, ...]) -> _Section:
         raise xml.invalid(f"{element.tag} has no RetentionPolicy.")
     if xml.boolean(retention, "Enabled"):
         section["Days"] = xml.number(retention, "Days", 1, _MAX_DAYS)
-    elif xml.child(retention, "Days") is not None and xml.text_of(retention, "Days"):
+    elif xml.text_of(retention, "Days"):
         raise xml.invalid("Days is allowed only where the RetentionPolicy is enabled.")
     return section
 

@@ -60,7 +60,7 @@ async def run_transaction(request: Request) -> Answer:
             raise
         index = fault.index or 0
         answer = error_answer(fault, request.id, index=index)
-        return _pack([answer], [ids[index] if index < len(ids) else None], is_query=False)
+        return _pack([answer], [ids[index]], is_query=False)
     return _pack(answers, ids, is_query=False)
 
 
@@ -169,7 +169,7 @@ def _read_write_request(whole: Request, part: multipart.Part) -> Request:
         # What looks like a path below a table is a name that no table can have: SDKs tell by the code.
         check_table_name(f"{resource.table}/{resource.rest}")
     if request.verb not in _WRITE_VERBS.get(resource.kind, ()):
-        raise invalid_input(f"a transaction cannot have {request.verb[:20]} on that resource.")
+        raise invalid_input(f"a transaction cannot have {request.verb} on that resource.")
     check_table_name(resource.table)
     return request
 

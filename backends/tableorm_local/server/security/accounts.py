@@ -141,7 +141,7 @@ def read_keys(path: Path) -> tuple[str, ...]:
         ValueError: There are no keys, or too many, or they are not base64. The message shows no key.
     """
     try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = [line.strip() for line in path.read_bytes().decode().splitlines()]
     except UnicodeDecodeError:
         raise ValueError(f"{path}: not a text file; put one or two keys in it, in base64, a line each") from None
     keys = tuple(line for line in lines if line and not line.startswith("#"))

@@ -117,7 +117,7 @@ def answer_preflight(rules: Sequence[CorsRule], headers: Mapping[str, str]) -> A
             "A preflight request needs the headers Origin and Access-Control-Request-Method, in ASCII.",
         )
     # Counted before they are split, and compared with those of each rule.
-    if asked.count(",") > _MAX_ASKED:
+    if asked.count(",") >= _MAX_ASKED:
         raise Fault(Code.CORS_PREFLIGHT_FAILURE, f"A page may ask for {_MAX_ASKED} headers at most.")
     names = [name.strip() for name in asked.split(",") if name.strip()]
     for rule in rules:

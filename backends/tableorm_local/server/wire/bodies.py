@@ -71,7 +71,7 @@ def read_object(body: bytes) -> dict[str, Scalar]:
         )
     try:
         members = _decode(body)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except ValueError as error:
         # The position in the message helps; the rest of it might be long.
         problem = str(error)[:200]
         raise invalid_input(f"the body is not a JSON object of plain values: {problem}.") from None
@@ -162,7 +162,7 @@ def _put_annotated(row: Row, name: str, value: str | float | bool, annotation: S
             row[name] = str(_read_whole(name, value, INT64_MIN, INT64_MAX))
         case Edm.INT32 if is_whole or _matches(_INTEGER, value):
             row[name] = _read_whole(name, value, INT32_MIN, INT32_MAX)
-        case Edm.DOUBLE if isinstance(value, str) and value in _SPECIAL:
+        case Edm.DOUBLE if value in _SPECIAL:
             row[name + ANNOTATION] = Edm.DOUBLE.value
             row[name] = value
         case Edm.DOUBLE if is_whole or isinstance(value, float) or _matches(_DECIMAL, value):

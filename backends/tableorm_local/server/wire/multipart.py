@@ -135,7 +135,9 @@ def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:
             raise _malformed_fault(f"ends without its last delimiter line {mark[1:80].decode()!r}--") from None
         at = found + len(mark)
         line_end = body.find(b"\n", at)
-        rest = body[at : len(body) if line_end < 0 else line_end].strip()
+        if line_end == -1:
+            line_end = len(body)
+        rest = body[at:line_end].strip()
         if rest not in (b"", b"--"):
             longer += 1
             if longer > _MAX_LONGER:
@@ -146,8 +148,6 @@ def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:
             parts.append(body[start : max(start, end)])
         if rest == b"--" or len(parts) >= most:
             return parts
-        if line_end < 0:
-            raise _malformed_fault("ends within a part")
         start = line_end + 1
 
 
