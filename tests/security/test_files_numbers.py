@@ -12,7 +12,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.protocol.limits import MAX_MESSAGE_BYTES
 from tableorm.stores import Operation, Verb
 from tableorm_local.engine import Engine
-from tests.security.test_files import craft, path, refused
+from tests.security.test_files import craft, path, reads, refused
 
 __all__ = ["path"]
 
@@ -53,13 +53,20 @@ async def test_counts_that_cannot_grow(path: Path, change: str) -> None:
 
 
 @pytest.mark.parametrize("table", ["catalog", "queues", "messages", "containers"])
-@pytest.mark.parametrize("number", [str(_LARGEST), "'x'"])
+@pytest.mark.parametrize("number", [str(_LARGEST), str(2**62 + 1), "'x'"])
 async def test_numbers_that_are_used_up(path: Path, table: str, number: str) -> None:
     """A file that has no number left for the next message or table is damaged: to insert one would undo all writes."""
     await put_two(path)
     craft(path, f"DELETE FROM sqlite_sequence WHERE name = '{table}'")
     craft(path, f"INSERT INTO sqlite_sequence VALUES ('{table}', {number})")
     assert "none would be left" in str(await refused(path))
+
+
+async def test_numbers_that_are_half_used_up(path: Path) -> None:
+    """A file opens as long as half of the numbers are left."""
+    await put_two(path)
+    craft(path, f"UPDATE sqlite_sequence SET seq = {2**62}")
+    assert await reads(path) == ["a", "b"]
 
 
 @pytest.mark.parametrize("table", ["queues", "messages"])

@@ -201,7 +201,7 @@ def _check_journal(path: str, timeout: float) -> None:
     crash leaves of a file that was being made has no rows, and SQLite puts that right.
     """
     journal = _look_at(path + "-journal")
-    if journal is None or journal.st_size == 0 or Path(path).stat().st_size <= _count_bytes_of_new():
+    if journal is None or Path(path).stat().st_size <= _count_bytes_of_new():
         return
     probe = connect(path, apsw.SQLITE_OPEN_READONLY)
     try:
@@ -238,7 +238,7 @@ def _create_empty(path: str) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
         pass  # Another process was faster; the first one that locks the file fills it.
-    except (FileNotFoundError, NotADirectoryError):
+    except FileNotFoundError:
         folder = str(Path(path).parent)
         raise Unavailable(f"{path!r} cannot be created: there is no folder {folder!r}; create that first.") from None
 
@@ -262,17 +262,20 @@ def _check_file(path: str) -> tuple[int, int]:
         )
     # Closing a file drops all locks that the process has on it, also those of another engine (POSIX). So the file is
     # read here only if no engine has it open; otherwise it has been checked already.
-    in_use = [*_files_being_opened, *(files.identity for files in _open_files)]
-    if status.st_size == 0 or identity in in_use:
+    if status.st_size == 0 or identity in _list_files_in_use():
         return identity
     with Path(path).open("rb") as file:
         header = file.read(100)
     if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
         raise NotSupported(f"{path!r} is not a database; give the path of another file.")
-    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+    if int.from_bytes(header[68:72]) != APPLICATION_ID:
         raise NotSupported(f"{path!r} is an SQLite database of another program; give the path of another file.")
-    _check_version(int.from_bytes(header[60:64], "big"), path)
+    _check_version(int.from_bytes(header[60:64]), path)
     return identity
+
+
+def _list_files_in_use() -> list[tuple[int, int] | None]:
+    return [*_files_being_opened, *(files.identity for files in _open_files)]
 
 
 def _check_version(version: int, path: str) -> None:
@@ -387,7 +390,7 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         # If the file is refused, closing it must not move its log into it.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(log is not None and log.st_size > 0))
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, bool(log and log.st_size))
         connection.set_busy_timeout(int(timeout * 1000))
         writable = not connection.readonly("main")
         if writable:
@@ -421,17 +424,13 @@ def _initialise(connection: Connection) -> None:
     connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
     if connection.execute("PRAGMA page_count").get:
         return
+    # If it fails, the connection is closed, which undoes it.
     connection.execute("BEGIN EXCLUSIVE")
-    try:
-        if connection.execute("PRAGMA application_id").get != APPLICATION_ID:  # another process may have been faster
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {FORMAT}")
-            connection.execute(_SCHEMA)
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    if connection.execute("PRAGMA application_id").get != APPLICATION_ID:  # another process may have been faster
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT}")
+        connection.execute(_SCHEMA)
+    connection.execute("COMMIT")
 
 
 def _use_log(connection: Connection, path: str) -> None:
@@ -464,4 +463,4 @@ def after_fork() -> None:
     SQLite's memory says that this process holds the parent's locks, but it does not. A new connection to such a file
     would rely on them too.
     """
-    _forked_files.update(_files_being_opened, (files.identity for files in _open_files))
+    _forked_files.update(_list_files_in_use())

@@ -57,10 +57,12 @@ class _Request:
 
     __slots__ = ("changes", "deadline", "fault", "future", "has_broken", "round", "steps", "value", "work")
 
+    round: int
+    changes: int  # of the connection, when it began
+
     def __init__(self, work: Work, future: "asyncio.Future[Any]", deadline: float) -> None:
         self.work, self.future, self.deadline = work, future, deadline
         self.steps: Generator[object, None, object] | None = None
-        self.changes = self.round = 0
         self.value: object = None
         self.fault: Fault | None = None
         self.has_broken = False
@@ -202,7 +204,7 @@ class GroupCommit:
             A future of its result. Fault if another process is writing, for which a job does not wait.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._background_job = _Request(work, future, 0.0)
+        self._background_job = _Request(work, future, self._loop.time())
         self._start()
         return future
 
@@ -287,7 +289,7 @@ class GroupCommit:
         under_way = waiting + self._last_count
         if not self._overlap_pays(under_way):
             return waiting
-        return max(1, (under_way + 1) // 2)
+        return (under_way + 1) // 2
 
     def _overlap_pays(self, under_way: int) -> bool:
         if not self._worker.parallel or not self._commit_seconds:

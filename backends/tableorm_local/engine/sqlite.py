@@ -85,11 +85,11 @@ class Connection(Protocol):
         """Set an option of the connection. See the constants SQLITE_DBCONFIG_ of SQLite."""
         ...
 
-    def cache_stats(self, include_entries: bool = False, /) -> Mapping[str, Any]:  # noqa: FBT001, FBT002
+    def cache_stats(self) -> Mapping[str, Any]:
         """Return how many statements were found among those that are kept ("hits"), and how many not ("misses")."""
         ...
 
-    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = 100) -> None:  # noqa: A002
+    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = ...) -> None:  # noqa: A002
         """Call a function every so many steps of a statement, which fails if that returns True."""
         ...
 

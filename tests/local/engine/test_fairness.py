@@ -16,6 +16,7 @@ from tableorm_local.engine.scan import PageScan, count_comparisons
 from tableorm_local.engine.sqlite import Connection
 from tableorm_local.engine.writes import decode
 from tests.local.engine.rows import insert_rows, make_rows
+from tests.local.engine.turns import Turns
 
 _SECONDS = 30  # so that what hangs fails
 _NOTHING = Compare("N", Op.LT, constant(0))
@@ -74,6 +75,29 @@ async def test_large_rows_are_read_in_slices(memory: Engine, monkeypatch: pytest
 
     assert len(clock.slices) >= 20
     assert max(clock.slices) < 0.0025
+
+
+async def test_a_page_ends_after_a_second_of_work(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has what was found until then, and says where to go on."""
+    await insert_rows(memory, make_rows("p", 200, N=0, T="x"))
+    clock = Clock(monkeypatch, comparison=1 / 64 / 2048)
+    page = await memory.query("Shared", RowQuery(where=Or((_NOTHING,) * 2048)))
+
+    assert sum(clock.slices) == 1 + 1 / 64
+    assert page.continuation is not None
+
+
+async def test_a_page_that_takes_no_time_waits_for_nobody(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer comes without a turn of the event loop."""
+    await insert_rows(memory, make_rows("p", 20, N=0, T="x"))
+    Clock(monkeypatch)
+    turns = Turns()
+    before = turns.count
+    for _ in range(5):
+        await memory.query("Shared", RowQuery())
+
+    assert turns.count == before
+    await turns.stop()
 
 
 async def test_a_callers_queries_take_turns(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,3 +209,34 @@ async def test_who_stops_waiting_keeps_no_turn(cancelled: int) -> None:
     assert order == [number for number in range(3) if number != cancelled]
     assert turns.begin("a")
     assert not turns.begin("b")
+
+
+async def test_whoever_works_on_many_bytes_is_the_last_in_that_turn() -> None:
+    """A caller has 256 KiB in each turn of the event loop, in any number of pieces; then it waits for the next."""
+    turns, order, most = FairTurns(), list[str](), 256 * 1024
+
+    async def work(caller: str, size: int) -> None:
+        await turns.work(caller, size)
+        order.append(f"{caller} {size}")
+
+    for _ in range(2):  # what was worked on in one turn is forgotten in the next
+        turns.count("a", most - 1)
+        assert not turns.is_over("a")
+        turns.count("a", 1)
+        assert turns.is_over("a")
+        assert not turns.is_over("b")
+        await turn()
+        assert not turns.is_over("a")
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.gather(
+            work("a", most),
+            work("a", most),
+            work("a", 5),
+            work("a", 0),
+            work("b", most - 1),
+            work("b", 1),
+            work("b", 0),
+        )
+    assert order == ["a 262144", "b 262143", "b 1", "a 262144", "b 0", "a 5", "a 0"]
+    assert not turns.is_over("a")
+    assert not turns.is_over("b")

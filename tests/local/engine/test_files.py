@@ -3,6 +3,7 @@ Which files the engine opens, which it leaves alone, and what happens when the d
 """
 # ruff: noqa: ASYNC240 - a test may look at its files
 
+import importlib.util
 import os
 import sqlite3
 import stat
@@ -12,6 +13,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 from unittest.mock import Mock
 
 import apsw
@@ -20,10 +23,8 @@ import pytest
 from tableorm.errors import NotSupported, TableOrmError, Unavailable
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, RowQuery, Verb
-from tableorm_local.engine import Engine, files
-from tableorm_local.engine.files import FORMAT
+from tableorm_local.engine import Engine, files, writer_lock
 from tableorm_local.engine.sqlite import Connection, connect
-from tableorm_local.engine.writer_lock import WriterLock
 from tests.local.engine.rows import change_file
 
 Child = Callable[..., "subprocess.Popen[str]"]
@@ -85,20 +86,37 @@ async def test_database_of_another_program(path: Path, mode: str) -> None:
     assert isinstance(await refused(path), NotSupported)
 
 
-@pytest.mark.parametrize("version", [99, (1 << 24) + FORMAT])
-@pytest.mark.parametrize("checkpointed", [True, False])
-async def test_newer_format(engine: Engine, path: Path, version: int, *, checkpointed: bool) -> None:
-    """A file of a newer format is refused by both numbers, also if that is only in its log yet."""
+@pytest.mark.parametrize(
+    ("pragma", "said", "said_of_log"),
+    [
+        ("user_version = 99", "has format 99, made by a newer tableorm; this one reads format 1. Update.", None),
+        (
+            "user_version = 16777217",
+            "has format 16777217, made by a newer tableorm; this one reads format 1. Update.",
+            None,
+        ),
+        (
+            "application_id = 5",
+            "is an SQLite database of another program; give the path of another file.",
+            "is not a database of tableorm; give the path of another file.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("in_log", [True, False])
+async def test_another_format(
+    engine: Engine, path: Path, pragma: str, said: str, said_of_log: str | None, *, in_log: bool
+) -> None:
+    """A file of a newer format, or of another program, is refused by its numbers, also if they are only in its log."""
     await engine.close()
-    newer = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
-    newer.execute(f"PRAGMA user_version = {version}")
-    if checkpointed:
-        newer.close()
-    with pytest.raises(TableOrmError, match=f"format {version}, made by a newer tableorm") as caught:
+    other = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
+    other.execute(f"PRAGMA {pragma}")
+    if not in_log:
+        other.close()
+    with pytest.raises(NotSupported) as caught:
         await engine.open()
 
-    assert isinstance(caught.value, NotSupported)
-    newer.close()
+    assert str(caught.value) == f"{str(path)!r} {said_of_log or said if in_log else said}"
+    other.close()
 
 
 async def test_folder_and_special_file(tmp_path: Path) -> None:
@@ -111,12 +129,17 @@ async def test_folder_and_special_file(tmp_path: Path) -> None:
 
 
 async def test_missing_folder(tmp_path: Path) -> None:
-    """The folder is not made; the error names it."""
-    with pytest.raises(TableOrmError, match=r"no folder .*none'; create that first") as caught:
-        await Engine(tmp_path / "none" / "data").open()
-
-    assert isinstance(caught.value, Unavailable)
+    """The folder is not made; the error names it. A file in its place is named too."""
+    path = tmp_path / "none" / "data"
+    with pytest.raises(Unavailable) as caught:
+        await Engine(path).open()
+    assert str(caught.value) == (
+        f"{str(path)!r} cannot be created: there is no folder {str(path.parent)!r}; create that first."
+    )
     assert list(tmp_path.iterdir()) == []
+    path.parent.touch()
+    with pytest.raises(Unavailable, match=rf"'{path}' cannot be opened .* check its folder and the disk"):
+        await Engine(path).open()
 
 
 async def test_damaged_file(engine: Engine, path: Path) -> None:
@@ -271,6 +294,8 @@ async def test_every_connection_has_the_settings_of_the_engine(path: Path, conne
         "mmap_size": 1 << 30,
         "cell_size_check": 1,
         "busy_timeout": 0,
+        "application_id": int.from_bytes(b"TbOr", "big"),  # all files have these two, so they stay as they are
+        "user_version": 1,
         "trusted_schema": 0,
     }
     for connection in (reader, writer):
@@ -278,6 +303,29 @@ async def test_every_connection_has_the_settings_of_the_engine(path: Path, conne
         assert found == expected
         assert connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, -1) == 0
     await engine.close()
+
+
+@pytest.mark.parametrize("journal", [None, bytes(512)], ids=["no journal", "journal"])
+async def test_opening_waits_as_long_as_the_engine_may(
+    engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch, journal: bytes | None
+) -> None:
+    """SQLite waits for other processes for so many milliseconds until the file is open, and never afterwards."""
+    waits = list[int]()
+
+    class Noting(apsw.Connection):
+        def set_busy_timeout(self, milliseconds: int) -> None:
+            waits.append(milliseconds)
+            super().set_busy_timeout(milliseconds)
+
+    await engine.close()
+    if journal is not None:
+        path.with_name(path.name + "-journal").write_bytes(journal)
+    monkeypatch.setattr(apsw, "Connection", Noting)
+    other = Engine(path, timeout=2.5)
+    await other.open()
+    await other.close()
+
+    assert waits == [2500, 0] if journal is None else [2500, 2500, 0]
 
 
 async def test_full_disk(path: Path, connections: list[Connection]) -> None:
@@ -309,6 +357,28 @@ async def test_full_disk(path: Path, connections: list[Connection]) -> None:
     keys = [each["RowKey"] for each in (await engine.query("Shared", RowQuery())).rows]
     assert keys == [*written[1:], "large", "small"]
     await engine.close()
+
+
+async def test_full_disk_while_a_file_is_made(path: Path) -> None:
+    """Nothing of the tables is written, so that the file can be opened when there is room."""
+
+    def limit(connection: Any) -> None:
+        connection.execute("PRAGMA max_page_count = 5")
+
+    engine = Engine(path)
+    apsw.connection_hooks.append(limit)
+    try:
+        with pytest.raises(Unavailable) as caught:
+            await engine.open()
+    finally:
+        apsw.connection_hooks.remove(limit)
+    left = {each.name: each.stat().st_size for each in path.parent.iterdir()}
+    await engine.open()
+    await engine.create_table("Shared")
+    await engine.close()
+
+    assert str(caught.value) == f"{str(path)!r}: the disk is full; free space, then open it again."
+    assert left == {path.name: 0}
 
 
 def is_closed(connection: Connection) -> bool:
@@ -462,9 +532,55 @@ def test_a_file_system_without_shared_memory(path: Path) -> None:
         files._use_log(memory, str(path))  # pyright: ignore[reportPrivateUsage]
 
 
-def test_the_lock_of_writers_is_one_at_a_time(path: Path) -> None:
+class Msvcrt(ModuleType):
+    """How Windows locks bytes of a file: from the position on, for one handle, until that unlocks them or is closed."""
+
+    LK_UNLCK, LK_NBLCK = 0, 2
+
+    def __init__(self) -> None:
+        super().__init__("msvcrt")
+        self.holders = dict[tuple[int, int, int], int]()
+
+    def locking(self, fd: int, mode: int, count: int) -> None:
+        region = os.fstat(fd).st_ino, os.lseek(fd, 0, os.SEEK_CUR), count
+        holder = self.holders.pop(region, None)
+        if holder is not None and is_open(holder) and (holder, mode) != (fd, self.LK_UNLCK):
+            self.holders[region] = holder
+            raise PermissionError("another handle has locked these bytes")
+        if mode == self.LK_NBLCK and count:
+            self.holders[region] = fd
+        elif mode != self.LK_UNLCK or holder is None:
+            raise PermissionError("nothing is locked")
+
+
+def is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture(params=["this system", "Windows"])
+def lock_module(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module of the lock of writers, as it is on this system and as it is on Windows."""
+    if request.param == "this system":
+        return writer_lock
+    monkeypatch.setitem(sys.modules, "msvcrt", Msvcrt())
+    spec = importlib.util.spec_from_file_location("writer_lock_of_windows", writer_lock.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "platform", "win32")
+        spec.loader.exec_module(module)
+    assert "msvcrt" in vars(module)
+    return module
+
+
+def test_the_lock_of_writers_is_one_at_a_time(lock_module: ModuleType, path: Path) -> None:
     """Whoever has it keeps the others out until it is given back, or its file is closed; to close twice is good."""
-    first, second, third = (WriterLock(str(path)) for _ in range(3))
+    first, second, third = (lock_module.WriterLock(str(path)) for _ in range(3))
     assert first.try_acquire()
     assert not second.try_acquire()
     first.release()
@@ -476,6 +592,29 @@ def test_the_lock_of_writers_is_one_at_a_time(path: Path) -> None:
     third.close()
     assert first.try_acquire()
     first.close()
+
+
+@pytest.mark.parametrize("lock_module", ["Windows"], indirect=True)
+def test_the_lock_of_writers_is_waited_for_on_windows(
+    lock_module: ModuleType, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There it is tried for again and again, as its own way to wait gives up, and pauses for a second."""
+    first, second = lock_module.WriterLock(str(path)), lock_module.WriterLock(str(path))
+    pauses = list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            first.release()
+
+    monkeypatch.setattr(lock_module, "time", SimpleNamespace(sleep=pause))
+    assert first.try_acquire()
+    second.acquire()
+    assert not first.try_acquire()
+    first.close()
+    second.close()
+
+    assert pauses == [0.001] * 3
 
 
 @pytest.fixture
@@ -548,6 +687,23 @@ async def test_what_was_open_before_a_fork(path: Path, *, in_memory: bool) -> No
     await other.open()
     await other.create_table("Shared")
     await other.close()
+
+
+async def test_a_file_that_was_open_before_a_fork(engine: Engine, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens it in the child is told what to do instead; other files can be opened there."""
+    monkeypatch.setattr(files, "_forked_files", set[tuple[int, int]]())
+    files.after_fork()
+    with pytest.raises(NotSupported) as caught:
+        await Engine(path).open()
+    other = Engine(path.with_name("other"))
+    await other.open()
+    await other.close()
+
+    assert str(caught.value) == (
+        f"{str(path)!r} was open when this process was forked; open it in the child only, or start the child with "
+        "multiprocessing's 'spawn' or 'forkserver'."
+    )
+    await engine.list_tables()
 
 
 def test_forked_child(tmp_path: Path) -> None:

@@ -20,13 +20,14 @@ from tableorm_local.engine.fairness import CALLER
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker, ThreadWorker, Worker
-from tableorm_local.engine.write_session import Steps, Work, WriteSession
+from tableorm_local.engine.write_session import LongSteps, Steps, Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 from tests.local.engine.conftest import callbacks_succeed
 
 T = TypeVar("T")
 
 _SECONDS = 30  # so that what hangs fails
+_GONE = "memory: the operating system failed to read or write the file (the disk is gone); check the disk."
 _APPLY = 1 / 16384  # the time that a request takes by the clock of these tests
 
 
@@ -142,7 +143,7 @@ async def test_work_that_takes_long_goes_on_in_the_worker(
 async def test_a_request_of_many_steps_goes_on_in_the_worker(
     session: WriteSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its steps are done on the event loop for two milliseconds, and the rest in the worker."""
+    """Its steps are done on the event loop for two milliseconds, and the rest in the worker, as is a long step."""
     disk, worker, places = Disk(session, 1.0), Slow(), list[bool]()
     monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
     commits = GroupCommit(session, worker, None, _SECONDS)
@@ -154,10 +155,59 @@ async def test_a_request_of_many_steps_goes_on_in_the_worker(
             yield
         return "done"
 
-    async with asyncio.timeout(_SECONDS):
-        assert await commits.submit(work) == "done"
+    def work_long(session: WriteSession) -> LongSteps:
+        for is_next_long in (False, True, False):
+            disk.apply(session)
+            places.append(worker.working)
+            yield is_next_long
 
-    assert places == [False] * 33 + [True] * 67
+    async with asyncio.timeout(_SECONDS):
+        other, asked = commits.submit(lambda _: "other"), commits.submit(work)
+        assert (await other, await asked) == ("other", "done")
+        assert places == [False] * 33 + [True] * 67
+        places.clear()
+        await asyncio.gather(commits.submit(work_long), commits.submit(disk.apply))
+        assert places == [False, False, True]
+
+
+async def test_requests_of_few_steps_share_a_transaction(session: WriteSession) -> None:
+    """As those of one step do, also with one that is refused after its first step."""
+    disk = Disk(session, 1.0)
+    commits = GroupCommit(session, Slow(), None, _SECONDS)
+
+    def work(session: WriteSession) -> Steps:
+        disk.apply(session)
+        yield
+        return "done"
+
+    def refuse(_: WriteSession) -> Steps:
+        yield
+        raise Fault(Code.ENTITY_EXISTS, "there")
+
+    async with asyncio.timeout(_SECONDS):
+        outcomes = await asyncio.gather(*map(commits.submit, (work, refuse, work)), return_exceptions=True)
+        await commits.drain()
+
+    assert list(map(str, outcomes)) == ["done", "EntityAlreadyExists: there", "done"]
+    assert disk.batches == [2]
+
+
+async def test_a_disk_that_was_fast_once_is_slow(session: WriteSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the times of earlier commits the last sixteen count."""
+    disk = Disk(session, _APPLY / 2)
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
+    commits = GroupCommit(session, Slow(), None, _SECONDS)
+    async with asyncio.timeout(_SECONDS):
+        for number in range(17):
+            await commits.submit(disk.apply)
+            if number in (0, 15):
+                await asyncio.gather(*(commits.submit(disk.apply) for _ in range(20)))
+            disk.sync = 1.0
+        disk.batches.clear()
+        await asyncio.gather(*(commits.submit(disk.apply) for _ in range(20)))
+        await commits.drain()
+
+    assert disk.batches == [20]
 
 
 async def test_background_jobs_and_requests_take_turns(session: WriteSession) -> None:
@@ -248,6 +298,21 @@ async def test_callers_take_turns(
     assert disk.batches == [1, 4, 2, 1]  # a long one is the last of its transaction
 
 
+async def test_a_caller_is_remembered_while_its_requests_wait(
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However few callers are remembered, the requests of each stay in order."""
+    monkeypatch.setattr(group_commit, "_SERVED_CALLERS", -1000)
+    commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
+    names = ("a1", "a2", "a3", "b1", "a4", "c1", "a5")
+    asked = [submit_for(commits, name[0], lambda _, name=name: order.append(name)) for name in names]  # type: ignore[misc]
+    async with asyncio.timeout(_SECONDS):
+        await commits.drain()
+
+    assert all(future.done() for future in asked)
+    assert order == ["a1", "b1", "c1", "a2", "a3", "a4", "a5"]
+
+
 async def test_cancelled_requests_are_not_begun(session: WriteSession) -> None:
     """Those of one caller that are cancelled while they wait are passed over, and the others of it are done."""
     commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[int]()
@@ -260,23 +325,35 @@ async def test_cancelled_requests_are_not_begun(session: WriteSession) -> None:
     assert order == [0, 1, 6, 7, 8, 9]
 
 
-async def test_a_background_job_that_fails_tells_its_caller(session: WriteSession) -> None:
-    """It gets a fault, whatever was raised, and what is written afterwards is written."""
-    commits, commit = GroupCommit(session, Slow(), None, _SECONDS), session.commit
+@pytest.mark.parametrize("place", ["on the event loop", "in the worker", "in the background"])
+async def test_a_commit_that_fails_tells_its_callers(session: WriteSession, tmp_path: Path, place: str) -> None:
+    """Each gets a fault, and nothing of theirs is written; what is asked for afterwards is."""
+    session.connection.execute("CREATE TABLE t (x)")
+    lock = TakenLock(tmp_path / "lock", session)
+    commits, commit = GroupCommit(session, Slow(), lock if place == "in the worker" else None, _SECONDS), session.commit
 
     def fail() -> None:
         session.commit = commit  # type: ignore[method-assign]
         raise apsw.FullError("the disk is full")
 
-    def change(session: WriteSession) -> None:
+    def write(session: WriteSession) -> object:
+        session.connection.execute("INSERT INTO t VALUES (1)")
         session.dirty = True
+        return session.connection.execute("SELECT count(*) FROM t").get
 
+    submit = commits.submit_background_job if place == "in the background" else commits.submit
     async with asyncio.timeout(_SECONDS):
         session.commit = fail  # type: ignore[method-assign]
-        with pytest.raises(Fault, match="full"):
-            await commits.submit_background_job(change)
-        assert await commits.submit(lambda _session: "written") == "written"
+        asked = [submit(write)] if place == "in the background" else [submit(write), submit(write)]
+        outcomes = await asyncio.gather(*asked, return_exceptions=True)
+        assert ["memory: the disk is full" in str(outcome) for outcome in outcomes] == [True] * len(asked)
+        assert await submit(write) == 1
+        assert await commits.submit(write) == 2
+        changes = session.connection.total_changes()
+        await commits.submit(lambda _: "nothing is written")
+        assert session.connection.total_changes() == changes
         await commits.drain()
+    lock.close()
 
 
 async def test_damage_fails_one_request_alone(session: WriteSession) -> None:
@@ -318,7 +395,7 @@ async def test_damage_fails_one_request_alone(session: WriteSession) -> None:
 
     damaged = "memory is damaged: a stored row cannot be read (its keys are gone); restore a backup."
     async with asyncio.timeout(_SECONDS):
-        assert await ask(write, read_damage, write) == ["row 1", damaged, "row 2"]
+        assert await ask(write, read_damage, refuse, write) == ["row 1", damaged, "too few rows", "row 2"]
         assert await ask(refuse, write, write_and_read_damage, write) == ["too few rows", "row 3", damaged, "row 4"]
         assert await ask(write, write_and_read_damage, refuse, end_the_transaction, write) == [
             "row 5",
@@ -328,6 +405,63 @@ async def test_damage_fails_one_request_alone(session: WriteSession) -> None:
             "row 6",
         ]
         assert rows() == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize(
+    ("error", "said", "tries"),
+    [
+        (apsw.CorruptError("malformed"), ["row 1", "memory: the file is damaged (malformed)", "row 2"], 3),
+        (apsw.FullError("full"), ["memory: the disk is full", "memory: the disk is full", "row 1"], 2),
+    ],
+    ids=["damage", "full disk"],
+)
+async def test_an_error_that_ends_the_transaction(
+    session: WriteSession, error: apsw.Error, said: list[str], tries: int, ended: bool
+) -> None:
+    """
+    If a page is damaged, or SQLite has undone the transaction, nothing of it is told as written: requests before the
+    one that failed are done again, or told of what befalls all, as a full disk.
+    """
+    session.connection.execute("CREATE TABLE t (x)")
+    commits, tried = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
+
+    def write(session: WriteSession) -> str:
+        tried.append("write")
+        session.connection.execute("INSERT INTO t VALUES (1)")
+        session.dirty = True
+        return f"row {session.connection.last_insert_rowid()}"
+
+    def fail(session: WriteSession) -> None:
+        if ended:
+            session.connection.execute("ROLLBACK")
+        raise error
+
+    async with asyncio.timeout(_SECONDS):
+        outcomes = await asyncio.gather(*map(commits.submit, (write, fail, write)), return_exceptions=True)
+    told = [outcome.message if isinstance(outcome, Fault) else str(outcome) for outcome in outcomes]
+    if not ended and isinstance(error, apsw.FullError):  # SQLite has undone one statement alone
+        said, tries = ["row 1", said[1], "row 2"], 2
+
+    assert [each.startswith(start) for each, start in zip(told, said, strict=True)] == [True] * 3, told
+    assert len(tried) == tries
+    assert session.connection.execute("SELECT count(*) FROM t").get == sum(each.startswith("row") for each in told)
+
+
+async def test_a_transaction_that_cannot_begin_in_the_worker_is_tried_again(
+    session: WriteSession, tmp_path: Path
+) -> None:
+    """After it has waited for another process: no request is taken before a transaction has begun."""
+    commits, begin = GroupCommit(session, Slow(), TakenLock(tmp_path / "lock", session), _SECONDS), session.begin
+
+    def fail() -> bool:
+        session.begin = begin  # type: ignore[method-assign]
+        raise apsw.IOError("the disk is gone")
+
+    session.begin = fail  # type: ignore[method-assign]
+    async with asyncio.timeout(_SECONDS):
+        assert await commits.submit(lambda _: "done") == "done"
+        await commits.drain()
 
 
 async def test_a_transaction_that_cannot_begin_fails_all_that_wait(session: WriteSession) -> None:
@@ -341,18 +475,21 @@ async def test_a_transaction_that_cannot_begin_fails_all_that_wait(session: Writ
     session.begin = fail  # type: ignore[method-assign]
     async with asyncio.timeout(_SECONDS):
         outcomes = await asyncio.gather(*(commits.submit(lambda _: "done") for _ in range(3)), return_exceptions=True)
-        assert ["the disk is gone" in str(outcome) for outcome in outcomes] == [True] * 3
+        assert [getattr(outcome, "message", outcome) for outcome in outcomes] == [_GONE] * 3
         assert await commits.submit(lambda _: "done") == "done"
         await commits.drain()
 
 
-async def test_a_transaction_that_cannot_be_undone_says_why(session: WriteSession) -> None:
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_transaction_that_cannot_be_undone_says_why(session: WriteSession, times: int) -> None:
     """If undoing it fails too, callers get that error, and the next transaction undoes it before it begins."""
     session.connection.execute("CREATE TABLE t (x)")
-    commits, roll_back = GroupCommit(session, Slow(), None, _SECONDS), session.roll_back
+    commits, roll_back, failures = GroupCommit(session, Slow(), None, _SECONDS), session.roll_back, list[str]()
 
     def fail() -> None:
-        session.roll_back = roll_back  # type: ignore[method-assign]
+        failures.append("the disk is gone")
+        if len(failures) == times:
+            session.roll_back = roll_back  # type: ignore[method-assign]
         raise apsw.IOError("the disk is gone")
 
     def work(session: WriteSession) -> None:
@@ -362,8 +499,10 @@ async def test_a_transaction_that_cannot_be_undone_says_why(session: WriteSessio
         raise apsw.FullError("the disk is full")
 
     async with asyncio.timeout(_SECONDS):
-        with pytest.raises(Fault, match="the disk is gone"):
-            await commits.submit(work)
+        for _ in range(times):
+            with pytest.raises(Fault) as caught:
+                await commits.submit(work)
+            assert caught.value.message == _GONE
         count = await commits.submit(lambda session: session.connection.execute("SELECT count(*) FROM t").get)
     assert count == 0
 
@@ -445,8 +584,9 @@ async def test_who_waits_for_another_process_waits_no_longer_than_it_may(tmp_pat
         await patient
         lock.free.clear()
         commits.__dict__["_timeout"] = 0.02
-        with pytest.raises(Fault, match="did not give it back in time"):
-            await commits.submit(lambda _: order.append("alone"))
+        for _ in range(2):  # the second one comes while the worker waits for nobody
+            with pytest.raises(Fault, match="did not give it back in time"):
+                await commits.submit(lambda _: order.append("alone"))
         lock.free.set()
         await commits.drain()
         assert await commits.submit(lambda _: "done") == "done"
@@ -471,6 +611,10 @@ async def test_the_event_loop_has_no_timer_for_nobody(
 
     monkeypatch.setattr(loop, "call_at", note)
     async with asyncio.timeout(_SECONDS):
+        lock.free.set()
+        await commits.submit(lambda _: "done")
+        assert timers.count(commits) == 0
+        lock.free.clear()
         with pytest.raises(Fault, match="did not give it back in time"):
             await commits.submit(lambda _: "done")
         for _ in range(50):

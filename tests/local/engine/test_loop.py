@@ -1,6 +1,7 @@
 """
 The engine and its event loop: nothing blocks it, cancelling and closing leave nothing behind.
 """
+# ruff: noqa: ASYNC240 - a test may look at its files
 
 import asyncio
 import gc
@@ -182,6 +183,22 @@ async def test_bounds_with_the_forbidden_nul(engine: Engine) -> None:
     assert (await engine.query("Shared", never)).rows == []
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("a\ud800", "r"), r"PartitionKey 'a\ud800' has a lone surrogate U+D800 at position 1."),
+        (("p", "a\ud800"), r"RowKey 'a\ud800' has a lone surrogate U+D800 at position 1."),
+        (("a/", "r"), "PartitionKey 'a/' has the forbidden character U+002F at position 1."),
+        (("p", "a/"), "RowKey 'a/' has the forbidden character U+002F at position 1."),
+    ],
+)
+async def test_a_point_read_of_a_key_that_no_row_can_have(memory: Engine, keys: tuple[str, str], said: str) -> None:
+    """It says which key that is and why, and not that the row is missing."""
+    with pytest.raises(Fault) as caught:
+        await memory.get("Shared", *keys)
+    assert (caught.value.code, caught.value.message) == (Code.KEY_OUT_OF_RANGE, said)
+
+
 async def test_cancelled_single_writes(engine: Engine) -> None:
     """A cancelled write happens or not; those in the same transaction are not harmed."""
     tasks = [asyncio.create_task(engine.write("Shared", Operation(Verb.INSERT, row(str(n))))) for n in range(200)]
@@ -302,8 +319,12 @@ async def test_other_event_loop(engine: Engine) -> None:
     assert "belongs to another event loop" in await asyncio.to_thread(elsewhere)
 
 
-async def test_open_that_is_cancelled_when_it_is_done(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("content", [b"", b"no database"], ids=["opened", "refused"])
+async def test_open_that_is_cancelled_when_it_is_done(
+    path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
     """Between the result of the thread and the task that waits for it: the file is closed, and the thread ends."""
+    path.write_bytes(content)
     run = ThreadWorker.run
 
     def cancel_after(self: ThreadWorker, job: Callable[[], Any], done: Callable[[Any], object]) -> None:

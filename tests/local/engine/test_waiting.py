@@ -64,7 +64,8 @@ async def test_a_call_waits_until_it_can_read(memory: Engine, errors: Errors, ca
     await memory.write("Shared", Operation(Verb.INSERT, ROW))
     errors.left.extend(apsw.BusyError("busy") for _ in range(5))
 
-    await CALLS[call](memory)
+    async with asyncio.timeout(4):  # five pauses of a millisecond
+        await CALLS[call](memory)
     assert errors.raised == 5
 
 
@@ -80,7 +81,7 @@ async def test_a_call_waits_no_longer_than_it_may(hurried: Engine, errors: Error
             await CALLS[call](hurried)
     assert await turns.stop() >= 2
     assert caught.value.code == Code.SERVER_BUSY
-    assert errors.raised >= 2
+    assert 2 <= errors.raised <= 15  # each pause is one of the ten milliseconds
 
 
 @pytest.mark.parametrize("call", CALLS)
