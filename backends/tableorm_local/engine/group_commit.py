@@ -8,6 +8,8 @@ Statements of a few microseconds run on the event loop, because handing each to 
 Calls that may wait (the sync, another process's lock) run in the worker. All of this is callbacks, not a task, so that
 nothing can be cancelled half-way: whatever happens to the loop, a transaction that was begun is handed to the worker
 and ends there.
+
+A request that fails after it has written, or at damage, undoes the transaction. The others are done again without it.
 """
 
 import asyncio
