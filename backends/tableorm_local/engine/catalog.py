@@ -115,7 +115,7 @@ def find_table(connection: Connection, folded: str) -> Table | None:
     return None if found is None else Table(found, folded)
 
 
-def list_names(connection: Connection, start: str = "", limit: int | None = None) -> list[str]:
+def list_names(connection: Connection, start: str, limit: int | None) -> list[str]:
     """
     List the names of tables as created, ordered without regard to case.
 
