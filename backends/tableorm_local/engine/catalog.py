@@ -38,7 +38,7 @@ _ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT
 # AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
 
 # SQLite counts to a number of 19 digits.
-_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}", re.ASCII)
+_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}")
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:

@@ -392,10 +392,11 @@ class GroupCommit:
         self._worker.run(job, end)
 
     def _start_timer(self) -> None:
-        if self._expiry is None and self._queue:
+        if self._expiry is None:
             with self._queue_lock:
-                deadline = min((request.deadline for request in self._queue), default=0.0)
-            self._expiry = self._loop.call_at(deadline, self._expire)
+                deadline = min((request.deadline for request in self._queue), default=None)
+            if deadline is not None:
+                self._expiry = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None
