@@ -454,7 +454,7 @@ async def test_a_unique_value_does_not_tell_whose_it_is(users: Scope) -> None:
 async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
     """A scope of a model, in a table where rows of another model may lie among its own, is refused by name."""
 
-    class Order(Entity, table="Orders", partition_key="{country}", row_key="order_{tenant}_{id}"):
+    class Order(Entity, table="GrantedOrders", partition_key="{country}", row_key="order_{tenant}_{id}"):
         country: Mapped[str]
         tenant: Mapped[str]
         id: Mapped[int]
