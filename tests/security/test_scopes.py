@@ -459,9 +459,9 @@ async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
         tenant: Mapped[str]
         id: Mapped[int]
 
-    db.scope(Order, tenant="acme").select_raw("Orders")
+    db.scope(Order, tenant="acme").select_raw("GrantedOrders")
 
-    class Line(Entity, table="orders", partition_key="{country}", row_key="order_{order}_{number}"):
+    class Line(Entity, table="grantedorders", partition_key="{country}", row_key="order_{order}_{number}"):
         country: Mapped[str]
         order: Mapped[str]
         number: Mapped[int]
@@ -470,7 +470,7 @@ async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
         ModelError, match=r"may hold rows of Line, whose keys 'order_\{order\}_\{number\}' do not tell whose"
     ):
         db.scope(Order, tenant="acme")
-    assert Line.__schema__.table == "orders"
+    assert Line.__schema__.table == "grantedorders"
 
 
 # Keys that are of two models
