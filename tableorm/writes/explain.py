@@ -64,6 +64,11 @@ TOKEN = "-" * 12  # a real one is drawn when it is sent
 BATCH = "/$batch"
 
 
+def _default_body(step: "WriteStep") -> bytes | None:
+    """Return None, for a body that is not known, if the method has one."""
+    return None if step.method in ("POST", "PATCH", "PUT") else b""
+
+
 @attrs.frozen
 class WriteStep:
     """
@@ -80,11 +85,7 @@ class WriteStep:
     method: str
     path: str
     if_match: str | None = None
-    body: bytes | None = attrs.field()
-
-    @body.default
-    def _unknown_body(self) -> bytes | None:
-        return None if self.method in ("POST", "PATCH", "PUT") else b""
+    body: bytes | None = attrs.Factory(_default_body, takes_self=True)
 
     def __str__(self) -> str:
         lines = [f"{self.method} {self.path}"]
@@ -397,15 +398,15 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    paths = [_path(plan.table, plan.partition_key, effect.address) for effect in read]
-    steps = [WriteStep("GET", path) for path in paths]
+    steps = [WriteStep("GET", _path(plan.table, plan.partition_key, effect.address)) for effect in read]
     steps += (_step(plan, each.operation, unknown) for each in plan.writes)
-    for path, effect in zip(paths, read, strict=True):
+    for effect in read:
         if not effect.idle:
+            path = _path(plan.table, plan.partition_key, effect.address)
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ))
             steps += [WriteStep("POST", f"/{plan.table}")] * effect.inserts
-    return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
+    return WriteExplanation(tuple(steps), len(steps) - len(read) > 1)
 
 
 def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> WriteStep:
