@@ -147,12 +147,16 @@ async def test_junk_behind_a_handshake_is_not_logged(
 async def test_who_goes_with_the_end_of_the_handshake_keeps_no_place(
     certificate: Path, budgets: dict[str, Budget], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Connections that end in the moment in which they agree upon a key give back their places, and no task is kept."""
+    """
+    Connections that end in the moment in which they agree upon a key give back their places, and no task is kept. Who
+    does not answer has as long for the end of TLS as for its begin.
+    """
     loop = asyncio.get_running_loop()
     start_tls, context = loop.start_tls, ssl.create_default_context(cafile=str(certificate))
-    agreed, tasks = asyncio.Queue[None](), list["weakref.ref[Any]"]()
+    agreed, tasks, patience = asyncio.Queue[None](), list["weakref.ref[Any]"](), set[tuple[Any, Any]]()
 
     async def start_and_end(*arguments: Any, **more: Any) -> asyncio.Transport | None:
+        patience.add((more.get("ssl_handshake_timeout"), more.get("ssl_shutdown_timeout")))
         made = await start_tls(*arguments, **more)
         assert made is not None
         made.abort()
@@ -161,7 +165,7 @@ async def test_who_goes_with_the_end_of_the_handshake_keeps_no_place(
         agreed.put_nowait(None)
         return made
 
-    async with serve(None, port=0, cert=certificate, limits=Limits(tls_connections=4)) as server:
+    async with serve(None, port=0, cert=certificate, limits=Limits(tls_connections=4, handshake_seconds=9.0)) as server:
         with monkeypatch.context() as patched:
             patched.setattr(loop, "start_tls", start_and_end)
             for _ in range(5):
@@ -175,3 +179,4 @@ async def test_who_goes_with_the_end_of_the_handshake_keeps_no_place(
         writer.transport.abort()
         gc.collect()
         assert [each() for each in tasks] == [None] * 5
+    assert patience == {(9.0, 9.0)}

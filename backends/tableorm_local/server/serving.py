@@ -332,10 +332,8 @@ def _make_metrics() -> Metrics:
 
 def bind(host: str, port: int, *, share: bool) -> socket.socket:
     """Return a socket that is bound to the first address that the name stands for."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, protocol)
+    family, _, _, _, address = socket.getaddrinfo(host, port)[0]
+    listener = socket.socket(family)
     try:
         if os.name == "posix":
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

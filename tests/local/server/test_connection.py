@@ -13,12 +13,15 @@ from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser
 from aiohttp.http_exceptions import LineTooLong
 
+from tableorm_local.engine import FairTurns
 from tableorm_local.server.front.connection import (
+    ConnectionServer,
     TooMuchWaitsError,
     _BoundedParser,
     caller_of,
 )
 from tableorm_local.server.front.limits import Budget, Limits
+from tableorm_local.server.front.metrics import Metrics
 
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
@@ -146,6 +149,14 @@ def test_whom_a_connection_counts_for(peer: tuple[object, ...] | None, caller: s
     transport.get_extra_info = {"peername": peer}.get
 
     assert caller_of(transport) == caller
+
+
+async def test_what_goes_wrong_in_a_connection_is_logged_as_the_server_s(caplog: pytest.LogCaptureFixture) -> None:
+    """The logger is the one that leaves secrets out."""
+    server = ConnectionServer(Mock(), Mock(), Limits(), Metrics(), FairTurns())
+    server().log_exception("Unhandled exception", exc_info=ValueError("wrong"))
+
+    assert [record.name for record in caplog.records] == ["tableorm.server"]
 
 
 async def test_a_request_alone_is_answered_without_room() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tableorm_local.engine import scan
 from tests.local.server.client import FULL_METADATA, NO_METADATA, Api, Reply
 
 ONE = "/Tab(PartitionKey='p',RowKey='r')"
@@ -87,6 +88,17 @@ async def test_metadata_levels(api: Api) -> None:
     for level, reply in (("nometadata", none), ("minimalmetadata", minimal), ("fullmetadata", full)):
         assert reply.headers["Content-Type"] == f"application/json;odata={level};streaming=true;charset=utf-8"
     assert (await api("GET", "/" + full.json["odata.editLink"])).json["RowKey"] == "a'b c"
+
+
+async def test_links_count_among_the_bytes_of_a_page(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows that the answer gives links, besides what is stored, fewer have room in a page."""
+    monkeypatch.setattr(scan, "_PAGE_BYTES", 2_000)
+    monkeypatch.setattr(scan, "_BATCH_ROWS", 4)
+    for number in range(20):
+        await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": f"{number}"}, Prefer="return-no-content")
+    minimal, full = [len((await api("GET", "/Tab()", Accept=accept)).rows) for accept in ("*/*", FULL_METADATA)]
+
+    assert 20 > minimal > full > 0
 
 
 @pytest.mark.parametrize(

@@ -284,7 +284,10 @@ async def test_host_is_needed(server: Server, host: str) -> None:
 
 
 async def test_too_large(server: Server, api: Api) -> None:
-    """A body over 4 MiB is 413, told before it is sent if its length is; a URL or header that is too long is 400."""
+    """
+    A body over 4 MiB is 413, told before it is sent if its length is; a URL or header that is too long is 400,
+    and so are more than 100 headers.
+    """
     wire = await Wire.connect(server)
     wire.writer.write(head("POST", "/Tab", f"Content-Length: {4 * 1024 * 1024 + 1}"))
     assert await wire.status() == 413
@@ -294,6 +297,11 @@ async def test_too_large(server: Server, api: Api) -> None:
         wire = await Wire.connect(server)
         wire.writer.write(f"{line}\r\nHost: localhost\r\n\r\n".encode())
         assert await wire.status() == 400
+        await wire.close()
+    for headers, status in ((["X: a"] * 99, 200), (["X: a"] * 100, 400), ([f"X: {'x' * 16_000}"], 200)):
+        wire = await Wire.connect(server)
+        wire.writer.write("\r\n".join(["GET /healthz HTTP/1.1", "Host: localhost", *headers, "", ""]).encode())
+        assert await wire.status() == status
         await wire.close()
     where = " or ".join(f"A eq {number}" for number in range(400))
     assert (await api("GET", "/Tab()", query="$filter=" + where.replace(" ", "%20"))).status == 200

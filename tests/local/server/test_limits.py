@@ -5,6 +5,7 @@ Limits of what clients send: as much as a limit allows is good, and one more is 
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -275,3 +276,10 @@ def test_names_of_accounts_at_their_limits(name: str) -> None:
     for count in (0, 3):
         with pytest.raises(ValueError, match="one or two"):
             Account(name=name, keys=(key,) * count)
+
+
+@pytest.mark.parametrize("kind", [Limits, Account])
+def test_settings_are_given_by_name(kind: Any) -> None:
+    """Their order may change, so it cannot be relied on."""
+    with pytest.raises(TypeError, match="positional argument"):
+        kind("a", ("b3du",))

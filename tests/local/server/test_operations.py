@@ -81,7 +81,11 @@ REFUSED = [
 
 
 async def ask(api: Api, asked: Asked) -> int:
+    """Send a request. Return the status of its answer, whose type is that of the operation, also if it is refused."""
     reply = await api(asked.verb, asked.path, asked.body, query=asked.query, headers=asked.headers)
+    kind = "application/xml" if "comp=" in asked.query else "application/json;odata=minimalmetadata;streaming=true"
+    kind = "multipart/mixed; boundary=" if reply.status == 202 and asked.path == "/$batch" else kind
+    assert not reply.body or reply.headers["Content-Type"].startswith(kind), asked
     return reply.status
 
 

@@ -154,7 +154,7 @@ REFUSED: dict[str, Sequence[tuple[Code, str, Callable[[], object]]]] = {
         (
             Code.INVALID_INPUT,
             f"{INPUT}$select has the name '{'x' * 40}'... of 256 characters, 255 are allowed.",
-            lambda: options.select_of(call_of(select=f"A,{'x' * 256},B")),
+            lambda: options.select_of(call_of(select=f"z,{'x' * 256},B")),
         ),
         (
             Code.MEDIA_TYPE_NOT_SUPPORTED,

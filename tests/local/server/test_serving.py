@@ -208,8 +208,15 @@ async def test_pages_of_the_server_with_a_body(server: Server) -> None:
     await wire.close()
 
 
-async def test_a_body_of_a_page_that_comes_late(server: Server) -> None:
-    """The body of such a request is waited for, so that it is not taken for the next request."""
+async def test_a_body_of_a_page_that_comes_late(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body of such a request is waited for, so that it is not taken for the next request, and counts."""
+    counted, count = list[tuple[str, int]](), FairTurns.count
+
+    def note_count(self: FairTurns, caller: str, amount: int) -> None:
+        counted.append((caller, amount))
+        count(self, caller, amount)
+
+    monkeypatch.setattr(FairTurns, "count", note_count)
     wire = await Wire.connect(server)
     for _ in range(2):
         wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
@@ -217,6 +224,8 @@ async def test_a_body_of_a_page_that_comes_late(server: Server) -> None:
         wire.writer.write(b"12345")
         assert (await wire.reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
     await wire.close()
+
+    assert [each for each in counted if each[1] == 5] == [("127.0.0.1", 5)] * 2
 
 
 async def test_a_compressed_answer_to_a_page_of_another_origin(session: aiohttp.ClientSession) -> None:

@@ -40,6 +40,8 @@ async def test_create_and_list(api: Api) -> None:
         "odata.editLink": "Tables('apple')",
         "TableName": "apple",
     }
+    one = await api("GET", "/Tables('apple')", Accept=FULL_METADATA)
+    assert one.json == {"odata.metadata": f"{root}/$metadata#Tables/@Element", **full}
 
 
 async def test_pages_of_tables(api: Api) -> None:

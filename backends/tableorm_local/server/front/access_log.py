@@ -135,7 +135,7 @@ def _show_parameter(parameter: str) -> str:
 _PLAIN_HEADER = re.compile(r"[A-Za-z0-9_ ./();:,+-]*")
 
 
-@lru_cache(maxsize=128)  # a client sends most headers with every request
+@lru_cache  # a client sends most headers with every request
 def show_header(text: str) -> str:
     """Return the value of a header if it is plain and short."""
     return without_secrets(text) if len(text) <= _MAX_HEADER and _PLAIN_HEADER.fullmatch(text) else REDACTED
@@ -168,7 +168,7 @@ class AccessLog:
         self._stream, self._lost = stream, 0
         self._waiting: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
         # A reader that takes nothing stops the thread for ever, but not the process.
-        self._thread = threading.Thread(target=self._write, name="access log", daemon=True)
+        self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def add(self, entry: Entry) -> None:

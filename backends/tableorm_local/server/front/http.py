@@ -89,8 +89,8 @@ class Front:
         log: AccessLog | None,
         *,
         metrics: Metrics,
-        open_metrics: bool = False,
-        compress_for_all: bool = False,
+        open_metrics: bool,
+        compress_for_all: bool,
     ) -> None:
         self.service, self.limits, self.log, self.metrics = service, limits, log, metrics
         self._compress_for_all = compress_for_all

@@ -14,7 +14,7 @@ from ..wire.calls import Call
 __all__ = ["Request"]
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Request(Call):
     """
     A call of an authenticated client.

@@ -30,7 +30,7 @@ DEVELOPMENT_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6t
 _PUBLIC_KEY = decode_key(DEVELOPMENT_KEY)
 
 # Source: "Storage account overview", "Storage account name".
-_NAME = re.compile(r"[a-z0-9]{3,24}", re.ASCII)
+_NAME = re.compile(r"[a-z0-9]{3,24}")
 # In path style the first segment of the path is the account; these are pages of the server itself.
 _RESERVED = frozenset({"healthz", "metrics"})
 _MAX_KEYS = 2

@@ -16,7 +16,7 @@ from .accounts import is_loopback
 __all__ = ["check_browser", "names_this_machine"]
 
 
-@lru_cache(maxsize=256)
+@lru_cache
 def names_this_machine(host: str) -> bool:
     """Return whether a header `Host` has a name that stands for this machine wherever it is looked up."""
     found = _HOST.fullmatch(host.lower())

@@ -60,9 +60,9 @@ class Resource:
 
     kind: Kind
     table: str = ""
-    partition_key: str = attrs.field(default="", kw_only=True)
-    row_key: str = attrs.field(default="", kw_only=True)
-    rest: str = attrs.field(default="", kw_only=True)
+    partition_key: str = ""
+    row_key: str = ""
+    rest: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -90,7 +90,7 @@ SECONDARY = "-secondary"
 
 # The name of a machine has 253 characters at most, and its port five. All links of an answer have it.
 _HOST = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,259}")
-_HOST_STYLE = re.compile(r"([a-z0-9]+(?:-secondary)?)\.table\.", re.ASCII)
+_HOST_STYLE = re.compile(r"([a-z0-9]+(?:-secondary)?)\.table\.")
 
 
 FindAccount = Callable[[str], tuple[str, bool] | None]
@@ -175,9 +175,9 @@ def part_path(place: Place, url: str) -> str:
 
 
 _LITERAL = r"'((?:[^']|'')*+)'"
-_TABLE = re.compile(rf"Tables\({_LITERAL}\)", re.DOTALL)
+_TABLE = re.compile(rf"Tables\({_LITERAL}\)")
 _KEY = rf"(PartitionKey|RowKey)\s*=\s*{_LITERAL}"
-_KEYS = re.compile(rf"\(\s*{_KEY}\s*,\s*{_KEY}\s*\)", re.DOTALL)
+_KEYS = re.compile(rf"\(\s*{_KEY}\s*,\s*{_KEY}\s*\)")
 _NAME_END = re.compile(r"[(/]")
 
 

@@ -64,7 +64,7 @@ class Incoming:
     read_body: Callable[[], Awaitable[bytes]] = attrs.field(repr=False)
 
 
-@attrs.frozen(eq=False, kw_only=True)
+@attrs.frozen(kw_only=True)
 class Call:
     """
     What a client asks for.
@@ -86,7 +86,7 @@ class Call:
     body: bytes = b""
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Answer:
     """
     The answer to a call.
@@ -100,10 +100,10 @@ class Answer:
     """
 
     status: int
-    headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True)
-    body: bytes = attrs.field(default=b"", kw_only=True)
-    content_type: str = attrs.field(default="", kw_only=True)
-    reason: str = attrs.field(default="", kw_only=True)
+    headers: Mapping[str, str] = attrs.Factory(dict[str, str])
+    body: bytes = b""
+    content_type: str = ""
+    reason: str = ""
 
 
 def invalid_input(why: str, index: int | None = None) -> Fault:

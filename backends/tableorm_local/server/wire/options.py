@@ -41,7 +41,7 @@ DEFAULT_VERSION = "2019-02-02"
 _FIRST_VERSION = "2013-08-15"
 _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
-_VERSION = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TAG = re.compile(r"""W/"datetime'[0-9A-Za-z%:.+-]+'\"""")
 
 
@@ -95,7 +95,7 @@ def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
     return version
 
 
-@lru_cache(maxsize=64)
+@lru_cache
 def _is_version(text: str) -> bool:
     try:
         return _VERSION.fullmatch(text) is not None and date.fromisoformat(text).isoformat() >= _FIRST_VERSION
