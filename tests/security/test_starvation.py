@@ -952,7 +952,7 @@ async def test_checks_of_transactions_take_turns(monkeypatch: pytest.MonkeyPatch
     turn, checked = 0, Counter[int]()
     real = writes.prepare_write
 
-    def prepare(operation: Operation, *, keys_checked: bool = False) -> writes.Write:
+    def prepare(operation: Operation, *, keys_checked: bool) -> writes.Write:
         checked[turn] += 1
         return real(operation, keys_checked=keys_checked)
 

@@ -283,7 +283,7 @@ class Engine:
         """Do one operation. Return the row's new ETag, None after a delete. It is durable on return."""
         commits = self._require_commits()
         found = await self._find_table(table)
-        item = writes.prepare_write(operation)
+        item = writes.prepare_write(operation, keys_checked=False)
         etag: str | None = await commits.submit(lambda session: writes.apply_write(session, found, item))
         return etag
 

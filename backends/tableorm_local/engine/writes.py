@@ -87,7 +87,7 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     if_match: str | None
 
 
-def prepare_write(operation: Operation, *, keys_checked: bool = False) -> Write:
+def prepare_write(operation: Operation, *, keys_checked: bool) -> Write:
     """
     Check and encode an operation.
 

@@ -170,9 +170,12 @@ async def test_a_request_of_many_steps_goes_on_in_the_worker(
         assert places == [False, False, True]
 
 
-async def test_requests_of_few_steps_share_a_transaction(session: WriteSession) -> None:
+async def test_requests_of_few_steps_share_a_transaction(
+    session: WriteSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As those of one step do, also with one that is refused after its first step."""
     disk = Disk(session, 1.0)
+    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
     commits = GroupCommit(session, Slow(), None, _SECONDS)
 
     def work(session: WriteSession) -> Steps:
