@@ -204,6 +204,8 @@ async def test_a_failure_that_nobody_names(things: Database, store: Watched, sil
 
     assert (bulk.report.written, bulk.report.failures) == (99, 1)
     assert bulk.report.requests < 20
+    error = bulk.report.failed[0].error
+    assert isinstance(error, EntityExists) and error.entity == Thing(name="42")
 
 
 async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, store: Watched) -> None:
@@ -216,7 +218,8 @@ async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, stor
         for number in range(100):
             await bulk.upsert(Missing(n=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (100, 1)
-    assert isinstance(bulk.report.failed[0].error, TableNotFound)
+    error = bulk.report.failed[0].error
+    assert isinstance(error, TableNotFound) and error.table == "Missing"
 
     store.refuse = 8
     async with things.bulk() as bulk:

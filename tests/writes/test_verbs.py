@@ -295,6 +295,12 @@ async def test_after_a_blind_merge_nothing_unknown_is_lost(things: Database, sen
 
     assert things.stats.requests == requests + 3
     assert sent.take() == [("replace", etag, {"EntityType": "Thing", "number": "4", "tags": "[]", "x": 1})]
+    thing = await load(things, "a")
+    thing.number = 5
+    await things.upsert(thing)
+    sent.take()
+    await things.save(thing)
+    assert not sent.take()  # what was merged is known
     assert dict(thing.extra) == {"x": 1}
     with pytest.raises(ModelError, match=r"mode='both'.* is unknown"):
         await things.upsert(thing, mode="both")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
