@@ -103,7 +103,7 @@ async def audit(
 def _kinds_in(table: str, schemas: Sequence[Schema]) -> KindSet:
     """Return those of some models that are of a table; none if it has derived rows of others alone."""
     models = [each.model for each in schemas if each.table == table]
-    return KindSet.of(models, table) if models else KindSet((), table, bags=False)
+    return KindSet.of(models) if models else KindSet((), table, bags=False)
 
 
 def check_arguments(what: str, parallel: int, on_progress: Callable[..., object] | None) -> None:
