@@ -56,7 +56,7 @@ async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
     return await current_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
 
 
-def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None) -> Sequence[Place]:
+def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None) -> Sequence[Place]:
     """
     Return where the entity of a newer key may be by the older model; nowhere if no entity has such a key.
 
@@ -83,7 +83,7 @@ def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str,
 
 
 async def read_home(
-    db: Connection, rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None = None
+    db: Connection, rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None
 ) -> Home | None:
     """
     Read the entity of a newer key where it is.

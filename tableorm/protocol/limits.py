@@ -181,7 +181,7 @@ def check_row(row: dict[str, Any], encoded_size: int | None = None) -> None:
     check_properties(row, encoded_size)
 
 
-def check_properties(row: dict[str, Any], encoded_size: int | None = None) -> None:
+def check_properties(row: dict[str, Any], encoded_size: int | None) -> None:
     """Refuse a row as `check_row` does, except for its keys, which the caller has checked."""
     # No String can be longer than the whole row.
     small = encoded_size is not None and encoded_size <= MAX_VALUE_BYTES // 2

@@ -132,8 +132,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
     raise LostRace(
         f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
         "same time",
-        None,
-        change.subject,
+        entity=change.subject,
     )
 
 
@@ -158,7 +157,7 @@ async def delete_target(
         forget(subject)
 
 
-async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None = None) -> Any:
+async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Mapping[str, Any] | None) -> Any:
     """
     Read the entity or bag of a key.
 

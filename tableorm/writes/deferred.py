@@ -171,9 +171,7 @@ class Deferral:
             await self.rung.release()
 
 
-async def announce(
-    db: Connection, plan: WritePlan, derived: Derived, bell: SharedBell | None = None
-) -> Deferral | None:
+async def announce(db: Connection, plan: WritePlan, derived: Derived, bell: SharedBell | None) -> Deferral | None:
     """
     Ring for workers before a transaction is sent that leaves something to do; return None if it leaves nothing.
 
@@ -222,7 +220,7 @@ async def _check_token(db: Connection, derived: Derived) -> None:
 
 
 def coming_entries(
-    derived: Derived, leaving: Iterable[ManifestEntry] = ()
+    derived: Derived, leaving: Iterable[ManifestEntry]
 ) -> dict[tuple[Maintainer, ManifestEntry | None], DeferredWork]:
     """
     Return of each declaration that is asked before a write the entries that entities get by it, and None if some have
@@ -346,7 +344,7 @@ async def carry_out(db: Connection, table: str, schemas: Mapping[str, Schema], d
                 f"the decision row {decision.token} of table {table} is about entities of kind {work.kind}, which are "
                 f"in table {schema.table_name()} by this program; leave it to a program that has them in {table}"
             )
-        await _carry_out_work(db, table, decision, work, schema)
+        await _carry_out_work(db, table, decision, work, schema, None, own=False)
 
     await map_together(work_on, decision.works)
 
@@ -357,9 +355,9 @@ async def _carry_out_work(
     decision: Decision,
     work: Work,
     schema: Schema | None,
-    inserted: Row | None = None,
+    inserted: Row | None,
     *,
-    own: bool = False,
+    own: bool,
 ) -> None:
     source = RowKeys(table, decision.partition_key, work.row_key)
 

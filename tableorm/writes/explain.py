@@ -64,6 +64,11 @@ TOKEN = "-" * 12  # a real one is drawn when it is sent
 BATCH = "/$batch"
 
 
+def _default_body(step: "WriteStep") -> bytes | None:
+    """Return None, for a body that is not known, if the method has one."""
+    return None if step.method in ("POST", "PATCH", "PUT") else b""
+
+
 @attrs.frozen
 class WriteStep:
     """
@@ -73,13 +78,14 @@ class WriteStep:
         method: GET, POST (insert), PATCH (merge), PUT (replace), DELETE, or HEAD of a blob.
         path: Table and keys.
         if_match: The ETag in `If-Match`, "*", or None if there is no such header: PATCH and PUT are then upserts.
-        body: The row as JSON; None if it depends on what is read before. A write token in it stands as `------------`.
+        body: The row as JSON, empty if there is none, None if it depends on what is read before. A write token in it
+            stands as `------------`.
     """
 
     method: str
     path: str
     if_match: str | None = None
-    body: bytes | None = b""
+    body: bytes | None = attrs.Factory(_default_body, takes_self=True)
 
     def __str__(self) -> str:
         lines = [f"{self.method} {self.path}"]
@@ -208,7 +214,7 @@ def explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteE
     if not writes:
         return WriteExplanation(())
     if not any(map(derives, writes)):
-        return _explanation(plan_writes(writes))
+        return _explanation(plan_writes(writes), (), frozenset())
     derived = derive(writes, claim=TOKEN)
     check_effects(boundary, derived)
     read = [effect for effect in derived.effects.values() if effect.reads]
@@ -223,8 +229,8 @@ def explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteE
     message = doorbell_for(plan, plan.decision).to_message()
     reserved = [step for each in derived.deferred for step in _reserving_steps(each)]
     after = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
-    asked = [WriteStep("HEAD", _list_path(e)) for _, e in coming_entries(derived) if isinstance(e, BlobListEntry)]
-    before = (*asked, WriteStep("POST", _MESSAGES, None, message), *reserved)
+    asked = [WriteStep("HEAD", _list_path(e)) for _, e in coming_entries(derived, ()) if isinstance(e, BlobListEntry)]
+    before = (*asked, WriteStep("POST", _MESSAGES, body=message), *reserved)
     return attrs.evolve(found, before=before, after=(*after, *_last(path)))
 
 
@@ -244,7 +250,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     schema = entity.__schema__
     check_movable(schema)
     saved = explain(boundary, (save_change(entity, verb="move"),))
-    known: Row = {"odata.etag": AS_READ, **(delete_change(entity, verb="move").before or Stored({})).row}
+    known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Stored({})).row}
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, TOKEN)
     marked = explain_writes(boundary, [marking_write(entity, command, TOKEN)])
@@ -259,7 +265,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     asked = [step for step in confirmed.before if step.method == "HEAD" and step.path not in left_lists]
     confirmed = attrs.evolve(confirmed, before=tuple(step for step in confirmed.before if step.method != "HEAD"))
     here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
-    batch = WriteStep("POST", BATCH, None, None)
+    batch = WriteStep("POST", BATCH)
     before = [
         *([here] if boundary.narrows else ()),
         *saved.before,
@@ -268,18 +274,18 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
         here,
         *asked,
         *mark,
-        WriteStep("POST", _MESSAGES, None, command.to_message()),
+        WriteStep("POST", _MESSAGES, body=command.to_message()),
         here,
         *reads,
-        batch if tentative else WriteStep("POST", f"/{command.target.table}", None, None),
+        batch if tentative else WriteStep("POST", f"/{command.target.table}"),
         *left.before,
     ]
     after = [
         *(*left.after, there, here, *reads, *confirmed.before),
-        batch if confirmed.transaction else WriteStep("PUT", there.path, AS_READ, None),
+        batch if confirmed.transaction else WriteStep("PUT", there.path, AS_READ),
         *confirmed.after,
         WriteStep("DELETE", here.path, AS_READ),
-        WriteStep("PUT", there.path, AS_READ, None),
+        WriteStep("PUT", there.path, AS_READ),
         WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}"),
     ]
     return attrs.evolve(left, before=tuple(before), after=tuple(after))
@@ -296,7 +302,7 @@ def _reserving_steps(deferred: DeferredWork) -> Iterator[WriteStep]:
         if _is_handed_over(deferred.work.entries[name], claim):
             yield WriteStep("GET", _path(claim.table, claim.partition_key, claim.row_key))
         else:
-            yield WriteStep("POST", f"/{claim.table}", None, _entry_body(deferred.origin, name, claim))
+            yield WriteStep("POST", f"/{claim.table}", body=_entry_body(deferred.origin, name, claim))
 
 
 def _is_handed_over(entries: Sequence[ManifestEntry], claim: ReservedEntry) -> bool:
@@ -327,13 +333,13 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
         for each in entries:
             if isinstance(each, PlacedListEntry):
                 path = _list_path(each)
-                yield from (WriteStep("GET", path), look, WriteStep("PUT", path, AS_READ, None), look)
+                yield from (WriteStep("GET", path), look, WriteStep("PUT", path, AS_READ), look)
         for each in entries:
             if isinstance(each, ReservedEntry) and each.token != TOKEN:
                 path = _path(each.table, each.partition_key, each.row_key)
                 if each.place == getattr(noted.get(name), "place", None):
                     giver = WriteStep("GET", _path(plan.table, plan.partition_key, _giver_of(plan, each)))
-                    yield from (WriteStep("GET", path), giver, look, WriteStep("PUT", path, AS_READ, None), look)
+                    yield from (WriteStep("GET", path), giver, look, WriteStep("PUT", path, AS_READ), look)
                 else:
                     yield from (WriteStep("GET", path), WriteStep("DELETE", path, AS_READ))
         places = [entry for entry in entries if type(entry) is PlacedEntry]
@@ -347,7 +353,7 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
             if place != noted.get(name):
                 yield WriteStep("DELETE", path, AS_READ)
             elif inserted or place is places[-1] is not places[0]:
-                yield WriteStep("POST", f"/{place.table}", None, _entry_body(write, name, place))
+                yield WriteStep("POST", f"/{place.table}", body=_entry_body(write, name, place))
             else:
                 yield WriteStep("PUT", path, AS_READ, _entry_body(write, name, place))
         yield look
@@ -371,21 +377,19 @@ def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     path = _path(first.table, first.partition_key, first.row_key)
     etag = AS_READ if first.if_match in (None, "*") else first.if_match
     deletes = first.mode is Mode.DELETE
-    steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag, b"" if deletes else None)]
-    steps += (WriteStep("POST", f"/{each.table}", None, None) for each in changes[1:])
+    steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag)]
+    steps += (WriteStep("POST", f"/{each.table}") for each in changes[1:])
     guarded = first.schema is not None and first.schema.tracked
     before: tuple[WriteStep, ...] = ()
     after: tuple[WriteStep, ...] = ()
     if first.schema is not None and any(each.deferred for each in first.schema.derived.values()):
-        steps.append(WriteStep("POST", f"/{first.table}", None, None))
-        before = (WriteStep("POST", _MESSAGES, None, None),)
+        steps.append(WriteStep("POST", f"/{first.table}"))
+        before = (WriteStep("POST", _MESSAGES),)
         after = _last(_path(first.table, first.partition_key, decision_key(TOKEN)))
     return WriteExplanation(tuple(steps), guarded, before, after)
 
 
-def _explanation(
-    plan: WritePlan, read: Sequence[Effect] = (), unknown: frozenset[str] = frozenset()
-) -> WriteExplanation:
+def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str]) -> WriteExplanation:
     """
     The requests of a plan.
 
@@ -394,15 +398,15 @@ def _explanation(
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    paths = [_path(plan.table, plan.partition_key, effect.address) for effect in read]
-    steps = [WriteStep("GET", path) for path in paths]
+    steps = [WriteStep("GET", _path(plan.table, plan.partition_key, effect.address)) for effect in read]
     steps += (_step(plan, each.operation, unknown) for each in plan.writes)
-    for path, effect in zip(paths, read, strict=True):
+    for effect in read:
         if not effect.idle:
+            path = _path(plan.table, plan.partition_key, effect.address)
             # A row that is not there yet is inserted instead.
-            steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ, None))
-            steps += [WriteStep("POST", f"/{plan.table}", None, None)] * effect.inserts
-    return WriteExplanation(tuple(steps), len(steps) - len(paths) > 1)
+            steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ))
+            steps += [WriteStep("POST", f"/{plan.table}")] * effect.inserts
+    return WriteExplanation(tuple(steps), len(steps) - len(read) > 1)
 
 
 def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> WriteStep:

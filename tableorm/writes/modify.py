@@ -57,7 +57,7 @@ async def modify_target(
     check_attempts("modify", attempts)
     instance = target if isinstance(target, (Entity, PropertyBag)) else None
     if instance is not None:
-        refuse_unsaved(instance)
+        refuse_unsaved(instance, None)
     key = key_of_target(db.boundary, target, fields)
     if if_match is not None:
         check_etag("modify", key, if_match)
@@ -73,7 +73,7 @@ async def modify_target(
             change = save_change(result, verb="modify")
         elif create is not None:
             result = applied(function, made_new(db.boundary, create, key), instance)
-            change = insertion(key, result)
+            change = insertion(key, result, None)
             if row is not None and is_marker(row):
                 raise marker_error(change)
         else:
@@ -120,8 +120,7 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
             return entity, True
     raise LostRace(
         f"get_or_insert of {entity!r}: others inserted and deleted it, {ATTEMPTS} times in a row; try it again",
-        None,
-        entity,
+        entity=entity,
     )
 
 
@@ -182,7 +181,7 @@ def made_new(boundary: Boundary, create: Any, key: Key[Any]) -> Any:
     return made
 
 
-def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None = None) -> Change:
+def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None) -> Change:
     """
     Return the change that inserts what `create` and the function have made.
 
@@ -201,7 +200,7 @@ def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None = None)
     return change
 
 
-def applied(function: Callable[[M], M | None], subject: M, instance: object = None) -> M:
+def applied(function: Callable[[M], M | None], subject: M, instance: object) -> M:
     """
     What a function makes of an entity or bag: that itself, changed, or what it returned in its place.
 
@@ -245,7 +244,7 @@ def applied(function: Callable[[M], M | None], subject: M, instance: object = No
     return result
 
 
-def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None = None) -> None:
+def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None) -> None:
     """
     Refuse to modify an entity through an object whose own changes would be lost.
 

@@ -130,7 +130,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
         await silence(db, message)
         raise
     await silence(db, message)
-    return await load_existing(db, load, key) if found is None else found
+    return await load_existing(db, load, key, None) if found is None else found
 
 
 async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> None:

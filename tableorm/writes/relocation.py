@@ -99,7 +99,7 @@ class BringHome(Protocol):
         db: Connection,
         rekeying: Rekeying[Schema],
         at: Change | Key[Any],
-        fields: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None,
     ) -> Awaitable[bool]:
         """Return whether rows have changed."""
         ...

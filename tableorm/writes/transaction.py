@@ -186,7 +186,7 @@ class Transaction(AsyncOnly):
         """
         self._require_open()
         key = key_from(self._db.boundary, target, fields)
-        held = await self._hold(key)
+        held = await self._hold(key, None)
         if not guard:
             return held.subject
         if held.write is None:
@@ -281,7 +281,7 @@ class Transaction(AsyncOnly):
             if made is not None:
                 take_values(entity, made)
             refuse_other_version(key, entity, if_match)
-            result = applied(fn, entity)
+            result = applied(fn, entity, None)
             self._require_open()
             take_values(entity, result)
             if made is None:
@@ -303,7 +303,7 @@ class Transaction(AsyncOnly):
         if isinstance(subject, (Entity, PropertyBag)):
             refuse_unsaved(subject, None if held is None else held.write)
 
-    async def _hold(self, key: Key[Any], instance: Entity | PropertyBag | None = None) -> HeldRow:
+    async def _hold(self, key: Key[Any], instance: Entity | PropertyBag | None) -> HeldRow:
         """
         Return the row of a key as the transaction holds it, after reading it if it is not held.
 

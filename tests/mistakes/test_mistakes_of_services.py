@@ -111,6 +111,7 @@ async def test_a_maintained_field_of_a_new_entity() -> None:
 
     assert str(error).endswith("nothing else writes it; leave it out, so that it begins with its default")
     assert str(changed).endswith("nothing else writes it; leave it as it was read")
+    assert all(isinstance(each, EncodeError) and each.misuse for each in (error, changed))
 
 
 def faults_of(**data: object) -> list[tuple[tuple[object, ...], str]]:

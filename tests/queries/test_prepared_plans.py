@@ -54,7 +54,7 @@ class Refund(Family, row_key="refund"): ...
 class Discount(Family, row_key="discount"): ...
 
 
-class Shouted(Entity, table="Orders", partition_key="{shop}", row_key="{name:lower}"):
+class Shouted(Entity, table="ShoutedOrders", partition_key="{shop}", row_key="{name:lower}"):
     shop: Mapped[str]
     name: Mapped[str]
 

@@ -13,13 +13,13 @@ from tableorm.queries.planning.index_following import conditions_on_entries
 from tableorm.queries.planning.target import QueryTarget
 
 
-class Crew(Entity, table="Ships", partition_key="{port}", row_key="crew_{ship}"):
+class Crew(Entity, table="TargetedShips", partition_key="{port}", row_key="crew_{ship}"):
     port: Mapped[str]
     ship: Mapped[str]
     size: Mapped[int] = field(default=0, maintained=True)
 
 
-class Sailor(Entity, table="Ships", partition_key="{port}", row_key="sailor_{id}"):
+class Sailor(Entity, table="TargetedShips", partition_key="{port}", row_key="sailor_{id}"):
     port: Mapped[str]
     id: Mapped[str]
     ship: Mapped[str | None] = field(default=None)
@@ -31,18 +31,18 @@ class Sailor(Entity, table="Ships", partition_key="{port}", row_key="sailor_{id}
     counted = Count(Crew.size, port="{port}", ship="{ship}")
 
 
-class Buoy(Entity, table="Buoys", partition_key="{port}", row_key="{id}", kind=None):
+class Buoy(Entity, table="TargetedBuoys", partition_key="{port}", row_key="{id}", kind=None):
     port: Mapped[str]
     id: Mapped[str]
 
 
-class Pass(Entity, table="Passes", partition_key="{port}", row_key="{id}"):
+class Pass(Entity, table="TargetedPasses", partition_key="{port}", row_key="{id}"):
     port: Mapped[str]
     id: Mapped[str]
     until: Mapped[dt.datetime | None] = field(default=None, expiry=True)
 
 
-class Diver(Entity, table="Divers", partition_key="{port}", row_key="diver_{id}"):
+class Diver(Entity, table="TargetedDivers", partition_key="{port}", row_key="diver_{id}"):
     port: Mapped[str]
     id: Mapped[str]
     name: Mapped[str]

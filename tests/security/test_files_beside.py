@@ -119,3 +119,6 @@ async def test_a_file_of_another_user_before_there_is_a_database(path: Path, mon
     await engine.open()
     await engine.close()
     assert path.exists()
+    path.unlink()
+    monkeypatch.delattr(os, "geteuid", raising=False)  # without numbers of users, as on Windows, that of all is 0
+    assert "another user" in str(await refused(path))

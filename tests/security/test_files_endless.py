@@ -140,7 +140,7 @@ async def test_a_schema_without_end(path: Path) -> None:
     error = await refused(path)
 
     assert isinstance(error, Unavailable)
-    assert "damaged" in str(error)
+    assert str(error).startswith(f"{str(path)!r} is damaged (")
 
 
 async def test_opening_one_file_delays_no_other(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ async def test_numbers_without_end(path: Path) -> None:
     _make_table_endless(path, "sqlite_sequence")
     error = await refused(path)
 
-    assert "damaged" in str(error)
+    assert str(error).startswith(f"{str(path)!r} is damaged (")
 
 
 async def test_a_statement_without_end(path: Path) -> None:

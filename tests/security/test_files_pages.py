@@ -109,7 +109,8 @@ async def test_a_table_that_is_another(path: Path) -> None:
     await _share_a_table(path)
     error = await refused(path)
 
-    assert "one page" in str(error)
+    assert str(error).startswith(f"{str(path)!r} is damaged ('")
+    assert "begin at one page" in str(error)
 
 
 async def test_writes_beside_a_damaged_page(path: Path) -> None:
@@ -226,6 +227,7 @@ async def test_an_index_of_the_catalog_that_says_something_else(path: Path) -> N
         file.write(content.replace(b"public\x02", b"public\x03"))
     error = await refused(path)
 
+    assert str(error).startswith(f"{str(path)!r} is damaged (")
     assert "sqlite_autoindex_catalog_1" in str(error)
 
 

@@ -454,14 +454,14 @@ async def test_a_unique_value_does_not_tell_whose_it_is(users: Scope) -> None:
 async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
     """A scope of a model, in a table where rows of another model may lie among its own, is refused by name."""
 
-    class Order(Entity, table="Orders", partition_key="{country}", row_key="order_{tenant}_{id}"):
+    class Order(Entity, table="GrantedOrders", partition_key="{country}", row_key="order_{tenant}_{id}"):
         country: Mapped[str]
         tenant: Mapped[str]
         id: Mapped[int]
 
-    db.scope(Order, tenant="acme").select_raw("Orders")
+    db.scope(Order, tenant="acme").select_raw("GrantedOrders")
 
-    class Line(Entity, table="orders", partition_key="{country}", row_key="order_{order}_{number}"):
+    class Line(Entity, table="grantedorders", partition_key="{country}", row_key="order_{order}_{number}"):
         country: Mapped[str]
         order: Mapped[str]
         number: Mapped[int]
@@ -470,7 +470,7 @@ async def test_rows_without_a_model_are_the_scopes_alone(db: Database) -> None:
         ModelError, match=r"may hold rows of Line, whose keys 'order_\{order\}_\{number\}' do not tell whose"
     ):
         db.scope(Order, tenant="acme")
-    assert Line.__schema__.table == "orders"
+    assert Line.__schema__.table == "grantedorders"
 
 
 # Keys that are of two models

@@ -211,8 +211,10 @@ async def test_functions_say_what_is_written(db: Database) -> None:
         EncodeError, match=r"NewBill.moved_from: NewBill.* would have another key by Bill, Bill \('ann', '1'\)"
     ):
         await db.save(bill)
-    with pytest.raises(EntityExists, match="there is such an entity"):
-        await db.insert(NewBill(payer="ann", number=1))
+    bill = NewBill(payer="ann", number=1)
+    with pytest.raises(EntityExists, match="there is such an entity") as raised:
+        await db.insert(bill)
+    assert (raised.value.code, raised.value.entity) == ("EntityAlreadyExists", bill)
 
 
 async def test_two_newer_keys_of_one_older_key(db: Database) -> None:
@@ -298,8 +300,9 @@ async def test_an_entity_that_has_gone_back(db: Database) -> None:
     with pytest.raises(Conflict, match=r"its key by Ride, .* was that of an entity which was deleted, .* try it again"):
         await db.insert(NewRide(day="tue", id=2))
     await roll_back(db, NewRide)
-    with pytest.raises(PreconditionFailed, match=r"\('1', 'day_mon'\): it has its key by Ride again"):
+    with pytest.raises(PreconditionFailed, match=r"\('1', 'day_mon'\): it has its key by Ride again") as raised:
         await db.save(ride)
+    assert (raised.value.code, raised.value.entity) == ("UpdateConditionNotSatisfied", ride)
     await db.modify(NewRide, change, day="mon", id=1)
     await db.insert(NewRide(day="tue", id=2))
     assert await kinds_of(db, NewRide) == [*OLD, "tue Ride"]

@@ -288,8 +288,9 @@ async def test_an_upsert_that_merges(db: Database) -> None:
     """It merges into the row whatever that is, so that it must say until when the entity lives."""
     await insert_expired(db, 1)
 
-    with pytest.raises(EncodeError, match=r"Plain.expires.*for never.*mode='replace'"):
+    with pytest.raises(EncodeError, match=r"Plain.expires.*for never.*mode='replace'") as raised:
         await db.upsert(Plain(id=1))
+    assert raised.value.misuse
     await db.upsert(Plain(id=1, expires=utc_now() + HOUR))
 
     found = await db.get(Plain, id=1)

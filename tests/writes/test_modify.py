@@ -114,8 +114,11 @@ async def test_a_function_may_return_a_copy(counters: Database) -> None:
 
     stored = await counters.get(Counter, name="a")
     assert (stored.count, stored.note, dict(stored.extra)) == (6, None, {"unknown": "x"})
-    with pytest.raises(EncodeError, match=r"Counter\.key: .* is the key of what the function .* cannot move a row"):
+    with pytest.raises(
+        EncodeError, match=r"Counter\.key: .* is the key of what the function .* cannot move a row"
+    ) as raised:
         await counters.modify(Counter, lambda counter: Counter(name="b"), name="a")
+    assert raised.value.misuse
     with pytest.raises(ModelError, match="returned 5"):
         await counters.modify(Counter, cast(Any, five), name="a")
 
@@ -182,6 +185,7 @@ async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     with pytest.raises(EncodeError) as refused:
         await counters.modify(counter, one_more)
     assert (str(refused.value), counter.note) == (f"Counter.note: 'mine' {remedy}", "mine")
+    assert refused.value.misuse
     bag = await counters.get(PropertyBag.key("Counters", "c", "a"))
     bag["note"] = "mine"
     with pytest.raises(EncodeError) as refused:

@@ -215,10 +215,14 @@ async def test_what_no_repetition_cures_is_raised_at_once(counters: Database) ->
 async def test_what_create_cannot_be(counters: Database) -> None:
     """An entity of another key or model, what is no entity, a coroutine function, and what goes with an ETag alone."""
     call: Any = counters.modify
-    with pytest.raises(EncodeError, match=r"is the key of what create=\.\.\. and the function made for Counter"):
+    with pytest.raises(
+        EncodeError, match=r"is the key of what create=\.\.\. and the function made for Counter"
+    ) as raised:
         await call(KEY, nothing, create=Counter(name="b"))
-    with pytest.raises(EncodeError, match="is the key of what"):
+    assert raised.value.misuse
+    with pytest.raises(EncodeError, match="is the key of what") as raised:
         await call(KEY, rename, create=new)
+    assert raised.value.misuse
 
     async def later() -> Counter:
         return new()

@@ -111,6 +111,7 @@ async def test_the_requests_of_a_move(db: Database) -> None:
         *("get", "get", "transaction", "delete", "replace", "delete-message"),
     ]
     assert said.cost == len(sent)
+    assert b'"move":"------------"' in (said.before[2].body or b"")
     here, there = (f"/Meetings(PartitionKey='{each}',RowKey='person_001')" for each in "ab")
     read, messages = "the ETag that was read", "/tableorm-outbox/messages"
     assert [(step.method, step.path, step.if_match) for step in said.before] == [

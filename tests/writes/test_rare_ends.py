@@ -167,8 +167,9 @@ async def test_a_bag_without_a_property_that_was_read(db: Database) -> None:
     await db.insert(PropertyBag("Things", "g", "x", {"n": 1, "m": 2}))
     bag = await db.get(PropertyBag.key("Things", "g", "x"))
     del bag["m"]
-    with pytest.raises(EncodeError, match=r"PropertyBag.m: .*a merge cannot remove a property"):
+    with pytest.raises(EncodeError, match=r"PropertyBag.m: .*a merge cannot remove a property") as raised:
         await db.merge(bag)
+    assert raised.value.misuse
 
 
 async def test_an_abstract_model_names_no_row(db: Database) -> None:

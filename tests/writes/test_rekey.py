@@ -648,8 +648,9 @@ async def test_others_write_a_row_at_its_older_key_first(verb: str, others: str)
             else db.modify(key, lambda stop: stop.evolve(text=stop.text + "!"))
         )
         if others == "delete":
-            with pytest.raises(EntityNotFound, match="NewStop"):
+            with pytest.raises(EntityNotFound, match="NewStop") as raised:
                 await done
+            assert (raised.value.code, raised.value.key) == ("ResourceNotFound", key)
         else:
             await done
 

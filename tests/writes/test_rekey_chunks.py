@@ -50,7 +50,7 @@ async def test_rows_of_a_partition_go_together() -> None:
 async def test_rows_go_one_by_one_where_they_are_refused_together() -> None:
     """What is refused alone too is left out of what has succeeded; no transaction has."""
     store, report = Store("b"), WindowReport()
-    assert await in_chunks(report, list("abc"), place_of, store.send) == ["a", "c"]
+    assert await in_chunks(report, list("abc"), place_of, store.send, 3) == ["a", "c"]
 
     assert store.sent == ["abc", "a", "b", "c"]
     assert (report.transactions, report.operations) == (0, 0)
@@ -61,7 +61,7 @@ async def test_what_is_refused_of_all_rows_is_raised(error: type[TableOrmError])
     """Nobody asks for each row again."""
     store = Store("b", error)
     with pytest.raises(error):
-        await in_chunks(WindowReport(), list("abc"), place_of, store.send)
+        await in_chunks(WindowReport(), list("abc"), place_of, store.send, 3)
 
     assert store.sent == ["abc"]
 

@@ -273,7 +273,8 @@ async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Databas
             tx.replace(Thing(name="a"), if_match="*")
 
     assert (raised.value.index, raised.value.operation) == (1, "replace")
-    assert isinstance(raised.value.__cause__, EntityNotFound)
+    cause = raised.value.__cause__
+    assert isinstance(cause, EntityNotFound) and cause.code == "ResourceNotFound"
     await things.insert(Thing(name="a"))
     early = await load(things, "a")
     await things.modify(Thing, more, group="g", name="a")
@@ -283,6 +284,7 @@ async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Databas
             tx.insert(Thing(name="new"))
             tx.replace(late, if_match=early.etag)
     assert (raised.value.index, type(raised.value.__cause__)) == (1, PreconditionFailed)
+    assert (raised.value.code, raised.value.entity) == ("UpdateConditionNotSatisfied", late)
     assert await things.get_or_none(Thing, group="g", name="new") is None
 
 
@@ -385,6 +387,11 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
         await things.run_transaction(write)
     assert runs == 2 and isinstance(caught.value.__cause__, PreconditionFailed)
     assert (caught.value.index, (await load(things, "a")).number) == (1, 1)
+    assert (caught.value.code, caught.value.operation) == (
+        caught.value.__cause__.code,
+        "save" if way == "save" else "delete",
+    )
+    assert caught.value.entity == (Thing.key(group="g", name="a") if way == "if_match" else stale)
 
 
 async def test_an_entity_from_outside_that_is_inserted_again_is_not_stale(things: Database) -> None:

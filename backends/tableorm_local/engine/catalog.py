@@ -38,7 +38,7 @@ _ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT
 # AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
 
 # SQLite counts to a number of 19 digits.
-_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}", re.ASCII)
+_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}")
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:
@@ -115,7 +115,7 @@ def find_table(connection: Connection, folded: str) -> Table | None:
     return None if found is None else Table(found, folded)
 
 
-def list_names(connection: Connection, start: str = "", limit: int | None = None) -> list[str]:
+def list_names(connection: Connection, start: str, limit: int | None) -> list[str]:
     """
     List the names of tables as created, ordered without regard to case.
 

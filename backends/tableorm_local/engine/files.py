@@ -112,7 +112,7 @@ def open_memory() -> Files:
     return Files(connection, connection, None, None)
 
 
-def open_file(path: str, timeout: float, *, create: bool = True) -> Files:
+def open_file(path: str, timeout: float, *, create: bool) -> Files:
     """
     Open the database at `path`, an absolute path without symbolic links; with `create`, make a missing one. Blocks.
 

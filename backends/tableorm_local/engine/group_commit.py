@@ -130,7 +130,7 @@ class _Outcome(NamedTuple):
     """
 
     over: list[_Request]
-    fault: Fault | None = None
+    fault: Fault | None
     undone: Sequence[_Request] = ()
 
 
@@ -313,14 +313,14 @@ class GroupCommit:
                 self._commit_seconds.append(time.perf_counter() - start)
         except BaseException as failure:  # noqa: BLE001 - translated, and raised in each caller
             return self._roll_back(batch, failure)
-        return _Outcome(batch)
+        return _Outcome(batch, None)
 
     def _run_batch(self) -> _Outcome:
         """In the worker: do a whole transaction, once no other process writes."""
         batch: list[_Request] = []
         try:
             if not self._begin_waiting():
-                return _Outcome(batch)
+                return _Outcome(batch, None)
             until = time.perf_counter() + _WORKER_SECONDS
             for _ in range(min(len(self._queue), _WORKER_REQUESTS)):
                 with self._queue_lock:
@@ -333,7 +333,7 @@ class GroupCommit:
             self._session.commit()
         except BaseException as error:  # noqa: BLE001 - translated, and raised in each caller
             return self._roll_back(batch, error)
-        return _Outcome(batch)
+        return _Outcome(batch, None)
 
     def _run_background_job(self, job: _Request) -> _Outcome:
         try:
@@ -344,7 +344,7 @@ class GroupCommit:
             self._session.commit()
         except BaseException as error:  # noqa: BLE001 - translated, and given to the caller
             return self._roll_back([job], error)
-        return _Outcome([job])
+        return _Outcome([job], None)
 
     def _roll_back(self, batch: list[_Request], error: BaseException) -> _Outcome:
         try:
@@ -392,10 +392,11 @@ class GroupCommit:
         self._worker.run(job, end)
 
     def _start_timer(self) -> None:
-        if self._expiry is None and self._queue:
+        if self._expiry is None:
             with self._queue_lock:
-                deadline = min((request.deadline for request in self._queue), default=0.0)
-            self._expiry = self._loop.call_at(deadline, self._expire)
+                deadline = min((request.deadline for request in self._queue), default=None)
+            if deadline is not None:
+                self._expiry = self._loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
         self._expiry = None

@@ -15,6 +15,8 @@ __all__ = ["WriterLock"]
 if sys.platform == "win32":
     import msvcrt
 
+    _OPEN = os.O_RDWR | os.O_CREAT
+
     # Windows locks bytes from the position on, which is always the beginning, as nobody reads or writes the file.
     def _try_lock(fd: int) -> bool:
         try:
@@ -33,6 +35,8 @@ if sys.platform == "win32":
 
 else:
     import fcntl
+
+    _OPEN = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
 
     def _try_lock(fd: int) -> bool:
         try:
@@ -59,8 +63,7 @@ class WriterLock:
     """
 
     def __init__(self, path: str) -> None:
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = os.open(path, _OPEN, 0o600)
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody holds it. Never waits."""

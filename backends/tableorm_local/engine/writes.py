@@ -314,5 +314,5 @@ def _merge_rows(stored: Row, row: Row) -> bytes:
     payload = _encode(stored)
     # Each part was checked when it arrived; only their sum can be too large.
     if len(payload) > MAX_VALUE_BYTES // 2 or (grows and len(stored) > MAX_CUSTOM_PROPERTIES):
-        check_row(stored, len(payload))
+        check_row(stored)
     return payload

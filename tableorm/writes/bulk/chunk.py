@@ -90,9 +90,9 @@ async def commit_chunk(
     writes: list[PlannedWrite],
     read: dict[str, PlannedWrite],
     *,
-    sending: Callable[[], None] | None = None,
-    throttled: Callable[[], None] | None = None,
-    bell: SharedBell | None = None,
+    sending: Callable[[], None],
+    throttled: Callable[[], None],
+    bell: SharedBell,
 ) -> ChunkOutcome:
     """
     Send writes of one partition, each of another row, as one transaction; without those that must fail.
@@ -162,7 +162,7 @@ async def _complete(
     db: Connection,
     writes: Sequence[PlannedWrite],
     read: dict[str, PlannedWrite],
-    throttled: Callable[[], None] | None,
+    throttled: Callable[[], None],
 ) -> tuple[list[tuple[PlannedWrite, PlannedWrite]], list[tuple[PlannedWrite, TableOrmError]]]:
     """
     Return each write with the one that is sent for it, and each that fails; those without effect are in neither.

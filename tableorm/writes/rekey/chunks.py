@@ -12,7 +12,6 @@ from ...connection.translate import translate
 from ...errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, Unavailable
 from ...models.marker_rows import Place
 from ...protocol.codes import Fault
-from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, RetryBudget, Row
 from .report import RowFailure, WindowReport
 
@@ -59,7 +58,7 @@ async def in_chunks(
     items: Sequence[T],
     place: Callable[[T], Place],
     send: Callable[[Sequence[T]], Awaitable[None]],
-    size: int = MAX_TRANSACTION_OPERATIONS,
+    size: int,
 ) -> list[T]:
     """
     Send something of many items, those of a partition together; one by one where that is refused.

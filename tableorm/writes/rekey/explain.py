@@ -66,7 +66,7 @@ def explain_in_phase(db: Connection, changes: Sequence[Change]) -> WriteExplanat
         return _explain_older(db, rekeying, change, phase, place)
     if change.mode is Mode.INSERT:
         source = source_of(rekeying, change.subject)
-        taken = (*map(_get, (*place.sources, source)), WriteStep("POST", f"/{source.table}", None, None))
+        taken = (*map(_get, (*place.sources, source)), WriteStep("POST", f"/{source.table}"))
         return _after(taken, explain(db.boundary, changes))
     return _explain_moving(db, rekeying, change, place) if place.known else _explain_newer(db, change)
 
@@ -143,9 +143,9 @@ def _explain_moving(db: Connection, rekeying: Rekeying[Schema], change: Change, 
         return WriteExplanation(())
     found = explain_after_reading((structs.replace(change, if_match=None),))
     source, there, here = place.sources[-1], _get(place.target), _get(place.sources[-1])
-    insert = WriteStep("POST", BATCH if rekeying.new.derived else f"/{place.target.table}", None, None)
-    forward = WriteStep("POST", BATCH, None, None) if rekeying.old.derived else _put(source)
-    confirm = WriteStep("POST", BATCH, None, None) if rekeying.new.derived else _put(place.target)
+    insert = WriteStep("POST", BATCH if rekeying.new.derived else f"/{place.target.table}")
+    forward = WriteStep("POST", BATCH) if rekeying.old.derived else _put(source)
+    confirm = WriteStep("POST", BATCH) if rekeying.new.derived else _put(place.target)
     moved = (there, *map(_get, place.sources), insert, forward, there, here, confirm)
     return _after((*moved, here, _put(source)), found)
 
@@ -160,4 +160,4 @@ def _get(place: Place) -> WriteStep:
 
 
 def _put(place: Place) -> WriteStep:
-    return WriteStep("PUT", f"/{row_path(place.table, place.partition_key, place.row_key)}", AS_READ, None)
+    return WriteStep("PUT", f"/{row_path(place.table, place.partition_key, place.row_key)}", AS_READ)

@@ -11,6 +11,7 @@ from ...errors import DecodeError, LostRace, TableOrmError
 from ...models.marker_rows import MoveState, Place, is_marker, mark_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
+from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, Row, Verb
 from ..races import ATTEMPTS, Attempts
 from .chunks import each_row, in_chunks, send_operations
@@ -60,7 +61,7 @@ async def finalize_window(
         operations = [_delete(place, row) for place, row in chunk]
         await send_operations(db, operations, table, name=rekeying.old.name, what=f"end of the {rekeying}")
 
-    done = await in_chunks(report, forwards, itemgetter(0), delete)
+    done = await in_chunks(report, forwards, itemgetter(0), delete, MAX_TRANSACTION_OPERATIONS)
     report.moved += len(done)
     gone = {place for place, _ in done}
     left: list[tuple[Place, Row | None]] = [(place, None) for place, _ in forwards if place not in gone]

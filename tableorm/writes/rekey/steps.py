@@ -133,7 +133,7 @@ class RowSteps:
         db: Connection,
         rekeying: Rekeying[Schema],
         at: Change | Key[Any],
-        fields: Mapping[str, Any] | None = None,
+        fields: Mapping[str, Any] | None,
     ) -> bool:
         """
         Give the entity of a newer key that key, if it has its older one, before it is written.

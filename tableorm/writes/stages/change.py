@@ -296,7 +296,7 @@ def replace_change(
     return _write_change("replace", Mode.REPLACE, subject, pending, if_match, drop_extra=drop_extra)
 
 
-def state_change(subject: Subject, pending: PlannedWrite | None = None) -> Change:
+def state_change(subject: Subject, pending: PlannedWrite | None) -> Change:
     """
     What a subject has that was not saved: a save that fills and validates nothing, and is not to be sent.
 

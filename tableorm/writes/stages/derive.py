@@ -417,8 +417,7 @@ def _refuse_needed(write: PlannedWrite, effect: Effect | None) -> None:
             raise Conflict(
                 f"{change}: its {info.name} is {left}: other entities are counted in it; delete those first, or in "
                 "the same transaction",
-                None,
-                change.subject,
+                entity=change.subject,
             )
 
 

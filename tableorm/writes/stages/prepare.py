@@ -54,7 +54,7 @@ def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False)
     force = "" if verb in ("save", "modify", "move") else ", or give if_match='*' to write over whatever is there"
     if stale or (isinstance(subject, Entity) and state_of(subject).superseded):
         problem = "what it does not know of its row may have been changed by somebody else; refresh() it first"
-        return PreconditionFailed(f"{verb} of {subject!r}: it was written, and {problem}", None, subject)
+        return PreconditionFailed(f"{verb} of {subject!r}: it was written, and {problem}", entity=subject)
     if isinstance(subject, Key):
         problem = f"a key has no ETag; give one as if_match=, or if_match='*' to {verb} whatever is there"
         return NotRead(f"{verb} of {subject}: {problem}", subject)

@@ -102,10 +102,12 @@ async def test_an_entity_is_not_written_over_a_list(db: Database) -> None:
     await db.insert(Department(name="Sales"))
     await db.insert(Employee(department="Sales", id=1))
     sign = Sign(department="Sales", text="Li~")
-    with pytest.raises(EntityExists, match=r"'lastname_Li~'.* is of an index list .*'Employee#by_last_name'"):
+    with pytest.raises(EntityExists, match=r"'lastname_Li~'.* is of an index list .*'Employee#by_last_name'") as exists:
         await db.upsert(sign)
-    with pytest.raises(WrongKind, match="is of an index list"):
+    assert (exists.value.code, exists.value.entity) == ("EntityAlreadyExists", sign)
+    with pytest.raises(WrongKind, match="is of an index list") as wrong:
         await db.replace(sign, if_match="*")
+    assert (wrong.value.key, wrong.value.found) == (("Sales", "lastname_Li~"), "Employee#by_last_name")
     with pytest.raises(WrongKind, match="write or delete the entities that are in it"):
         await db.delete(sign.key, if_match="*")
     assert len(await db.lookup(Employee.by_last_name, department="Sales", last_name="Li")) == 1

@@ -186,6 +186,21 @@ async def test_who_stops_waiting_keeps_no_slot(cancelled: int) -> None:
     assert (slots.free, slots.waiting) == (1, 0)
 
 
+async def test_who_stops_waiting_is_no_longer_counted() -> None:
+    """The number of those that wait says at once that one of them was cancelled, while the slot is still held."""
+    slots, end = FairSlots(1), asyncio.Event()
+    tasks = [asyncio.create_task(hold(slots, caller, end)) for caller in "abb"]
+    await turn()
+    tasks[1].cancel()
+    await turn()
+
+    assert slots.waiting == 1
+    end.set()
+    async with asyncio.timeout(_SECONDS):
+        await asyncio.wait(tasks)
+    assert (slots.free, slots.waiting) == (1, 0)
+
+
 @pytest.mark.parametrize("cancelled", range(3))
 async def test_who_stops_waiting_keeps_no_turn(cancelled: int) -> None:
     """A wait for a turn that is cancelled, also at the moment the turn comes, leaves the turn to the next one."""
