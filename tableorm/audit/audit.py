@@ -25,7 +25,7 @@ from .check import AuditedSchema
 from .context import OUT_OF_REACH, AuditContext
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
-from .scan import family_filter, pages, partition_start
+from .scan import family_filter, partition_start
 from .segment import Segment, Verification
 from .table_audit import TableAudit, with_related
 
@@ -103,7 +103,7 @@ async def audit(
 def _kinds_in(table: str, schemas: Sequence[Schema]) -> KindSet:
     """Return those of some models that are of a table; none if it has derived rows of others alone."""
     models = [each.model for each in schemas if each.table == table]
-    return KindSet.of(models, table) if models else KindSet((), table, bags=False)
+    return KindSet.of(models) if models else KindSet((), table, bags=False)
 
 
 def check_arguments(what: str, parallel: int, on_progress: Callable[..., object] | None) -> None:
@@ -191,15 +191,15 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
             if last is not None:
                 regions = [cut for each in regions if (cut := each.meet(KeyRegion(Bounds(None, last)))) is not None]
             for phase in segment.phases:
-                async with aclosing(pages(db, part.table, where, regions, counts, "audit", context.pace)) as found:
+                async with aclosing(context.pages(where, regions, "audit")) as found:
                     async for rows in found:
                         for start in range(0, len(rows), TURN):
                             some = rows[start : start + TURN]
                             await _run(context, segment.verifications(phase, some), parallel)
                             await db.yield_to_loop(len(some))
-        return part if last is None else attrs.evolve(part, partition=last, row=None)
+        return part if last is None else attrs.evolve(part, partition=last)
 
-    async with aclosing(pages(db, part.table, where, part.left, counts, "audit", context.pace)) as found:
+    async with aclosing(context.pages(where, part.left, "audit")) as found:
         async for rows in found:
             start = 0
             if rows and db.store.capabilities.ordered and count + len(rows) >= SEGMENT:

@@ -32,7 +32,6 @@ from .check import AuditedSchema
 from .context import OUT_OF_REACH, AuditContext
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from .report import AuditCounts, BuildReport, make_report
-from .scan import pages
 from .table_audit import rebuild_write, with_related
 
 __all__ = ["IndexBuild", "build_index"]
@@ -185,8 +184,7 @@ async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: Au
         part: The range, without what is done of it.
     """
     db, counts = context.db, context.counts
-    found_pages = pages(db, part.table, context.kinds.filter, part.left, counts, "build_index", context.pace)
-    async with aclosing(found_pages) as found:
+    async with aclosing(context.pages(context.kinds.filter, part.left, "build_index")) as found:
         async for rows in found:
             if not rows:
                 continue

@@ -64,7 +64,7 @@ class EntitySnapshot:
     @property
     def version(self) -> str:
         """The entity's version, as its derived rows have it."""
-        return str(self.row.get(ENTITY_TYPE, "")).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
+        return str(self.row.get(ENTITY_TYPE)).partition(":")[2] or str(self.row.get(ENTITY_VERSION, ""))
 
 
 @attrs.frozen(eq=False)
@@ -193,10 +193,13 @@ class AuditContext:
         """Read several rows of a partition."""
         return list(await asyncio.gather(*(self.read(partition_key, each) for each in row_keys)))
 
+    def pages(self, where: Filter | None, regions: Sequence[KeyRegion], what: str) -> AsyncGenerator[list[Row], None]:
+        """Yield the rows of some ranges of keys that satisfy a condition, by pages; `what` is named in messages."""
+        return pages(self.db, self.kinds.table, where, regions, self.counts, what, self.pace)
+
     async def rows(self, partition_key: str, where: Filter | None = None) -> AsyncGenerator[Sequence[Row], None]:
         """Yield all rows of a partition that satisfy a condition, some at a time; other tasks run in between."""
-        regions = [KeyRegion(Bounds.only(partition_key))]
-        async with aclosing(pages(self.db, self.kinds.table, where, regions, self.counts, "audit", self.pace)) as found:
+        async with aclosing(self.pages(where, [KeyRegion(Bounds.only(partition_key))], "audit")) as found:
             async for rows in found:
                 for start in range(0, len(rows), TURN):
                     some = rows[start : start + TURN]

@@ -19,7 +19,6 @@ from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem
 from .report import Damage
-from .scan import pages
 
 __all__ = ["LONGEST_WRITE", "DecisionCheck", "is_under_way"]
 
@@ -42,7 +41,7 @@ async def is_under_way(context: AuditContext, partition_key: str, row_key: str) 
         return False
     read = 0
     region = KeyRegion(Bounds.only(partition_key), DECISION_ROWS)
-    async with aclosing(pages(context.db, context.kinds.table, None, [region], context.counts, "audit")) as found:
+    async with aclosing(context.pages(None, [region], "audit")) as found:
         async for rows in found:
             for row in rows:
                 with suppress(DecodeError, NotSupported):

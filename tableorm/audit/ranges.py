@@ -206,7 +206,7 @@ def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: object) ->
         return None
     body = msgspec.json.encode([ranges, state])
     raw = bytes([_VERSION]) + purpose + compress(body, 1)
-    return urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
+    return urlsafe_b64encode(raw + crc32(raw).to_bytes(4)).rstrip(b"=").decode("ascii")
 
 
 def read_cursor(
@@ -230,7 +230,7 @@ def read_cursor(
     except (ValueError, AttributeError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is not a cursor; pass report.cursor unchanged") from None
     raw, check = raw[:-4], raw[-4:]
-    if raw[:1] != bytes([_VERSION]) or crc32(raw).to_bytes(4, "big") != check:
+    if raw[:1] != bytes([_VERSION]) or crc32(raw).to_bytes(4) != check:
         raise CursorError(
             f"{what}: {shown(cursor, 40)} is not a cursor, or is damaged; pass report.cursor unchanged, or begin anew"
         )

@@ -31,10 +31,12 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.connection.connection import Connection
+from tableorm.audit.build import IndexBuild
+from tableorm.connection.connection import Connection, connection_of
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
+from tests.audit.test_scan import Counted
 from tests.database.between import Shuffled
 from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department
@@ -310,6 +312,7 @@ async def test_what_is_no_index_is_refused() -> None:
     give = "give an index of a class, as in Employee.by_email, or a list, a count, or a sum"
     refused: list[tuple[Any, str]] = [
         (5, f"build_index(5) is refused: {give}"),
+        (int, f"build_index(<class 'int'>) is refused: {give}"),
         (Employee.name, f"build_index(<field Employee.name>) is refused: {give}"),
         (Employee, f"build_index({Employee!r}) is refused: {give}; Employee has by_email, by_name, by_age"),
         (Before, f"build_index({Before!r}) is refused: {give}; Before has none"),
@@ -384,6 +387,18 @@ async def test_an_index_of_an_abstract_model_without_classes_is_refused(db: Data
 
     with pytest.raises(ModelError, match="Being is abstract and has no concrete classes yet; import or declare them"):
         await db.build_index(Being.by_name)
+
+
+async def test_a_build_and_its_audit_keep_a_pace(db: Database) -> None:
+    """Each page that is read counts, and has the rows of a second at most."""
+    await workers(db, teams=1, count=3)
+    build, pace = IndexBuild(connection_of(db), Worker.by_badge, 1), Counted()
+
+    for part in build.plan_ranges(1):
+        async for _ in build.work_on(part, pace):
+            pass
+
+    assert pace.rows == [2, 1, 2, 2, 1]  # three entities; then these and two entries, since one has no badge
 
 
 async def test_report_is_printable(db: Database) -> None:

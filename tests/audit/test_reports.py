@@ -71,6 +71,15 @@ def test_counts_begin_with_nothing() -> None:
     assert repr(RangeCounts()) == f"RangeCounts({zeros})"
 
 
+def test_a_report_says_what_was_counted() -> None:
+    """Each number, and how many findings there are of each kind of damage."""
+    counts = AuditCounts(entities=1, requests=2, seconds=3.0, derived_rows=4, built=5, repaired=6, undecided=7)
+    counts.counts = {"stale": 8, "gap": 9}
+
+    numbers = "entities=1, requests=2, seconds=3.0, derived_rows=4, counts={'gap': 9, 'stale': 8}"
+    assert repr(make_report(counts)) == f"AuditReport({numbers}, findings=(), repaired=6, undecided=7)"
+
+
 def test_each_damage_says_what_repair_does() -> None:
     """Every kind has a remedy, and a line in the documentation."""
     assert {str(each): finding(each).remedy for each in Damage} == REMEDIES

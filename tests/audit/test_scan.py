@@ -60,6 +60,16 @@ async def test_a_pace_counts_the_rows_of_each_page(db: Database) -> None:
     assert given == [2, 2, 1]
 
 
+async def test_properties_that_are_not_asked_for_are_not_read(db: Database) -> None:
+    """Rows have those that are, as a sweep asks for the few that it needs."""
+    await connection_of(db).store.create_table("ScannedProperties")
+    await db.insert(PropertyBag("ScannedProperties", "p", "r", {"Note": "long", "Kind": "x"}))
+
+    found = pages(connection_of(db), "ScannedProperties", None, [KeyRegion()], None, "sweep", select=("Kind",))
+
+    assert [[*row] for rows in [rows async for rows in found] for row in rows] == [["odata.etag", "Kind"]]
+
+
 @pytest.mark.parametrize(("ahead", "sent"), [(True, [2, 3, 3]), (False, [1, 2, 3])])
 async def test_the_next_page_is_read_ahead_if_that_is_asked_for(db: Database, ahead: bool, sent: list[int]) -> None:
     """While a page is worked on, the next one is on its way, or nothing is: each page is asked for once."""

@@ -158,6 +158,13 @@ def test_no_interval_of_a_plan_is_empty(parts: int) -> None:
     assert all(each.low != each.high for each in found)
 
 
+def test_the_intervals_of_a_plan_are_in_key_order() -> None:
+    """That is the order of UTF-16 units, in which an emoji is before a wide tilde."""
+    found = divide_plan(plan(Employee.department.in_(["a", "\uff5e", "\U0001f600"])), 3, None)
+
+    assert [each.low and each.low[0] for each in found] == [None, "\U0001f600", "\uff5e"]
+
+
 def test_a_plan_of_one_partition_is_divided_within_it() -> None:
     """The edges are RowKeys of the partition."""
     found = divide_plan(plan(SALES), 4, None)

@@ -316,6 +316,14 @@ def test_parts_of_a_key() -> None:
             ["range", "a | [003_ .. 003`) | RK ne '003_x' or price eq 1"],
         ),
         (
+            [Seat.hall == "a", Seat.row == 3, ((Seat.place > "x") & (Seat.price == 1)) | (Seat.price == 7)],
+            ["range", "a | [003_ .. 003`) | price eq 7 or RK gt '003_x' and RK lt '003`' and price eq 1"],
+        ),
+        (
+            [Seat.hall == "a", Seat.row == 3, ((Seat.place == "x") & (Seat.place > "c")) | (Seat.price == 1)],
+            ["range", "a | [003_ .. 003`) | price eq 1 or RK eq '003_x' and RK gt '003_c' and RK lt '003`'"],
+        ),
+        (
             [Seat.hall == "a", Seat.row == 3, (Seat.place > "x") | (Seat.price == 1), Seat.place != "z"],
             ["range", "a | [003_ .. 003`) | RK ne '003_z' and (price eq 1 or RK gt '003_x' and RK lt '003`')"],
         ),
@@ -379,6 +387,10 @@ def test_properties() -> None:
             ["partition scan", "a | [ .. ] | fee eq '' or fee ne '' | here, many: Seat.price.is_none()"],
         ),
         ([Seat.hall == "a", Seat.price == 1, Seat.price == 2], ["nothing"]),
+        (
+            [Seat.hall == "a", ((Seat.price > 1) & (Seat.price < 4)) | (Seat.price == 7)],
+            ["partition scan", "a | [ .. ] | price gt 1 and price lt 4 or price eq 7"],
+        ),
         (
             [Seat.hall == "a", ~(Timestamp > dt.datetime(2024, 1, 1, tzinfo=dt.UTC))],
             ["partition scan", "a | [ .. ] | Timestamp le datetime'2024-01-01T00:00:00.0000000Z'"],
@@ -502,6 +514,8 @@ def test_rows_of_any_kind() -> None:
             ],
         ),
         ([Seat.hall == "a", Seat.row == 3, Seat.place == "x"], ["point", "a | 003_x"]),
+        ([PartitionKey == "a", RowKey == "x/y"], ["nothing"]),
+        ([PartitionKey == "x/y", RowKey == "a"], ["nothing"]),
     )
 
 

@@ -133,8 +133,8 @@ class _Disjunct:
         self,
         target: QueryTarget,
         common: Sequence[Expression],
-        chosen: Sequence[Expression],
-        base: KeyRegions | None,
+        chosen: Sequence[Expression] = (),
+        base: KeyRegions | None = None,
         *,
         by_bucket: bool,
     ) -> None:
@@ -243,7 +243,7 @@ class Alternatives:
                 self._least *= len(expanded)
         shared = renumber(common, 0)
         self._at = [parameter.at for parameter in shared.before]
-        self._base = _Disjunct(target, shared.terms, (), None, by_bucket=by_bucket)
+        self._base = _Disjunct(target, shared.terms, by_bucket=by_bucket)
         self._disjuncts: list[_Disjunct] = []
         if choices and self._least <= MAX_ALTERNATIVES:
             self._disjuncts = self._divide(shared.terms, choices)

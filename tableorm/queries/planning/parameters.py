@@ -198,7 +198,7 @@ def renumber(terms: Sequence[Expression], first: int) -> Renumbered:
     for at, each in enumerate(found, first):
         # All the values of an `in_` stand in a tuple.
         old = each if isinstance(each, Parameter) else cast("tuple[Parameter]", each)[0]
-        new = Parameter(at, old.many)
+        new = Parameter(at)  # what else the old one tells was asked before
         places[old.at] = new if old is each else (new,)
         before.append(old)
     return Renumbered([bind(term, places) for term in terms], shape, before)

@@ -26,7 +26,7 @@ from .normalize import FALSE, leaves, normalize, refuse_other_models
 from .parameters import QueryShape, bind, parameterise, shape_of
 from .partition import clip_request, divide_request
 from .plan import RANKS, Access, Point, QueryPlan, Range
-from .points import PointPlanner, are_short_enough, can_be_key
+from .points import PointPlanner, can_be_key, make_point
 from .scan_refusal import scan_error, too_many_buckets_error, too_many_error
 from .target import QueryTarget
 
@@ -143,10 +143,10 @@ class Planner:
         names = None if select is None else tuple(select)
         points = prepared.points
         if points is not None and not points.many and interval is None:
-            partition, row = points.partition.text(values, points.at), points.row.text(values, points.at)
-            if partition is None or row is None or not are_short_enough(partition, row):
+            point = make_point(points.partition.text(values, points.at), points.row.text(values, points.at))
+            if point is None:
                 return QueryPlan(self.target, Access.NOTHING, (), names)
-            return QueryPlan(self.target, _POINT, (Point(partition, row),), names)
+            return QueryPlan(self.target, _POINT, (point,), names)
         found = None if points is None else points.find(values)
         merged = False
         if found is None:
@@ -238,7 +238,7 @@ def _make_request(
         access = Access.TABLE_SCAN
     elif row.lower is not None and row.lower == row.upper:
         if not alternative.residuals:
-            return Point(partition.lower, row.lower) if can_be_key(partition.lower, row.lower) else None
+            return Point(partition.lower, row.lower) if can_be_key(partition.lower) and can_be_key(row.lower) else None
         access = Access.POINT
     elif row == target.row_keys:
         access = Access.PARTITION_SCAN

@@ -11,7 +11,7 @@ import attrs
 
 from ...expressions import Comparison, Expression, Membership
 from ...keys.bounds import KeyConstraint
-from ...keys.ranges import KeyPosition, key_order
+from ...keys.ranges import key_order
 from ...protocol.filters import Op
 from ...protocol.limits import MAX_KEY_UNITS, key_fault
 from .alternatives import MAX_ALTERNATIVES
@@ -19,7 +19,7 @@ from .parameters import Parameter, Values, parameter_of
 from .plan import Point, Range
 from .target import QueryTarget
 
-__all__ = ["PointPlanner", "are_short_enough", "can_be_key"]
+__all__ = ["PointPlanner", "can_be_key", "make_point"]
 
 # Two units at most per character.
 _SHORT = MAX_KEY_UNITS // 2
@@ -76,22 +76,30 @@ class PointPlanner:
         """Return the points in key order; None if they are too many for a request each."""
         if math.prod(len(values[at]) for at in self.many) > MAX_ALTERNATIVES:
             return None
-        keys: set[KeyPosition] = set()
+        points: set[Point] = set()
         chosen: list[Any] = list(values)  # with one of each `in_` in place of all of them
         for choice in product(*(values[at] for at in self.many)):
             for at, value in zip(self.many, choice, strict=True):
                 chosen[at] = value
-            partition, row = self.partition.text(chosen, self.at), self.row.text(chosen, self.at)
-            if partition is not None and row is not None and are_short_enough(partition, row):
-                keys.add((partition, row))
-        return [Point(*key) for key in sorted(keys, key=key_order)]
+            point = make_point(self.partition.text(chosen, self.at), self.row.text(chosen, self.at))
+            if point is not None:
+                points.add(point)
+        return [*sorted(points, key=_key_order)]
 
 
-def are_short_enough(partition: str, row: str) -> bool:
-    """Return whether rows can have such keys of templates, which escape what keys forbid."""
-    return len(partition) + len(row) <= _SHORT or can_be_key(partition, row)
+def _key_order(point: Point) -> tuple[bytes, bytes]:
+    return key_order((point.partition_key, point.row_key))
 
 
-def can_be_key(*keys: str) -> bool:
-    """Return whether rows can have such keys; a request for others would be refused."""
-    return not any(map(key_fault, keys))
+def make_point(partition: str | None, row: str | None) -> Point | None:
+    """Return the point with keys of templates, which escape what keys forbid; None if no row can have them."""
+    if partition is None or row is None:
+        return None
+    if len(partition) + len(row) > _SHORT and not (can_be_key(partition) and can_be_key(row)):
+        return None
+    return Point(partition, row)
+
+
+def can_be_key(key: str) -> bool:
+    """Return whether rows can have such a key; a request for another would be refused."""
+    return key_fault(key) is None
