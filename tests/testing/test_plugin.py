@@ -35,7 +35,14 @@ def run(
     """Run tests of a program that has `Note`; so many must pass or meet an error, and none may fail or warn."""
     pytester.makepyfile(MODEL + tests)
     result = pytester.runpytest_inprocess(
-        "-W", "error", "-o", f"asyncio_mode={mode}", "-o", "asyncio_default_fixture_loop_scope=function", *arguments
+        "--assert=plain",
+        "-W",
+        "error",
+        "-o",
+        f"asyncio_mode={mode}",
+        "-o",
+        "asyncio_default_fixture_loop_scope=function",
+        *arguments,
     )
     result.assert_outcomes(passed=passed, errors=errors)
     return result
