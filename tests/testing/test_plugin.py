@@ -195,7 +195,7 @@ async def test_other(tableorm_db):
     await tableorm_db.insert(Other(id="a"))
 """
     pytester.makepyfile(MODEL + tests)
-    result = pytester.runpytest_inprocess("-o", "asyncio_default_fixture_loop_scope=function")
+    result = pytester.runpytest_inprocess("--assert=plain", "-o", "asyncio_default_fixture_loop_scope=function")
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

@@ -816,6 +816,20 @@ def test_refusals_of_requests_that_were_under_way_together_count_once() -> None:
     assert grown[:12] == [2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5] and max(grown) == 16
 
 
+def test_a_success_ends_the_wait_for_a_refusal() -> None:
+    """After ten of sixteen requests that were under way have succeeded, the seventh refusal is a new one."""
+    concurrency = AdaptiveConcurrency(16)
+    concurrency.narrow()
+    for _ in range(10):
+        concurrency.widen()
+    for _ in range(6):
+        concurrency.narrow()
+    before = concurrency.now
+    concurrency.narrow()
+
+    assert before == 9 and concurrency.now == 4
+
+
 async def test_a_transaction_has_no_more_than_may_be_sent_in_a_second() -> None:
     """And at least one operation; none waits without a rate, and none longer than until all is stopped."""
     assert [Pace(rate).chunk for rate in (None, 0.5, 1, 2.9, 100, 101, 1e9)] == [100, 1, 1, 2, 100, 100, 100]

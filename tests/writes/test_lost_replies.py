@@ -675,3 +675,16 @@ async def test_cancelling_leaves_no_half_state() -> None:
         with pytest.raises(EntityExists):
             await db.insert(known)
         assert (await db.modify(Known, add, id="a")).count == 2
+
+
+async def test_the_look_after_a_lost_reply_is_told(db: Database, network: FaultyStore) -> None:
+    """Observers and statistics have it as a `get` of each row that the lost request was to write."""
+    await db.create_tables(Plain)
+    network.plan(Fate.LOST_REPLY)
+    with db.observe() as block, pytest.raises(OutcomeUnknown):
+        async with db.transaction() as tx:
+            tx.insert(Plain())
+            tx.insert(Plain(id="b"))
+
+    assert [each.operation for each in block.requests] == ["transaction", "transaction", "get", "get"]
+    assert db.stats.counts["get", "Plain"].requests == 2

@@ -119,9 +119,7 @@ class _TemplateRule:
     fixed: KeyMatch | None = attrs.field(eq=False)
 
     @classmethod
-    def of(
-        cls, template: Template, conditions: Sequence[tuple[int, Comparison]], *, foreign: bool = False
-    ) -> "_TemplateRule":
+    def of(cls, template: Template, conditions: Sequence[tuple[int, Comparison]], *, foreign: bool) -> "_TemplateRule":
         """Make the rule of these conditions, each with its index among the terms."""
         relevant = [(index, term) for index, term in conditions if term.field.name in template.fields]
         return cls._make(template.constrain(_shape_of(relevant)), relevant, foreign=foreign)
@@ -130,11 +128,13 @@ class _TemplateRule:
     def by_bucket(cls, template: Template, conditions: Sequence[tuple[int, Comparison]]) -> "tuple[_TemplateRule, ...]":
         """Make the rules of conditions that leave nothing open but hash buckets, one for each; otherwise none."""
         relevant = [(index, term) for index, term in conditions if term.field.name in template.fields]
-        return tuple(cls._make(each, relevant) for each in template.constrain_by_bucket(_shape_of(relevant)))
+        return tuple(
+            cls._make(each, relevant, foreign=False) for each in template.constrain_by_bucket(_shape_of(relevant))
+        )
 
     @classmethod
     def _make(
-        cls, constraint: KeyConstraint, relevant: Sequence[tuple[int, Comparison]], *, foreign: bool = False
+        cls, constraint: KeyConstraint, relevant: Sequence[tuple[int, Comparison]], *, foreign: bool
     ) -> "_TemplateRule":
         implied = frozenset(relevant[at][0] for at in constraint.exact)
         return cls(
@@ -360,7 +360,7 @@ def _rules_of(schema: Schema | None, terms: Sequence[Expression], *, by_bucket: 
         assert owner.row is not None
         for which, template in enumerate((owner.partition, owner.row)):
             if owner is schema:
-                rule = _TemplateRule.of(template, conditions)
+                rule = _TemplateRule.of(template, conditions, foreign=False)
                 buckets = _TemplateRule.by_bucket(template, conditions) if by_bucket and which == 0 else ()
                 rules[which].append(_BucketRules(rule, buckets) if buckets else rule)
             else:

@@ -665,6 +665,19 @@ async def test_an_incomplete_index_lacks_entries_without_damage(open_program: Op
     assert (await db.audit(Staff)).counts == {"missing": 1}
 
 
+@pytest.mark.parametrize(("model", "asks"), [(Staff, True), (Being, False), (Known, False)])
+async def test_an_audit_asks_only_for_the_states_that_it_needs(
+    open_program: Open, model: type[Staff | Being | Known], *, asks: bool
+) -> None:
+    """A declaration that says itself whether its index is complete costs no request for what the store says."""
+    await fill(await open_program())
+    db = await open_program()
+    with db.observe() as block:
+        await db.audit(model)
+
+    assert (UPKEEP_TABLE in {each.table for each in block.requests}) == asks
+
+
 def test_what_identifies_a_declaration() -> None:
     """Equal entries have one state, whatever the class is called and `building` says; other keys have another."""
     digests = [

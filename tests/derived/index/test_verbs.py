@@ -14,12 +14,15 @@ from tableorm import (
     Database,
     EncodeError,
     Entity,
+    Index,
+    Mapped,
     NotLoaded,
     NotRead,
     NotSupported,
     PropertyBag,
     TableOrmError,
     connect,
+    field,
     to_dict,
 )
 from tests.derived.index.oracle import audit, read_table, rows_of
@@ -428,3 +431,29 @@ async def test_the_entity_can_be_written_again(memory: Database, verb: str) -> N
 
     assert audit(await read_table(memory, "Staff"), KINDS) == []
     assert (await memory.get(Employee.by_email, department="Sales", email="third@x")).last_name == "Third"
+
+
+class Visitor(Entity, table="Visitors", partition_key="{house}", row_key="v_{id}"):
+    house: Mapped[str]
+    id: Mapped[int]
+    email: Mapped[str | None] = field(default=None)
+    by_email = Index(row_key="email_{email}_{id}")
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert_merge", "upsert_replace", "replace", "save"])
+async def test_an_entity_without_entries_has_no_manifest(memory: Database, verb: str) -> None:
+    """A manifest is stored with the first entry, and goes with the last one."""
+    await memory.create_tables(Visitor)
+    one = Visitor(house="a", id=1)
+    if verb in {"replace", "save"}:
+        await memory.insert(one)
+        one.email = "e@x"
+        await memory.save(one)
+        one.email = None
+    if verb.startswith("upsert_"):
+        await memory.upsert(one, mode="replace" if verb == "upsert_replace" else "merge")
+    else:
+        await getattr(memory, verb)(one)
+    rows = rows_of(await read_table(memory, "Visitors"))
+
+    assert "_ix" not in rows["a", "v_1"]

@@ -4,7 +4,7 @@ Giving back: what is deleted while one looks for the deleted is found too.
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -78,7 +78,11 @@ class Work:
         self.error: Exception | None = None
         monkeypatch.setattr(reclaim, "_RECLAIMERS", (self.free,))
         monkeypatch.setattr(reclaim, "time", SimpleNamespace(perf_counter=lambda: self.now))
-        monkeypatch.setattr(reclaim, "asyncio", SimpleNamespace(sleep=self.rest, create_task=asyncio.create_task))
+        monkeypatch.setattr(reclaim, "asyncio", SimpleNamespace(sleep=self.rest, create_task=self.start))
+
+    def start(self, run: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        self.task = asyncio.create_task(run)
+        return self.task
 
     def free(self, _: Connection, rows: int) -> bool:
         if self.error is not None:
@@ -107,13 +111,11 @@ class Work:
     ],
 )
 async def test_slices_take_a_bounded_time(monkeypatch: pytest.MonkeyPatch, seconds: float, slices: list[int]) -> None:
-    """A slice has as many rows as take 3 ms, 64 at first, 5000 at most; then there is a rest of four times its time."""
+    """A slice has as many rows as take 3 ms, 64 to 5000; it rests four times its time; all ends with the last one."""
     work, engine = Work(monkeypatch, seconds, len(slices)), Engine(None)
     async with asyncio.timeout(60):
         await engine.open()
-        await work.done.wait()
-        while len(work.rests) <= len(slices):  # noqa: ASYNC110 - it happens in the background
-            await asyncio.sleep(0)
+        await work.task
     await engine.close()
 
     assert work.slices == slices

@@ -184,7 +184,7 @@ async def test_what_waits_without_room_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("before", [b"", GET + b"\r\n"], ids=["first", "second"])
 @pytest.mark.parametrize("end", [b"\r\n", b""], ids=["whole", "unfinished"])
 async def test_a_head_that_is_too_long_is_told_as_that(before: bytes, end: bytes) -> None:
-    """Nothing is held of it, and nothing is read after it."""
+    """Nothing is held of it, nothing is read after it, and it is given back only once."""
     connection = Connection()
     fields = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 9_000) for number in range(8))
     with pytest.raises(LineTooLong, match=f"more than {64 * 1024} bytes"):
@@ -192,6 +192,8 @@ async def test_a_head_that_is_too_long_is_told_as_that(before: bytes, end: bytes
 
     assert connection.budget.used == 0
     assert (connection.feed(GET + b"\r\n"), connection.waiting) == (0, 0)
+    connection.parser.release()
+    assert connection.budget.used == 0
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ class _BoundedParser:
     def release(self) -> None:
         """Count nothing any longer."""
         self._budget.give_back(self._held, self.caller)
-        self._held = self._head_bytes = self._frame_bytes = 0
+        self._held = 0
         self._rest = b""
         self._costs.clear()
 
