@@ -458,7 +458,9 @@ async def test_an_audit_ends_what_was_left(db: Database, network: FaultyStore, w
     report = await db.audit(Person)
     assert not report.clean and {each.damage for each in report.findings} == {Damage.UNFINISHED}
     assert await kinds(db) == left
-    assert (await db.audit(Person, repair=True)).found == report.found
+    repaired = await db.audit(Person, repair=True)
+    # Partitions are audited side by side: who ends the move at one of its rows may leave nothing to find at the other.
+    assert 1 <= repaired.found == repaired.repaired <= report.found
 
     assert await kinds(db) == (
         ["a Person", "a Person#by_text"] if writes == TENTATIVE else ["b Person", "b Person#by_text"]
