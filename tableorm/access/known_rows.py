@@ -18,7 +18,7 @@ from ..keys.formats import Format, make_format
 from ..keys.intervals import meet
 from ..keys.overlap import may_meet, may_share
 from ..keys.ranges import KeyRegion
-from ..keys.template import Template
+from ..keys.template import Template, parse_pair
 from ..models.entity import Entity
 from ..models.placement import PlacedRows, rows_of
 from ..models.schema import Schema, descendants
@@ -52,7 +52,7 @@ class KnownRows:
     def parse(self, partition_key: str, row_key: str) -> dict[str, Any] | None:
         """Return the fields that these keys hold in full; None if such rows cannot have the keys."""
         try:
-            return self.partition.parse(partition_key) | self.row.parse(row_key)
+            return parse_pair(self.partition, self.row, partition_key, row_key)
         except ValueError:
             return None
 

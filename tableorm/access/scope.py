@@ -465,6 +465,10 @@ class ScopeRules(Boundary):
         row, in_row = bounds_of(schema.row, self._fields)
         if partition is None or row is None or not self._fields.keys() <= in_partition | in_row:
             return None
+        # A key that tells a field, but not by a range, would let rows in whose keys say different values of it.
+        told = schema.partition.full_fields - in_partition | schema.row.full_fields - in_row
+        if told & self._fields.keys():
+            return None
         # What RowKeys begin with tells kinds apart, not scopes.
         return KeyRegion(partition, EVERYTHING if self._fields.keys() <= in_partition else row)
 

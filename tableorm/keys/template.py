@@ -19,7 +19,7 @@ from ..protocol.limits import MAX_KEY_UNITS, key_fault
 from .bounds import Condition, ConstraintShape, KeyBounds, KeyConstraint, Part, writer
 from .formats import Format, escape, unescape
 
-__all__ = ["MAX_BUCKETS", "Template"]
+__all__ = ["MAX_BUCKETS", "Template", "parse_pair"]
 
 MAX_BUCKETS = 64
 """Partitions at most whose rows a query merges: beyond them it reads the table."""
@@ -179,9 +179,11 @@ class Template:
             assert part.field is not None
             if part.format.full:
                 try:
-                    values[part.field] = part.format.from_text(unescape(text) if part.format.free else text)
+                    value = part.format.from_text(unescape(text) if part.format.free else text)
                 except (ValueError, OverflowError) as error:
                     raise ValueError(f"{self.key} {key!r}: {error}") from None
+                if values.setdefault(part.field, value) != value:
+                    raise ValueError(f"{self.key} {key!r} has two values of {part.field!r}")
         return values
 
     def stored_text(self, key: str, field: str) -> str | None:
@@ -297,6 +299,23 @@ class Template:
 
     def _error(self, problem: str, fields: Sequence[str] = (), limit: int | None = None) -> TemplateError:
         return TemplateError(problem, self.model, self.key, self.text, fields=fields, limit=limit)
+
+
+def parse_pair(partition: Template, row: Template, partition_key: str, row_key: str) -> dict[str, Any]:
+    """
+    Return the fields that a PartitionKey and a RowKey hold in full.
+
+    Raises:
+        ValueError: A key is not of its template, or they hold different values of a field, as no keys of the model do.
+    """
+    values, others = partition.parse(partition_key), row.parse(row_key)
+    for name in values.keys() & others.keys():
+        if values[name] != others[name]:
+            raise ValueError(
+                f"partition_key {partition_key!r} says {name}={values[name]!r}, and row_key {row_key!r} "
+                f"{name}={others[name]!r}"
+            )
+    return values | others
 
 
 def _pattern(part: Part) -> str:

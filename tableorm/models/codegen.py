@@ -8,7 +8,7 @@ case; what does not fit is left to the slow functions, which know how to say wha
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -101,10 +101,14 @@ def make_decoder(
             {*(f.name for f in fields), *(name for _, _, names in keys for name in names)}
         )
         source.add(1, f"{source.put(STATE)} = state(stored=row, partial=True, loaded=LOADED)")
+    taken = set[str]()
     for number, (member, template, wanted) in enumerate(keys):
         source.add(1, f"{member} = key = row[{member!r}]")
-        if wanted:
+        if taken & template.full_fields:
+            _decode_parts(source, number, template, wanted, taken)
+        elif wanted:
             _decode_key(source, number, member, template, wanted)
+        taken.update(wanted)
     for number, field in enumerate(fields):
         _decode_field(source, number, field, packs=packs)
     if packs:
@@ -180,7 +184,7 @@ def _decode_key(source: Source, number: int, member: str, template: Template, wa
             source.add(1, f"values = (parse_again{number} if len(key) <= {MAX_KEY_UNITS} else parse{number})(key)")
             source.add(1, *(f"{source.put(name)} = values[{name!r}]" for name in wanted))
         else:
-            _decode_parts(source, number, template, wanted)
+            _decode_parts(source, number, template, wanted, ())
         return
     source.names |= {f"from{number}": form.from_text, "unescape": unescape, "ValueError": ValueError}
     if head:
@@ -198,8 +202,18 @@ def _decode_key(source: Source, number: int, member: str, template: Template, wa
     source.add(1, f"if not ({digits}): raise ValueError(key)", f"{source.put(part.field)} = int(key)")
 
 
-def _decode_parts(source: Source, number: int, template: Template, wanted: Sequence[str]) -> None:
-    """Take fields from a key by the groups of its match, as `Template.parse` does."""
+def _decode_parts(source: Source, number: int, template: Template, wanted: Sequence[str], taken: Iterable[str]) -> None:
+    """
+    Take fields from a key by the groups of its match, as `Template.parse` does.
+
+    Args:
+        source: The function so far.
+        number: The number of the key.
+        template: Its template.
+        wanted: The fields to take from it.
+        taken: The fields that were taken from the other key, and must have the same values in this one.
+    """
+    known = set(taken)
     source.names |= {f"match{number}": template.match, "unescape": unescape, "ValueError": ValueError}
     source.add(1, f"found = match{number}(key)", "if found is None: raise ValueError(key)")
     for group, part in enumerate(template.field_parts, 1):
@@ -210,8 +224,13 @@ def _decode_parts(source: Source, number: int, template: Template, wanted: Seque
         if form.from_text is not str:
             source.names[f"from{number}_{group}"] = form.from_text
             text = f"from{number}_{group}({text})"
-        # What is taken from the other key has to fit here too.
-        source.add(1, f"{source.put(part.field)} = {text}" if part.field in wanted else text)
+        if part.field in known:
+            source.add(1, f"if {source.put(part.field)} != {text}: raise ValueError(key)")
+        elif part.field in wanted:
+            source.add(1, f"{source.put(part.field)} = {text}")
+            known.add(part.field)
+        else:  # a property has it too, but the key has to fit
+            source.add(1, text)
 
 
 _DECODERS = {

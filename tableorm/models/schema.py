@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 import attrs
 
 from ..errors import DecodeError, EncodeError, ModelError, TableOrmError, TemplateError, near, shown
-from ..keys.template import Template
+from ..keys.template import Template, parse_pair
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
@@ -350,10 +350,9 @@ class Schema(InTables):
         The fields that the stored keys hold in full.
 
         Raises:
-            ValueError: The keys are not of the templates.
+            ValueError: The keys are not of the templates, or hold different values of a field.
         """
-        partition, row = self.templates()
-        return partition.parse(partition_key) | row.parse(row_key)
+        return parse_pair(*self.templates(), partition_key, row_key)
 
     # Rows
 

@@ -508,6 +508,38 @@ def test_a_part_of_a_key_that_does_not_fit(row_key: str) -> None:
         read_composed("2014-08-31", row_key)
 
 
+class InBoth(Entity, table="Codecs", partition_key="{country}_{tenant}", row_key="{tenant}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+
+
+class OtherInBoth(Entity, table="Codecs", partition_key="{shop:03d}", row_key="order_{shop:03d}_{id}"):
+    shop: Mapped[int]
+    id: Mapped[int]
+
+
+class Twice(Entity, table="Codecs", partition_key="p", row_key="{id}_{name}_{id:05d}"):
+    id: Mapped[int]
+    name: Mapped[str]
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "words"),
+    [
+        (InBoth, ("NO_b", "a"), "partition_key 'NO_b' says tenant='b', and row_key 'a' tenant='a'"),
+        (OtherInBoth, ("005", "order_006_1"), "partition_key '005' says shop=5, and row_key 'order_006_1' shop=6"),
+        (Twice, ("p", "5_n_00006"), "row_key '5_n_00006' has two values of 'id'"),
+    ],
+)
+def test_keys_that_contradict_each_other(model: type[Entity], keys: tuple[str, str], words: str) -> None:
+    """Where keys hold a field twice both must have one value: the model makes no others, and would read it wrongly."""
+    row = {"PartitionKey": keys[0], "RowKey": keys[1], "EntityType": model.__name__}
+    with pytest.raises(DecodeError) as caught:
+        model.__schema__.decode(row)
+
+    assert words in str(caught.value)
+
+
 def read_composed(partition_key: str, row_key: str) -> Any:
     return Composed.__schema__.decode({"PartitionKey": partition_key, "RowKey": row_key, "EntityType": "Composed"})
 

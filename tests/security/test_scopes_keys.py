@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Key, Mapped, connect, field
+from tableorm import AccessDenied, Database, DecodeError, Entity, Key, Mapped, ModelError, PropertyBag, connect, field
 
 
 class Note(Entity, table="KeyedNotes", partition_key="{tenant}", row_key="note_{id:05d}"):
@@ -96,3 +96,42 @@ async def test_a_query_of_a_model_without_a_kind_deletes_nothing_of_others(if_ma
         assert (report.written, report.failures) == (0, 1)
         assert "'note_00001' is not of the template" in str(report.failed[0].error)
         assert await db.exists(Plain, tenant="acme_rome", id=1)
+
+
+class Parcel(Entity, table="KeyedParcels", partition_key="{country}_{tenant}", row_key="{tenant}_{id:03d}"):
+    """Both keys tell the tenant, but only RowKeys of a tenant are a range."""
+
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+async def test_bags_where_both_keys_tell_the_tenant() -> None:
+    """No range is just the scope's rows: a bag could get a RowKey of the scope in the partition of another one."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Parcel)
+        await db.insert(Parcel(country="no", tenant="acme", id=1))
+        with pytest.raises(ModelError, match="no range of keys in table KeyedParcels is just the rows of the scope"):
+            db.scope(Parcel, tenant="acme")
+        mine = db.scope(tenant="acme")
+        with pytest.raises(ModelError, match="give it a model of the table"):
+            await mine.insert(PropertyBag("KeyedParcels", "no_other", "acme_007"))
+        assert await mine.exists(Parcel, country="no", id=1)
+        assert len(await mine.select(Parcel).where(Parcel.country == "no").all()) == 1
+
+
+async def test_a_row_whose_keys_tell_two_tenants(db: Database) -> None:
+    """It is damage to whoever reads it, and in the scope of neither tenant."""
+    bag = PropertyBag("KeyedParcels", "no_other", "acme_007")
+    bag["EntityType"] = "Parcel"
+    await db.create_tables(Parcel)
+    await db.insert(bag)
+    for mine in (db.scope(tenant="acme"), db.scope(tenant="other")):
+        with pytest.raises(AccessDenied):
+            await mine.get(Key(Parcel, "KeyedParcels", "no_other", "acme_007"))
+        report = await mine.select(Parcel).allow_scan().delete()
+        assert report.written == 0
+    with pytest.raises(DecodeError, match="says tenant='other', and row_key 'acme_007' tenant='acme'"):
+        await db.select(Parcel).allow_scan().all()
+
+    assert await db.exists(PropertyBag.key("KeyedParcels", "no_other", "acme_007"))
