@@ -145,7 +145,7 @@ class AuditReport(RangeReport):
         repaired: How many of all findings were repaired.
         undecided: How many rows could not be verified, because others wrote them again and again, or because of an
             error that the logger `tableorm.audit` tells; audit again.
-        requests: Requests that were sent, without repetitions.
+        requests: Requests that were sent, without repetitions; what a repair sends counts as one.
         seconds: How long it took, earlier parts included if it was resumed.
     """
 
@@ -187,7 +187,7 @@ class BuildReport(RangeReport):
         index: Name of the index, list, count or sum: "Employee.by_email".
         entities: Entities that were read.
         built: Entities that got their index entry, were added to the list, or were counted.
-        requests: Requests that were sent, without repetitions.
+        requests: Requests that were sent, without repetitions; what is sent to write entities together counts as one.
         seconds: How long it took, earlier parts included if it was resumed.
         audit: The report of the audit that follows; None before it begins. Its findings include what cannot be built,
             such as a unique value that two entities have.

@@ -116,10 +116,9 @@ class Segment:
         holders: defaultdict[tuple[VerifyTotals, str], set[str]] = defaultdict(set)
         for partition_key, snapshot in snapshots:
             for check in self._table.checks(snapshot):
-                verify = check.verify_totals
-                if verify is None:
-                    continue
                 for holder, address, _ in check.contributions(snapshot):
+                    verify = check.verify_totals
+                    assert verify is not None
                     place = verify, partition_key, holder
                     if place not in self._verified_holders and self.is_candidate(partition_key, address):
                         self._verified_holders.add(place)

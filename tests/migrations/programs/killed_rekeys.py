@@ -1,5 +1,6 @@
 """
-What the tests of killed re-keys run: two processes re-key flights while nobody writes, and each step is killed.
+What the tests of killed re-keys run: two processes re-key flights while nobody writes, give that up, and do
+it again; each step is killed.
 
     python killed_rekeys.py URL COUNT    prints a line of JSON: how often a process was killed, and what is wrong
 
@@ -15,7 +16,7 @@ from typing import Any
 
 from benchmarks.flights import DayFlight, TailFlight, fill_flights, make_flights
 from tableorm import connect
-from tableorm_migrations import finalize_rekey, run_rekey, verify_rekey
+from tableorm_migrations import finalize_rekey, roll_back_rekey, run_rekey, verify_rekey
 from tableorm_migrations.runs import plan
 from tests.migrations.programs.processes import NEVER, Deadly, fork, wait_for_any
 
@@ -41,6 +42,12 @@ async def verify(url: str, fatal: int) -> dict[str, Any]:
     return {"step": "verify", "complete": report.complete, "entities": report.entities}
 
 
+async def roll_back(url: str, fatal: int) -> dict[str, Any]:
+    async with connect(url, on_request=Deadly(fatal)) as db:
+        report = await roll_back_rekey(db, DayFlight, TailFlight, no_new_programs=True, lease=LEASE)
+    return {"step": "roll back", "complete": report.complete, "entities": report.entities}
+
+
 async def finalize(url: str, fatal: int) -> dict[str, Any]:
     async with connect(url, on_request=Deadly(fatal)) as db:
         report = await finalize_rekey(db, DayFlight, TailFlight, lease=LEASE)
@@ -48,7 +55,7 @@ async def finalize(url: str, fatal: int) -> dict[str, Any]:
 
 
 async def find_problems(url: str, count: int) -> list[str]:
-    """Compare what is stored with what was made."""
+    """Compare what is stored after the re-key with what was made."""
     expected = {
         (each.tail or "unknown", f"{each.day}_{each.minute:04d}_{each.carrier}_{each.flight:04d}"): (
             each.origin,
@@ -63,6 +70,19 @@ async def find_problems(url: str, count: int) -> list[str]:
     problems = [f"left: {len(left)}"] if left else []
     problems += [f"{len(expected)} expected, {len(found)} found"] if len(expected) != len(found) else []
     return problems + [f"{key}: {found.get(key)}" for key in expected if found.get(key) != expected[key]][:5]
+
+
+async def find_rest(url: str, count: int) -> list[str]:
+    """Compare what is stored after a copy was given up with what was made."""
+    expected = {
+        (each.origin, each.distance, each.tail, each.flight, each.minute, each.day) for each in make_flights(count)
+    }
+    async with connect(url) as db:
+        copied = [row async for row in db.select_raw("TailFlights").allow_scan()]
+        flights = await db.select(DayFlight).allow_scan().all()
+    found = {(each.origin, each.distance, each.tail, each.flight, each.minute, each.day) for each in flights}
+    problems = [f"copied: {len(copied)}"] if copied else []
+    return problems + ([f"{len(found ^ expected)} older ones differ"] if found != expected else [])
 
 
 def share_step(url: str, step: Step, fatal: list[int]) -> tuple[int, list[str]]:
@@ -83,14 +103,16 @@ def share_step(url: str, step: Step, fatal: list[int]) -> tuple[int, list[str]]:
 
 
 def run_killed(url: str, count: int) -> dict[str, Any]:
-    """Copy, verify and finalize, and kill processes in each step."""
+    """Copy, roll back, copy again, verify and finalize, and kill processes in each step."""
     chance = random.Random(count)
     fork(partial(prepare, url, count)).result()
     killed, problems = 0, list[str]()
-    for step, deaths in ((copy, 3), (verify, 1), (finalize, 1)):
+    for step, deaths in ((copy, 1), (roll_back, 1), (copy, 2), (verify, 1), (finalize, 1)):
         fatal = [chance.randint(150, 400) for _ in range(deaths)]
         more, wrong = share_step(url, step, fatal)
         killed, problems = killed + more, problems + wrong
+        if step is roll_back:
+            problems += fork(partial(find_rest, url, count)).result()
     return {"killed": killed, "problems": problems + fork(partial(find_problems, url, count)).result()}
 
 
