@@ -7,6 +7,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -68,11 +69,19 @@ async def test_who_takes_no_answer_is_let_go(
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
 async def test_who_takes_an_answer_late_gets_it(
-    budgets: dict[str, Budget], certificate: Path, *, encrypted: bool
+    budgets: dict[str, Budget], certificate: Path, monkeypatch: pytest.MonkeyPatch, *, encrypted: bool
 ) -> None:
-    """The answer is given back once the client has taken it, and the connection goes on."""
+    """The answer is given back once the client has taken it, and the connection goes on, also after its time."""
     context, loop = ssl.create_default_context(cafile=str(certificate)), asyncio.get_running_loop()
-    async with serve(None, port=0, cert=certificate if encrypted else None) as server:
+    limits, timers, call_later = Limits(write_seconds=1234.5), list[asyncio.TimerHandle](), loop.call_later
+
+    def note_timer(delay: float, callback: Callable[..., object], *given: Any, **options: Any) -> asyncio.TimerHandle:
+        timer = call_later(delay, callback, *given, **options)
+        timers.extend([timer] if delay == limits.write_seconds else [])
+        return timer
+
+    monkeypatch.setattr(loop, "call_later", note_timer)
+    async with serve(None, port=0, limits=limits, cert=certificate if encrypted else None) as server:
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
             api = Api(session, root_of(server))
             await api("POST", "/Tables", {"TableName": "Tab"})
@@ -94,6 +103,7 @@ async def test_who_takes_an_answer_late_gets_it(
                 taken += len(await loop.sock_recv(late, 65_536))
             await until(lambda: buffered.used == 0)
             assert places.used == 1
+            assert timers and all(each.cancelled() for each in timers)
         late.close()
 
 

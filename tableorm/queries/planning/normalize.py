@@ -181,8 +181,6 @@ def has_field(schema: Schema, field: Field[Any]) -> bool:
 
     It has it from the class that the condition names, or from a base of both.
     """
-    if issubclass(schema.model, field.model):
-        return True
     bases = (getattr(base, "__schema__", None) for base in field.model.__mro__ if issubclass(schema.model, base))
     return any(isinstance(base, Schema) and field.name in base.fields for base in bases)
 
