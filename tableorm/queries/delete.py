@@ -75,16 +75,16 @@ def delete_call(
         expired: Whether the entities that have expired are deleted instead, and no others.
 
     Raises:
-        DecodeError: The row does not fit its model, so that nobody knows whether its entity has expired; or the model
-            stores no kind, and the keys do not fit it.
+        DecodeError: The keys of the row do not fit its model, so that nobody knows whether the conditions hold; or
+            something else does not, so that nobody knows whether its entity has expired.
     """
     resolved = kinds.resolve(row)
     if resolved is None and (not kinds.bags or kinds.derives(row)):
         return None
     if resolved is not None and resolved[0].expiry is not None and _has_expired(kinds, *resolved, row) is not expired:
         return None
-    if resolved is not None and resolved[0].kind is None:
-        resolved[0].decode_part(row, frozenset())  # no kind tells whether it is a row of the model: its keys must
+    if resolved is not None:
+        resolved[0].decode_part(row, frozenset())  # conditions may be about keys, which are not as those of the model
     key = _key(PropertyBag if resolved is None else resolved[0].model, kinds, row)
     # The maintained fields of an entity of an older version may have other names: it is read in full.
     older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].maintained)

@@ -9,6 +9,7 @@ import pytest
 from tableorm import (
     BulkReport,
     Database,
+    DecodeError,
     EncodeError,
     Entity,
     EntityNotFound,
@@ -148,3 +149,29 @@ async def test_rows_without_a_kind_stay_if_their_keys_are_not_those_of_the_model
     assert (report.written, report.failures) == (1, 1)
     assert "row_key '0001b' is not of the template '{n:04d}'" in str(report.failed[0].error)
     assert (await db.get(PropertyBag.key("Readings", "s", "0001b")))["note"] == "of another program"
+
+
+class Parcel(Entity, table="ContradictingParcels", partition_key="{country}_{tenant}", row_key="{tenant}_{id:03d}"):
+    country: Mapped[str]
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+@pytest.mark.parametrize(("row_key", "words"), [("acme_007", "and row_key 'acme_007' tenant='acme'"), ("x", "'x' is")])
+@pytest.mark.parametrize("if_match", [None, "*"])
+async def test_rows_stay_whose_keys_are_not_those_of_the_model(
+    db: Database, row_key: str, words: str, if_match: str | None
+) -> None:
+    """Whatever their kind says: conditions are about keys, and a query that loads such a row raises an error."""
+    await db.create_tables(Parcel)
+    await db.insert(Parcel(country="no", tenant="other", id=1))
+    await db.insert(PropertyBag("ContradictingParcels", "no_other", row_key, {"EntityType": "Parcel"}))
+    query = db.select(Parcel).where(Parcel.country == "no").allow_scan()
+    with pytest.raises(DecodeError):
+        await query.all()
+
+    report = await query.delete(if_match=if_match)
+
+    assert (report.written, report.failures) == (1, 1)
+    assert words in str(report.failed[0].error)
+    assert await db.exists(PropertyBag.key("ContradictingParcels", "no_other", row_key))

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
-from ...errors import DecodeError, EntityExists, TableOrmError, UniqueViolation, shown
+from ...errors import DecodeError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.expiry import is_expired
 from ...models.manifest import IndexEntry, ManifestEntry
@@ -277,6 +277,21 @@ class IndexMaintainer(AuditedSchema):
         address = self.rows.address(values)
         return None if address is None else IndexEntry(address)
 
+    def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
+        """Return whether the entity has this entry, and no other row of the partition has the fields of its key."""
+        return self._has_own_key(values, row_key) and super().proves(entry, values, partition_key, row_key)
+
+    def _has_own_key(self, values: Mapping[str, Any], row_key: str) -> bool:
+        """
+        Return whether the RowKey of an entity is the one that its fields make.
+
+        Another program, or a forger, may have written the fields of one entity under the key of another one, or have
+        spelled the key otherwise. Then two entities of the partition have the same entry.
+        """
+        with suppress(TemplateError):  # values that no key of the model can have
+            return self.schema.templates()[1].format(values) == row_key
+        return False
+
     def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
         """Return the entry that the entity ought to have."""
         return self.rows.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
@@ -291,7 +306,8 @@ class IndexMaintainer(AuditedSchema):
             row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
             canonical, existed = write.operation.canonical, address == old
             # What the key is made of has not changed: the manifest says what the stored row says.
-            reads = existed and not (self._keyed.isdisjoint(source.changed) or is_proven(IndexEntry(address), write))
+            told = self._keyed.isdisjoint(source.changed) and self._has_own_key(source.values, source.row_key)
+            reads = existed and not (told or is_proven(IndexEntry(address), write))
             effects.append(
                 IndexEntryEffect(rows, address, write, existed, row, source.values, reads=reads, canonical=canonical)
             )

@@ -1,0 +1,136 @@
+"""
+Rows with the fields of one entity under the key of another one: what they say is proven by no key.
+
+Whoever may write one key of a partition writes a row there that has the fields, and the manifest, of the entity of
+another key; then the owner writes or deletes that row.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from tableorm import Database, Entity, EntityExists, Index, Key, Mapped, connect, field
+from tableorm.stores import Operation, Verb
+
+
+class Item(Entity, table="KeyedEntries", partition_key="{shop}", row_key="item_{id}"):
+    shop: Mapped[str]
+    id: Mapped[int]
+    name: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+
+    by_name = Index(row_key="items_{name}_{id}")
+
+
+class Person(Entity, table="KeyedEntries", partition_key="{shop}", row_key="person_{nick:lower}"):
+    shop: Mapped[str]
+    nick: Mapped[str]
+    name: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+
+    by_name = Index(row_key="people_{name}_{nick}")
+
+
+class Profile(Entity, table="KeyedEntries", partition_key="{shop}", row_key="profile"):
+    shop: Mapped[str]
+    name: Mapped[str]
+    note: Mapped[str | None] = field(default=None)
+
+    by_name = Index(row_key="profiles_{name}")
+
+
+HONEST: list[Any] = [
+    Item(shop="a", id=5, name="Ann"),
+    Person(shop="a", nick="Jo", name="Ann"),
+    Profile(shop="a", name="Ann"),
+]
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        await db.create_tables(Item)
+        for each in HONEST:
+            await db.insert(each.evolve())
+        yield db
+
+
+async def rows_of(db: Database) -> dict[str, dict[str, Any]]:
+    """Return the rows by RowKey, without their write tokens."""
+    bags = await db.select_raw("KeyedEntries").allow_scan().all()
+    return {bag.row_key: {name: value for name, value in bag.items() if name != "_w"} for bag in bags}
+
+
+async def save_note(db: Database, key: Key[Any]) -> None:
+    entity = await db.get(key)
+    entity.note = "changed"
+    await db.save(entity)
+
+
+async def save_name(db: Database, key: Key[Any]) -> None:
+    entity = await db.get(key)
+    entity.name = "Bob"
+    await db.save(entity)
+
+
+async def upsert(db: Database, key: Key[Any]) -> None:
+    entity = await db.get(key)
+    entity.note = "changed"
+    await db.upsert(entity)
+
+
+async def delete_entity(db: Database, key: Key[Any]) -> None:
+    await db.delete(await db.get(key))
+
+
+async def delete_by_key(db: Database, key: Key[Any]) -> None:
+    await db.delete(key, if_match="*")
+
+
+async def delete_in_bulk(db: Database, key: Key[Any]) -> None:
+    async with db.bulk() as bulk:
+        await bulk.delete(await db.get(key))
+
+
+async def delete_found(db: Database, key: Key[Any]) -> None:
+    report = await db.select(key.model).where(key.model.note == "forged").allow_scan().delete()
+    assert report.failures == 0
+
+
+WRITES = [save_note, save_name, upsert, delete_entity, delete_by_key, delete_in_bulk, delete_found]
+
+
+@pytest.mark.parametrize(
+    ("model", "row_key"),
+    [(Item, "item_05"), (Item, "item_0000000005"), (Person, "person_evil"), (Profile, "profilex"), (Profile, "evil")],
+)
+@pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__)
+async def test_a_row_under_another_key_has_no_entries_of_the_entity(
+    db: Database, model: type[Any], row_key: str, write: Callable[[Database, Key[Any]], Awaitable[None]]
+) -> None:
+    """The entry names the entity under its own key, so it is neither deleted nor replaced."""
+    own = next(each for each in HONEST if type(each) is model).key
+    row = dict((await db.store.get("KeyedEntries", "a", own.row_key)).items())
+    forged = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp", "_w")}
+    before = await rows_of(db)
+    await db.store.write("KeyedEntries", Operation(Verb.INSERT, {**forged, "RowKey": row_key, "note": "forged"}))
+    refused = write in (save_note, upsert)
+    with pytest.raises(EntityExists, match=own.row_key) if refused else nullcontext():
+        await write(db, Key(model, "KeyedEntries", "a", row_key))
+    after = await rows_of(db)
+    assert {name: after.get(name) for name in before} == before
+
+
+async def test_a_key_that_another_program_has_spelled_keeps_its_entries(db: Database) -> None:
+    """Where no other entity has its fields, the entries of such a row follow it as those of any other row."""
+    row = {"PartitionKey": "a", "RowKey": "item_07", "EntityType": "Item", "name": "Eva"}
+    await db.store.write("KeyedEntries", Operation(Verb.INSERT, row))
+    before = (await rows_of(db)).keys() - {"item_07"}
+    key = Key(Item, "KeyedEntries", "a", "item_07")
+    for write, entry in ((save_note, "items_Eva_7"), (upsert, "items_Eva_7"), (save_name, "items_Bob_7")):
+        await write(db, key)
+        assert (await rows_of(db)).keys() - before == {"item_07", entry}
+    await delete_entity(db, key)
+    assert (await rows_of(db)).keys() == before
