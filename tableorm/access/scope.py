@@ -18,14 +18,13 @@ from ..models.entity import Entity, schema_of
 from ..models.inheritance import common_base
 from ..models.key import Key
 from ..models.kinds import KindSet
-from ..models.marker_rows import MARKER_HEADS, is_marker
 from ..models.property_bag import PropertyBag
-from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
 from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
 from ..stores import Bounds
+from .bags import check_written_bag
 from .known_rows import KnownRows, bounds_of, derived_rows, find_other_owner, known_rows, prove_fields, rows_alike
 
 __all__ = ["ScopeRules"]
@@ -125,31 +124,9 @@ class ScopeRules(Boundary):
 
     def check_bag(self, bag: PropertyBag, *, merged: bool) -> None:
         """
-        Refuse to write a bag of a model that rows are derived from: nothing checks whose rows the bag refers to, and an
-        audit would derive them.
-
-        Raises:
-            ModelError: It has the kind of such a model, or of rows that are derived from it; or it has the key of one,
-                and does not tell a kind; or it is a marker row, which tells others what to do.
+        Refuse to write a bag that is not what it seems to other rows. Raises ModelError, as `check_written_bag`.
         """
-        if is_marker(bag.row) or bag.row_key.startswith(tuple(MARKER_HEADS)):
-            raise ModelError(
-                f"{bag!r} is refused in the scope of {self}: it is a marker row, which keeps the state of a "
-                "change of several partitions, or a change feed; write the entity itself"
-            )
-        stored = bag.row.get(ENTITY_TYPE)
-        kind = stored.partition(":")[0].partition("#")[0] if isinstance(stored, str) else None
-        for rows in known_rows(bag.table):
-            if not rows.tracked:
-                continue
-            by_key = merged or kind is None or rows.kind is None
-            if (kind is not None and kind == rows.kind) or (
-                by_key and rows.parse(bag.partition_key, bag.row_key) is not None
-            ):
-                raise ModelError(
-                    f"{bag!r} is refused in the scope of {self}: rows are derived from {rows.label}, which a bag "
-                    "cannot keep right, and which may be those of others; write it through its model"
-                )
+        check_written_bag(bag, f"in the scope of {self}", merged=merged)
 
     def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
         """

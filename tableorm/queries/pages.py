@@ -96,16 +96,29 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
                 found += loaded
                 run.wanted = wanted - len(found)
                 if not run.wanted and start < len(rows):
-                    return found, Position(after=_key_of(part[-1]))
+                    return found, Position(after=_last_key(run, found, part))
             if page.continuation is None and page.index + 1 == len(sources):
                 return found, None
             if not run.wanted or count >= _REQUESTS_OF_A_PAGE:
-                here = Position(after=_key_of(rows[-1])) if rows else _position_behind(position, page)
+                after = _last_key(run, found, rows)
+                here = _position_behind(position, page) if after is None else Position(after=after)
                 if not run.wanted or write_cursor(run.plan, here, wanted) is not None:
                     return found, here
     finally:
         await pages.aclose()
     return found, None
+
+
+def _last_key(run: QueryExecution, found: list[Any], rows: list[Row]) -> KeyPosition | None:
+    """
+    Return the key to go on behind; None if there is no key.
+
+    It is that of the last row. But a cursor tells it, and in a scope rows that are no results may be those of others:
+    there it is the key of the last entity, and rows behind that are read again.
+    """
+    if found and run.db.boundary.narrows:
+        return key_of_entity(found[-1])
+    return _key_of(rows[-1]) if rows else None
 
 
 def _position_behind(position: Position, page: FetchedPage) -> Position:

@@ -202,3 +202,25 @@ async def test_entities_beside_partitions_of_other_tenants() -> None:
         assert [each.id for each in await mine.select(Loan).allow_scan().all()] == [1]
         assert await db.scope(tenant="other").select(Loan).allow_scan().all() == []
         assert [bag.row_key for bag in await mine.select_raw("KeyedShelves").all()] == ["loan_other_1"]
+
+
+@pytest.mark.parametrize("verb", ["insert", "upsert", "merge", "replace"])
+async def test_a_bag_of_a_kind_without_its_keys(verb: str) -> None:
+    """A bag does not say to be of a model whose keys it does not have: queries of other tenants would fail at it."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Loan, Shelf)
+        theirs = db.scope(Shelf, tenant="other")
+        bag = PropertyBag("KeyedShelves", "shelf_other", "loan_acme_1")
+        bag["text"] = "of other"
+        if verb in ("merge", "replace"):
+            await theirs.insert(bag)
+        bag["EntityType"] = "Loan:2"
+        with pytest.raises(
+            ModelError, match=r"says to be of Loan, whose keys are '\{day:%Y%m%d\}' and 'loan_.*other keys"
+        ):
+            await getattr(theirs, verb)(bag)
+        assert await db.scope(tenant="acme").select(Loan).allow_scan().all() == []
+        shelf = PropertyBag("KeyedShelves", "shelf_other", "shelf_001")
+        shelf["EntityType"] = "Shelf"
+        await theirs.insert(shelf)
+        assert await theirs.exists(Shelf, id=1)
