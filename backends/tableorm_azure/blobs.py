@@ -6,7 +6,6 @@ blocks have unique names, and data that fits into one request is sent in one.
 """
 
 import datetime as dt
-import re
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,7 +21,7 @@ from tableorm.protocol.limits import MAX_BLOB_PAGE, check_append, check_blob_nam
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from .faults import translated
-from .lists import Trail, list_names
+from .lists import list_names
 
 __all__ = ["BLOCK_BYTES", "MAX_SINGLE_PUT_BYTES", "AzureBlobs"]
 
@@ -176,19 +175,17 @@ class AzureBlobs:
             problem = check_text(text)
             if problem is not None:
                 raise Fault(Code.INVALID_INPUT, f"The {what} {text[:80]!r} {problem}.")
-        marker, trail = _read_token(continuation)
         with translated(write=False):
             pages = (
                 self._container(container)
                 .list_blobs(name_starts_with=prefix or None, include=["metadata"], results_per_page=limit)
-                .by_page(marker)
+                .by_page(continuation)
             )
             async for page in pages:
                 found = [_read_info(each.name, each, each.size) async for each in page]
-                following: str = pages.continuation_token or ""
-                if following == marker:
+                if continuation is not None and pages.continuation_token == continuation:
                     raise Fault(Code.INTERNAL_ERROR, "The answer goes on where it began, so the list would never end.")
-                return BlobPage(found, _write_token(following, trail.go_on(following)) if following else None)
+                return BlobPage(found, pages.continuation_token or None)
             return BlobPage([], None)
 
     def _container(self, container: str) -> Any:
@@ -290,18 +287,3 @@ def _quote_etag(etag: str) -> str:
 
 def _to_utc(moment: dt.datetime) -> dt.datetime:
     return moment.astimezone(dt.UTC)
-
-
-# A continuation of a list holds the service's marker, and the trail of the pages before it.
-
-_TOKEN = re.compile(r"~([0-9]{1,18})\.([0-9a-f]{16})~(.*)", re.DOTALL)
-
-
-def _write_token(marker: str, trail: Trail) -> str:
-    return f"~{trail.pages}.{trail.place}~{marker}"
-
-
-def _read_token(token: str | None) -> tuple[str | None, Trail]:
-    """Return where a list goes on, and its trail. Continuations of older versions are markers alone."""
-    found = _TOKEN.fullmatch(token or "")
-    return (token, Trail()) if found is None else (found[3], Trail(int(found[1]), found[2]))

@@ -33,7 +33,7 @@ from tableorm.stores import (
 from .batch import Request, content_type_of, read_etags, write_batch
 from .codec import decode_page, decode_row, encode_body, in_ascii
 from .faults import translated
-from .lists import Trail, list_names
+from .lists import list_names
 from .pipeline import Pipeline
 
 __all__ = ["AzureTables"]
@@ -131,10 +131,8 @@ class AzureTables:
             options.append(f"$filter={quote(to_odata(where), safe=_SAFE_IN_QUERY)}")
         if query.select is not None:
             options.append(_select_option(query.select))
-        trail, before = Trail(), None
         if continuation is not None:
-            before, trail = _read_token(continuation)
-            partition_key, row_key = before
+            partition_key, row_key = _read_token(continuation)
             options.append(f"NextPartitionKey={quote(partition_key, safe='')}")
             if row_key is not None:
                 options.append(f"NextRowKey={quote(row_key, safe='')}")
@@ -144,10 +142,9 @@ class AzureTables:
         token: str | None = None
         if _NEXT_PARTITION in headers:
             following_row = (headers.get(_NEXT_ROW) or "") if _NEXT_ROW in headers else None
-            place = headers.get(_NEXT_PARTITION) or "", following_row
-            if place == before:
+            token = _write_token(headers.get(_NEXT_PARTITION) or "", following_row)
+            if token == continuation:
                 raise Fault(Code.INTERNAL_ERROR, "The answer goes on where it began, so the query would never end.")
-            token = _write_token(place, trail.go_on(json.dumps(place)))
         return RowPage(decode_page(response.content, query.select), token)
 
     async def write(self, table: str, operation: Operation) -> str | None:
@@ -223,27 +220,21 @@ def _require_etag(tag: str | None) -> str:
     return tag
 
 
-# A continuation holds the values of the service's headers in one text, which can be stored and put into a URL; and the
-# trail of the pages before it. Those of older versions have no trail.
-
-_Place = tuple[str, str | None]
-"""Where the service says that a query goes on: a PartitionKey, and perhaps a RowKey."""
+# A continuation holds the values of the service's headers in one text, which can be stored and put into a URL.
 
 
-def _write_token(place: _Place, trail: Trail) -> str:
-    return urlsafe_b64encode(json.dumps([*place, *trail]).encode()).decode("ascii")
+def _write_token(partition_key: str, row_key: str | None) -> str:
+    return urlsafe_b64encode(json.dumps([partition_key, row_key]).encode()).decode("ascii")
 
 
-def _read_token(token: str) -> tuple[_Place, Trail]:
+def _read_token(token: str) -> tuple[str, str | None]:
     try:
         found: object = json.loads(urlsafe_b64decode(token.encode("ascii")))
     except (ValueError, binascii.Error):
         found = None
     match found:
         case [str() as partition_key, (str() | None) as row_key]:
-            return (partition_key, row_key), Trail()
-        case [str() as partition_key, (str() | None) as row_key, int() as pages, str() as mark]:
-            return (partition_key, row_key), Trail(pages, mark)
+            return partition_key, row_key
         case _:
             raise Fault(
                 Code.INVALID_INPUT, f"The continuation {token[:40]!r} is not one that a page of this store returned."

@@ -25,7 +25,15 @@ from ..models.schema import Schema, descendants
 from ..protocol.filters import Op
 from ..stores import Bounds
 
-__all__ = ["KnownRows", "bounds_of", "derived_rows", "known_rows", "prove_fields", "rows_alike"]
+__all__ = [
+    "KnownRows",
+    "bounds_of",
+    "derived_rows",
+    "find_other_owner",
+    "known_rows",
+    "prove_fields",
+    "rows_alike",
+]
 
 
 @attrs.frozen
@@ -39,6 +47,7 @@ class KnownRows:
         row: The template of their RowKeys.
         fields: The fields of the model.
         kind: The kind that a property of theirs tells; None if there is no such property.
+        own: Whether they are the entities of the model, and no rows that are derived from these.
         tracked: Whether they are entities which other rows are derived from.
     """
 
@@ -47,6 +56,7 @@ class KnownRows:
     row: Template
     fields: frozenset[str]
     kind: str | None
+    own: bool = True
     tracked: bool = False
 
     def parse(self, partition_key: str, row_key: str) -> dict[str, Any] | None:
@@ -122,6 +132,24 @@ def rows_alike(schema: Schema) -> tuple[KnownRows, ...]:
     return found[1]
 
 
+def find_other_owner(table: str, partition: Bounds, values: Mapping[str, Any]) -> KnownRows | None:
+    """
+    Return the entities of a model whose PartitionKeys tell fields, some of them within an interval with other values:
+    then all rows of such a partition are of others, whatever RowKeys they have. Return None if there is no such model.
+
+    Args:
+        table: Name of the table.
+        partition: The interval of PartitionKeys.
+        values: The fields, and the values that are not those of others.
+    """
+    for rows in known_rows(table):
+        told = values.keys() & rows.partition.full_fields
+        proven = rows.prove(KeyRegion(partition), values) if rows.own and told else None
+        if proven is not None and not told <= proven:
+            return rows
+    return None
+
+
 def derived_rows(schema: Schema, table: str) -> Iterator[KnownRows]:
     """Yield the rows of their own that the patterns of a model have in a table."""
     for rows in rows_of(schema):
@@ -134,7 +162,7 @@ def _known(rows: PlacedRows) -> KnownRows:
     told = schema.kind if schema.discriminator == "property" else None
     kind = told if own else f"{schema.kind}#{rows.name}"
     tracked = own and schema.tracked
-    return KnownRows(rows.label, rows.partition, rows.row, frozenset(schema.fields), kind, tracked)
+    return KnownRows(rows.label, rows.partition, rows.row, frozenset(schema.fields), kind, own, tracked)
 
 
 def bounds_of(template: Template, values: Mapping[str, Any]) -> tuple[Bounds | None, set[str]]:

@@ -15,6 +15,7 @@ from ..expressions import Comparison, Expression, PropertyComparison, conjuncts
 from ..keys.ranges import EVERYTHING, KeyRegion
 from ..keys.template import Template
 from ..models.entity import Entity, schema_of
+from ..models.inheritance import common_base
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.marker_rows import MARKER_HEADS, is_marker
@@ -25,7 +26,7 @@ from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
 from ..stores import Bounds
-from .known_rows import KnownRows, bounds_of, derived_rows, known_rows, prove_fields, rows_alike
+from .known_rows import KnownRows, bounds_of, derived_rows, find_other_owner, known_rows, prove_fields, rows_alike
 
 __all__ = ["ScopeRules"]
 
@@ -258,7 +259,7 @@ class ScopeRules(Boundary):
                 name = term.field.name
                 if name in self._fields and self._fields[name] != term.value:
                     self._deny_value(term.field.model.__name__, name, term.value)
-        base = None if kinds.bags else _common_base([schema.model for schema in kinds.schemas], self._fields)
+        base = None if kinds.bags else common_base([schema.model for schema in kinds.schemas], self._fields)
         if base is not None:
             return tuple(getattr(base, name) == value for name, value in self._fields.items())
         regions = {region for schema in kinds.schemas if (region := self._region_of_model(schema)) is not None}
@@ -442,6 +443,12 @@ class ScopeRules(Boundary):
             refusal = f"scope({schema.name}, {self}): the range of its keys "
             whole = region.row == EVERYTHING
             self._refuse_other_rows(refusal, schema, region, self._fields, fields_only=whole)
+            rows = None if whole else find_other_owner(schema.table_text(), region.partition, self._fields)
+            if rows is not None:
+                raise ModelError(
+                    f"{refusal}may be in partitions {rows.partition.text!r} of {rows.label}, in which all rows are of "
+                    "one scope, whatever their RowKeys are; leave the model out"
+                )
         return regions
 
     def _schemas(self) -> Iterator[Schema]:
@@ -489,12 +496,3 @@ class ScopeRules(Boundary):
                 f"of the table: db.scope(Model, {self})"
             )
         return region
-
-
-def _common_base(models: Sequence[type[Any]], fields: Iterable[str]) -> type[Any] | None:
-    """Return the class whose fields stand for those of all the models; None if there is none."""
-    for base in models[0].__mro__ if models else ():
-        schema = base.__dict__.get("__schema__")
-        if isinstance(schema, Schema) and all(issubclass(model, base) for model in models):
-            return base if all(name in schema.fields for name in fields) else None
-    return None

@@ -2,7 +2,9 @@
 Models that inherit from one another and share a table: they, and the rows derived from them, must be told apart.
 """
 
+from collections.abc import Iterable, Sequence
 from itertools import product
+from typing import Any
 
 from ..errors import ModelError
 from ..keys.overlap import may_meet, may_share, refuse_meeting
@@ -10,7 +12,7 @@ from ..keys.template import Template
 from .placement import may_share_partition
 from .schema import Schema, concrete, descendants
 
-__all__ = ["check_derived_rows", "check_heads"]
+__all__ = ["check_derived_rows", "check_heads", "common_base"]
 
 
 def check_heads(schema: Schema, parents: list[Schema]) -> None:
@@ -89,3 +91,12 @@ def _refuse_common_rows(schema: Schema, other: Schema) -> None:
 
 def _same_class(one: Schema, two: Schema) -> bool:
     return (one.model.__module__, one.model.__qualname__) == (two.model.__module__, two.model.__qualname__)
+
+
+def common_base(models: Sequence[type[Any]], fields: Iterable[str]) -> type[Any] | None:
+    """Return the class whose fields stand for those of all the models; None if there is none."""
+    for base in models[0].__mro__ if models else ():
+        schema = base.__dict__.get("__schema__")
+        if isinstance(schema, Schema) and all(issubclass(model, base) for model in models):
+            return base if all(name in schema.fields for name in fields) else None
+    return None

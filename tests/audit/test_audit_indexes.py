@@ -278,6 +278,17 @@ async def test_damage_is_found_and_repaired(db: Database, damage: Case) -> None:
         assert found == [employee]
 
 
+async def test_a_copy_that_an_entity_of_another_kind_names(db: Database) -> None:
+    """It says that it is of an employee, so the manifest of a clerk does not make it right."""
+    await fill(db)
+    await write(db, Verb.INSERT, "Sales", "email_lost", EntityType="Employee#by_email", _of="clerk_000001")
+    await merge(db, "clerk_000001", _ix='{"by_email":"email_lost"}')
+    report = await db.audit(Employee, Clerk, repair=True)
+
+    assert (Damage.ORPHAN, "by_email", "clerk_000001", "email_lost") in found_by(report)
+    assert report.clean and ("Sales", "email_lost") not in await snapshot(db)
+
+
 async def test_nothing_is_found_where_all_is_right(db: Database) -> None:
     """Entities and copies that the mapper wrote are as the audit wants them; all are counted."""
     await fill(db)

@@ -4,7 +4,6 @@ What a server answers is held against what it was asked: keys of a row, and wher
 
 import datetime as dt
 import json
-import re
 from bisect import bisect_right
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -25,8 +24,7 @@ from tableorm import (
     connect,
     field,
 )
-from tableorm.stores import RowQuery
-from tests.azure.stub import KEY, Answer, Request, Stub, row_answer
+from tests.azure.stub import KEY, Answer, Stub, row_answer
 
 
 class Thing(Entity, table="Tab", partition_key="{p}", row_key="{r}"):
@@ -154,71 +152,3 @@ async def test_rows_out_of_order_do_not_hold_a_merged_query(monkeypatch: pytest.
     async with _client_of(Stub(), Answer(200, on, json.dumps({"value": rows}).encode())) as db:
         with pytest.raises(Unavailable, match="query of Login: the store gave rows out of the order of their RowKeys"):
             await db.select(Login).where(Login.system == "web").all()
-
-
-@pytest.mark.parametrize("length", [2, 3, 7])
-@pytest.mark.parametrize("rows", [0, 1])
-async def test_a_query_that_goes_round_in_a_circle_is_refused(length: int, rows: int) -> None:
-    """A server that gives the same continuations in turn, with rows or without, does not hold a query for ever."""
-    page = json.dumps({"value": [json.loads(row_answer(EntityType="Thing").body)] * rows}).encode()
-    async with Stub() as stub:
-
-        def answer(_: Request) -> Answer:
-            number = len(stub.requests)
-            if number % 50 == 49:
-                return Answer(200, {}, page)
-            following = {
-                "x-ms-continuation-NextPartitionKey": "p",
-                "x-ms-continuation-NextRowKey": f"{number % length}",
-            }
-            return Answer(200, following, page)
-
-        stub.handler = answer
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
-            query = db.select(Thing).where(Thing.p == "p")
-            for ask in (query.all, query.count, query.delete, db.select_raw("Tab").allow_scan().all):
-                stub.requests.clear()
-                with pytest.raises(TableOrmError, match="it would never end"):
-                    await ask()
-                assert len([each for each in stub.requests if each.method == "GET"]) <= 3 * length
-
-
-async def test_a_continuation_leads_on_each_time() -> None:
-    """A continuation holds what is remembered of the pages before: it can be used again, and stays short."""
-    async with Stub() as stub:
-
-        def answer(request: Request) -> Answer:
-            number = int((re.findall("NextRowKey=([0-9]+)", request.target) or ["0"])[0])
-            on = {"x-ms-continuation-NextPartitionKey": "p", "x-ms-continuation-NextRowKey": f"{number + 1}"}
-            return Answer(200, on if number < 40 else {}, b'{"value": []}')
-
-        stub.handler = answer
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
-            first = await db.store.query("Tab", RowQuery())
-            for _ in range(3):
-                stub.requests.clear()
-                page = first
-                while page.continuation is not None:
-                    assert len(page.continuation) < 80
-                    page = await db.store.query("Tab", RowQuery(), continuation=page.continuation)
-                assert len(stub.requests) == 40
-
-
-@pytest.mark.parametrize("length", [1, 2, 3, 7])
-async def test_a_list_of_blobs_that_goes_round_in_a_circle_is_refused(length: int) -> None:
-    """The pages of a list of blobs, each asked for by the one before, end as those of a query do."""
-    async with Stub() as stub:
-
-        def answer(_: Request) -> Answer:
-            marker = "" if len(stub.requests) == 50 else f"~{len(stub.requests) % length}"
-            inner = f"<Blobs></Blobs><NextMarker>{marker}</NextMarker>"
-            body = f'<?xml version="1.0"?><EnumerationResults ContainerName="abc">{inner}</EnumerationResults>'
-            return Answer(200, {"Content-Type": "application/xml"}, body.encode())
-
-        stub.handler = answer
-        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1), blobs=stub.url) as db:
-            page = await db.blobs.list_blobs("abc")
-            with pytest.raises(TableOrmError, match="never end"):
-                while page.continuation is not None:
-                    page = await db.blobs.list_blobs("abc", continuation=page.continuation)
-    assert len(stub.requests) <= 3 * length

@@ -3,6 +3,7 @@ Keys that a program makes by itself: a key of a model may be given the RowKey of
 tenant in another way.
 """
 
+import datetime as dt
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -135,3 +136,69 @@ async def test_a_row_whose_keys_tell_two_tenants(db: Database) -> None:
         await db.select(Parcel).allow_scan().all()
 
     assert await db.exists(PropertyBag.key("KeyedParcels", "no_other", "acme_007"))
+
+
+class Shelf(Entity, table="KeyedShelves", partition_key="shelf_{tenant}", row_key="shelf_{id:03d}"):
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+class Loan(Entity, table="KeyedShelves", partition_key="{day:%Y%m%d}", row_key="loan_{tenant}_{id}"):
+    """No loan has the keys of a shelf, and none is in a partition of shelves."""
+
+    day: Mapped[dt.date]
+    tenant: Mapped[str]
+    id: Mapped[int]
+
+
+class Seat(Entity, table="KeyedSeats", partition_key="seat_{tenant}", row_key="seat_{zone}_{id:03d}"):
+    tenant: Mapped[str]
+    zone: Mapped[str]
+    id: Mapped[int]
+
+
+class Ticket(Entity, table="KeyedSeats", partition_key="{day:%Y%m%d}", row_key="ticket_{tenant}_{zone}_{id}"):
+    day: Mapped[dt.date]
+    tenant: Mapped[str]
+    zone: Mapped[str]
+    id: Mapped[int]
+
+
+@pytest.mark.parametrize(
+    ("model", "beside", "fields", "key"),
+    [
+        (Loan, Shelf, {"tenant": "acme"}, ("shelf_other", "loan_acme_1")),
+        (Ticket, Seat, {"tenant": "acme", "zone": "east"}, ("seat_other", "ticket_acme_east_1")),
+    ],
+)
+async def test_bags_in_partitions_of_another_tenant(
+    model: type[Entity], beside: type[Entity], fields: dict[str, str], key: tuple[str, str]
+) -> None:
+    """
+    Where a model gives each tenant partitions, a scope by the RowKeys of another model is refused: its bags could lie
+    in these partitions, and it would read and delete bags that another tenant has there.
+    """
+    async with connect("local::memory:") as db:
+        await db.create_tables(model, beside)
+        table = model.__schema__.table_name()
+        theirs = db.scope(beside, tenant="other")
+        bag = PropertyBag(table, *key)
+        bag["text"] = "secret of other"
+        await theirs.insert(bag)
+        with pytest.raises(ModelError, match=rf"may be in partitions '.*' of {beside.__name__}, in which all rows are"):
+            db.scope(model, **fields)
+        with pytest.raises(ModelError, match="give it a model of the table"):
+            await db.scope(**fields).select_raw(table).allow_scan().all()
+        assert [bag["text"] for bag in await theirs.select_raw(table).all()] == ["secret of other"]
+
+
+async def test_entities_beside_partitions_of_other_tenants() -> None:
+    """Entities of such a model are in the scope as ever, and so are bags of the model that has the partitions."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Loan, Shelf)
+        mine = db.scope(Shelf, tenant="acme")
+        await mine.insert(mine.new(Loan, day=dt.date(2026, 1, 2), id=1))
+        await mine.insert(PropertyBag("KeyedShelves", "shelf_acme", "loan_other_1"))
+        assert [each.id for each in await mine.select(Loan).allow_scan().all()] == [1]
+        assert await db.scope(tenant="other").select(Loan).allow_scan().all() == []
+        assert [bag.row_key for bag in await mine.select_raw("KeyedShelves").all()] == ["loan_other_1"]

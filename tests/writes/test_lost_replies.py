@@ -372,6 +372,28 @@ async def test_a_foreign_merge_makes_ours_superseded() -> None:
         assert (await db.modify(known, add)).owner == "foreign" and known.count == 2
 
 
+async def test_a_write_beside_ours_makes_an_entity_superseded_that_was_read_in_part(
+    db: Database, network: FaultyStore, other: Database
+) -> None:
+    """What we wrote is there still, and what the other one wrote we have not seen: its ETag is not ours."""
+    await db.insert(Known())
+    known = await db.select(Known).where(Known.id == "a").only(Known.count).one()
+
+    async def give_owner() -> None:
+        def change(entity: Known) -> None:
+            entity.owner = "other"
+
+        await other.modify(Known, change, id="a")
+
+    network.meanwhile = give_owner
+    network.plan(Fate.LOST_REPLY)
+    known.count = 1
+    await db.save(known)
+
+    assert known.etag is None
+    assert (await other.get(Known, id="a")).count == 1
+
+
 async def test_a_delete_without_evidence(db: Database, network: FaultyStore, other: Database) -> None:
     """Gone is gone if that is all that was asked; whose delete it was nobody knows. A row that lives is not deleted."""
     plain = Plain()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
+    AccessDenied,
     Database,
     Entity,
     EntityExists,
@@ -32,7 +33,7 @@ from tableorm.connection.rows import read_row
 from tableorm.models.marker_rows import MoveMark, MoveState, Place, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.models.reserved import MOVE
-from tableorm.protocol.codes import Code
+from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Capabilities, Operation, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.commit import RELOCATION, ROW_STEPS
@@ -504,6 +505,26 @@ async def test_a_store_that_refuses_for_long() -> None:
             await move_window(connection_of(db), rekeying_of(NewStop), rows)
 
         assert len(network.sent) == 2 * QUICK.attempts
+
+
+class NoReplace(FaultyStore):
+    """A store that permits inserts alone."""
+
+    async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        if any(each.verb is Verb.REPLACE for each in operations):
+            raise Fault(Code.AUTHORIZATION_PERMISSION, "This request is not authorized.")
+        return await super()._arrive(table, operations, transaction=transaction)
+
+
+async def test_the_error_of_a_store_that_refuses_is_of_the_move() -> None:
+    """Whoever reads that a forward could not be written reads that the entity was to be moved, not changed."""
+    network = NoReplace(MemoryStore())
+    async with database_on(network, Trip, NewTrip) as db:
+        await db.insert(Trip(day="mon", id=1))
+        set_phase(db, NewTrip, Phase.MOVE)
+        rows = await rows_of(connection_of(db), "Rekeyed")
+        with pytest.raises(AccessDenied, match=r"^move of Trip \('mon', 'trip_1'\)"):
+            await move_window(connection_of(db), rekeying_of(NewTrip), rows)
 
 
 @pytest.mark.parametrize(("table", "kind"), [("Rekeyed", "Other"), ("RekeyedStops", "NewTrip")])

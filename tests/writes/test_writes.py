@@ -289,6 +289,18 @@ async def test_an_entity_may_be_as_large_as_the_service_allows(things: Database)
         await things.insert(bag)
 
 
+async def test_the_size_of_an_entity_that_a_merge_would_make_too_large(things: Database) -> None:
+    """It is that of the whole entity, not of what is sent."""
+    bag = PropertyBag("Things", "g", "b", {f"p{i}": "x" * 32000 for i in range(16)})
+    await things.insert(bag)
+    bag["more"] = "x" * 32000
+    with pytest.raises(LimitExceeded, match="1048576 are allowed") as caught:
+        await things.save(bag)
+
+    assert caught.value.limit == 1 << 20
+    assert caught.value.size is not None and 17 * 64_000 < caught.value.size < 17 * 64_100
+
+
 async def test_a_missing_table_is_named(db: Database) -> None:
     """Every verb says which table, and how to make it."""
     with pytest.raises(TableNotFound, match=r"no table 'Things'.*create_tables"):

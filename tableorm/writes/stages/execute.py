@@ -217,30 +217,28 @@ def most_bytes(write: PlannedWrite) -> int:
 def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> None:
     if write.after is None:
         return
+    # Of a row that is known in part only what is sent can be judged.
+    row = write.operation.row if write.partial else write.after
     try:
-        # Of a row that is known in part only what is sent can be judged.
-        check_row(write.operation.row if write.partial else write.after)
+        check_row(row)
     except Fault as fault:
         error = translate(_named(fault, write), str(write.origin), plan.table, write.origin.subject)
         if isinstance(error, LimitExceeded):
-            _measure(error, fault, write)
+            _measure(error, fault, write, row)
         if not transaction:
             raise error from None
         raise in_transaction(write.origin, write.index, error) from error
 
 
-def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite) -> None:
-    """Note in an error which field of an entity is too large, and by how much."""
-    schema, row, name = write.change.schema, write.operation.row, fault.property or ""
+def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) -> None:
+    """Note in an error which field of an entity is too large, or its row, and by how much."""
+    schema, name = write.change.schema, fault.property or ""
     info = None if schema is None else schema.by_property.get(name)
     error.model, error.field = write.change.model, name if info is None else info.name
     if fault.code == Code.PROPERTY_VALUE_TOO_LARGE:
         error.limit, error.size = MAX_VALUE_BYTES, value_size(row[name], row.get(name + ANNOTATION))
     elif fault.code == Code.ENTITY_TOO_LARGE:
-        error.limit, error.size = (
-            MAX_ENTITY_BYTES,
-            entity_size(row if write.after is None or write.partial else write.after),
-        )
+        error.limit, error.size = MAX_ENTITY_BYTES, entity_size(row)
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
