@@ -40,6 +40,7 @@ __all__ = [
 
 _PARTITION = "index states"
 _ASK_AGAIN = 60.0
+_MOST_MADE = 5  # times that a write makes the table, which somebody may delete meanwhile
 _WHAT = "states of indexes"
 
 _State = Literal["write-only", "readable"]
@@ -276,13 +277,15 @@ async def write_records(
         AccessDenied: Not permitted.
     """
     budget, repeated = RetryBudget(db.retry), db.store.capabilities.retries
+    made = 0
     while True:
         store, _ = db.sending("transaction", "")
         try:
             await store.transact(UPKEEP_TABLE, operations)
         except Fault as fault:
-            if fault.code == Code.TABLE_NOT_FOUND:
+            if fault.code == Code.TABLE_NOT_FOUND and made < _MOST_MADE:
                 await _create_table(db)
+                made += 1
             elif fault.code in done:
                 return
             elif not fault.transient or (repeated and not fault.doubt) or not await budget.another(fault):

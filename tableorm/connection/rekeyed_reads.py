@@ -17,7 +17,7 @@ from ..models.state import state_of
 from ..stores import Row
 from .connection import Connection
 from .rekey_phases import Phase, current_phase
-from .rows import read_live, read_row
+from .rows import MOST_LOOKS, lost_look, read_live, read_row
 
 __all__ = ["Home", "has_older_keys", "is_over", "older_places", "read_home"]
 
@@ -104,6 +104,7 @@ async def read_home(
     Raises:
         NotSupported: The connection is that of a scope, or the stored key does not tell its fields.
         DecodeError: The older row does not fit its model.
+        LostRace: The rows were others each time.
     """
     phase = await current_phase(db, rekeying)
     if is_over(phase):
@@ -116,7 +117,7 @@ async def read_home(
     ]
     if phase is Phase.EXPAND:
         looks.reverse()
-    while True:
+    for _ in range(MOST_LOOKS):
         versions: list[Sequence[str | None]] = []
         for look in (*looks, *looks):
             home, found = await look()
@@ -127,6 +128,7 @@ async def read_home(
                 return None  # nothing has ever been at the second place
         if versions[2:] == versions[:2]:
             return None
+    raise lost_look(str(target))
 
 
 async def _look_at_newer(

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from ..errors import AccessDenied, DecodeError, TableNotFound, shown
+from ..errors import AccessDenied, DecodeError, LostRace, TableNotFound, shown
 from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
 from ..models.reserved import MOVE
-from ..protocol.codes import LOST_RACE, Fault
+from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key, check_table_name
 from ..stores import Operation, Row, Verb
@@ -19,8 +19,10 @@ from .period_tables import is_absent
 from .translate import translate
 
 __all__ = [
+    "MOST_LOOKS",
     "OtherDenied",
     "is_place",
+    "lost_look",
     "read_live",
     "read_other",
     "read_place",
@@ -29,6 +31,9 @@ __all__ = [
     "time_of",
     "write_as_read",
 ]
+
+MOST_LOOKS = 100
+"""How often rows are read that others write between two reads. Programs do so a few times, a broken store always."""
 
 
 async def read_row(
@@ -92,6 +97,12 @@ def time_of(row: Row, name: str) -> dt.datetime:
         raise DecodeError(problem, name, (row["PartitionKey"], row["RowKey"])) from None
 
 
+def lost_look(what: str) -> LostRace:
+    """Return the error of a read that found something else each time."""
+    problem = f"get of {what}: others wrote the row between any two reads, {MOST_LOOKS} times in a row; try it again"
+    return LostRace(problem, Code.CONDITION_NOT_SATISFIED)
+
+
 async def read_place(db: Connection, place: Place) -> Row | None:
     """Return the row at a place; None if there is none."""
     return await read_row(db, place.table, place.partition_key, place.row_key)
@@ -146,9 +157,12 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
 
     Returns:
         The row of an entity, or a tentative row that is one; None if there is no entity.
+
+    Raises:
+        LostRace: It was another tentative row each time.
     """
     before: str | None = None
-    while True:
+    for _ in range(MOST_LOOKS):
         row = await read_row(db, table, partition_key, row_key)
         if row is None or not is_marker(row):
             return row
@@ -159,6 +173,7 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         if gone or row["odata.etag"] == before:
             return None
         before = row["odata.etag"]
+    raise lost_look(f"({partition_key!r}, {row_key!r}) of table {table}")
 
 
 async def write_as_read(db: Connection, table: str, operations: Sequence[Operation], *, name: str, what: str) -> bool:

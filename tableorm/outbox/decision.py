@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.rows import read_row
+from ..connection.rows import MOST_LOOKS, lost_look, read_row
 from ..connection.tasks import map_together
 from ..connection.translate import translate
 from ..errors import DecodeError, LimitExceeded, ModelError, NotSupported, TableOrmError, shown
@@ -306,10 +306,11 @@ async def settle_decision(db: Connection, table: str, partition_key: str, token:
     Raises:
         NotSupported: A newer program has decided; leave it to one.
         DecodeError: The decision row is damaged.
+        LostRace: There was one whenever it was inserted, and none whenever it was read.
         TableOrmError: The store refused it, or did not answer: then nobody knows yet; ask again.
     """
     void = Decision(partition_key=partition_key, token=token)
-    while True:
+    for _ in range(MOST_LOOKS):
         found = await read_decision(db, table, partition_key, token)
         if found is not None:
             return found
@@ -321,6 +322,7 @@ async def settle_decision(db: Connection, table: str, partition_key: str, token:
                 raise translate(fault, f"insert of the decision row of {token}", table) from fault
             continue  # somebody else has decided
         return attrs.evolve(void, etag=etag)
+    raise lost_look(f"the decision row of {token} in table {table}")
 
 
 async def delete_decision(db: Connection, table: str, decision: Decision) -> None:

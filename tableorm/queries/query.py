@@ -13,7 +13,15 @@ import attrs
 
 from ..connection.index_states import find_unreadable, known_unreadable, not_readable
 from ..connection.observe import QueryWork
-from ..errors import CursorError, EncodeError, EntityNotFound, ModelError, MultipleEntitiesFound, NotSupported
+from ..errors import (
+    CursorError,
+    EncodeError,
+    EntityNotFound,
+    ModelError,
+    MultipleEntitiesFound,
+    NotSupported,
+    Unavailable,
+)
 from ..expressions import Expression
 from ..models.kinds import KindSet
 from ..protocol.limits import MAX_PAGE
@@ -186,9 +194,11 @@ class Query(QueryDescription[E_co]):
         return await fetch_page(run, position, size, self._limit, self._concurrency)
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
-        """Yield page after page, as `page` gives them; the cursor of each can be stored."""
+        """Yield page after page, as `page` gives them; the cursor of each can be stored. Raises what `page` raises."""
         while True:
             page = await self.page(size, cursor)
+            if page.cursor is not None and page.cursor == cursor:
+                raise Unavailable(f"{self}: the store gave rows from before the place where this goes on")
             yield page
             if page.cursor is None:
                 return

@@ -187,8 +187,12 @@ class RekeyedSelect(Select[E_co]):
             after = held.last
 
     def _keys_of(self, entity: Any) -> _Keys:
-        """Return the newer key of an entity, also of one that was found by an index entry."""
-        keys: _Keys = self._rekeying.new.make_keys(entity.__dict__)
+        """
+        Return the newer key that an entity has, also one that was found by an index entry. What another program has
+        written may have fields that make the key of another entity, which it must not hide.
+        """
+        keys = state_of(entity).keys
+        assert keys is not None
         return keys
 
     def _load(self, found: Any) -> Any:

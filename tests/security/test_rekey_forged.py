@@ -474,6 +474,33 @@ async def test_a_row_whose_fields_are_not_those_of_its_key_is_not_copied(members
     assert not (await verify_rekey(members, Member, Guest)).complete
 
 
+class Friend(
+    Entity,
+    table="ForgedFriends",
+    tracked=True,
+    moved_from=Member,
+    partition_key="{tenant:lower}",
+    row_key="friend_{number:03d}",
+):
+    tenant: Mapped[str]
+    number: Mapped[int]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("partition", ["evil", "bob"])
+async def test_a_row_whose_fields_are_not_those_of_its_key_hides_no_entity(
+    members: Database, partition: str, ordered: bool
+) -> None:
+    """A newer row with the fields of Ann, under another key, does not stand for Ann, who has the older key as yet."""
+    await members.create_tables(Friend)
+    row = {"PartitionKey": partition, "RowKey": "friend_001", "EntityType": "Friend", "tenant": "Ann"}
+    await members.store.write("ForgedFriends", Operation(Verb.INSERT, row))
+    query = members.select(Friend).allow_scan()
+    found = await (query if ordered else query.unordered()).all()
+    assert sorted(each.key.partition_key for each in found) == sorted(["ann", partition])
+    assert await query.count() == 2
+
+
 class Long(Entity, table="ForgedLongs", partition_key="p", row_key="{name}_{name}"):
     name: Mapped[str]
 
