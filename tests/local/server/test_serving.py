@@ -447,21 +447,22 @@ async def test_an_event_loop_whose_sockets_have_no_readers(monkeypatch: pytest.M
 
 
 async def test_a_stop_waits_for_a_body(server: Server, api: Api) -> None:
-    """A request under way is read, answered and told that its connection ends; then all others end."""
-    body, (working, idle) = json.dumps(ROW).encode(), [await Wire.connect(server) for _ in range(2)]
+    """Connections without a request end at once; one under way is read, answered and told that its connection ends."""
+    body, (working, idle, new) = json.dumps(ROW).encode(), [await Wire.connect(server) for _ in range(3)]
+    idle.writer.write(head("GET", "/Tables"))
+    assert await idle.status() == 200
     working.writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Expect: 100-continue"))
     assert await working.status() == 100
     stopping = asyncio.create_task(server.stop())
-    for _ in range(20):
-        await asyncio.sleep(0)
+    ended = [await idle.everything(), await new.everything()]
     working.writer.write(body)
     answer = await working.everything()
 
+    assert [each[-1:] for each in ended] == [b"}", b""]
     assert answer.startswith(b"HTTP/1.1 201 ")
     assert b"Connection: close\r\n" in answer
     await stopping
-    assert await idle.everything() == b""
-    for wire in (working, idle):
+    for wire in (working, idle, new):
         await wire.close()
 
 

@@ -344,10 +344,14 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def close(self) -> None:
-        """End the connection, unless a request is under way."""
+        """End the connection, once no request is under way."""
         # Called when the server stops. A request that is under way still needs what the client sends.
-        if self._current_request is None:
+        if self._current_request is not None:
+            return
+        if self._messages:
             super().close()
+        else:
+            self.force_close()  # aiohttp would read nothing more, and leave the client waiting
 
     def log_exception(self, *args: object, **kw: object) -> None:
         """Log what goes wrong in the server itself."""
