@@ -230,6 +230,7 @@ async def test_connections_attach_and_run_nothing(path: Path, tmp_path: Path) ->
     ):
         with pytest.raises(apsw.Error):
             connection.execute(statement)
+    assert connection.execute("PRAGMA trusted_schema").get == 0
     connection.execute("PRAGMA writable_schema = ON")
     with pytest.raises(apsw.Error):
         connection.execute("DELETE FROM sqlite_schema")

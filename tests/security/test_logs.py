@@ -132,6 +132,10 @@ TARGETS = [
     f"{ROOT}/Tab?$filter=A%20eq%20'{SENT}'&$select={SECRET}&NextPartitionKey={SENT}",
     f"{ROOT}/{KEY}",
     f"{ROOT}/{SENT}",
+    f"{ROOT}/{KEY[:44]}",  # what may be the name of a table
+    f"{ROOT}/{KEY[:44]}(PartitionKey='a',RowKey='b')",
+    f"{ROOT}/{KEY[:44]}/Tab",
+    f"{ROOT}/Tables('{KEY[:44]}')",
     f"{ROOT}/Tab/{KEY}",
     f"{ROOT}/Tab/sv=1&{SENT}",
     f"{ROOT}/Tab,{SECRET}",

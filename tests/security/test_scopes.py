@@ -901,28 +901,54 @@ def row_of(entity: Entity) -> dict[str, Any]:
     return {"PartitionKey": entity.key.partition_key, "RowKey": entity.key.row_key}
 
 
+async def delete_by(verb: str, users: Scope, user: User) -> None:
+    match verb:
+        case "delete":
+            await users.delete(user)
+        case "key":
+            await users.delete(user.key, if_match="*")
+        case "transaction":
+            await in_transaction(users, "delete", user)
+        case _:
+            await users.select(User).where(User.country == user.country, User.id == user.id).delete()
+
+
+@pytest.mark.parametrize("fields", [{"mail": "a"}, {"mail": "other@x", "nick": "other"}], ids=["denied", "confirmed"])
 @pytest.mark.parametrize("verb", ["delete", "key", "save", "transaction", "query"])
-async def test_a_manifest_does_not_take_the_entries_of_others(db: Database, users: Scope, verb: str) -> None:
-    """A row that names another tenant's index entries as its own neither deletes them nor takes their values."""
+async def test_a_manifest_does_not_take_the_entries_of_others(
+    db: Database, users: Scope, verb: str, fields: dict[str, str]
+) -> None:
+    """
+    A row that names another tenant's index entries as its own neither deletes them nor takes their values, whatever its
+    fields say.
+    """
     manifest = '{"by_mail":"mail_other@x","by_nick":"nick_other","gone":"nick_both"}'
-    row = {"PartitionKey": "SE", "RowKey": "user_acme_9", "EntityType": "User", "mail": "a", "_ix": manifest}
+    row = {"PartitionKey": "SE", "RowKey": "user_acme_9", "EntityType": "User", "_ix": manifest, **fields}
     await db.store.write("Users", Operation(Verb.INSERT, row))
     before = await entries_of_other(db)
     user = await users.get(User, country="SE", id=9)
-    if verb == "delete":
-        await users.delete(user)
-    elif verb == "key":
-        await users.delete(user.key, if_match="*")
-    elif verb == "transaction":
-        await in_transaction(users, "delete", user)
-    elif verb == "query":
-        await users.select(User).where(User.country == "SE", User.id == 9).delete()
-    else:
-        user.mail, user.nick = "other@x", "other"
+    if verb == "save":
+        user.mail, user.nick = "other@x", f"not {user.nick}"
         with pytest.raises(UniqueViolation):
             await users.save(user)
+    else:
+        await delete_by(verb, users, user)
     assert await entries_of_other(db) == before
     assert (await db.get(User.by_mail, country="SE", mail="other@x")).tenant == "other"
+
+
+@pytest.mark.parametrize("fields", [{"mail": "a"}, {"mail": "other@x"}], ids=["denied", "confirmed"])
+async def test_a_value_of_others_is_given_up_without_them(db: Database, users: Scope, fields: dict[str, str]) -> None:
+    """A row that names another tenant's index entries as its own gets other values, and leaves these entries alone."""
+    row = {"PartitionKey": "SE", "RowKey": "user_acme_9", "EntityType": "User", **fields}
+    await db.store.write("Users", Operation(Verb.INSERT, {**row, "_ix": '{"by_mail":"mail_other@x"}'}))
+    before = await entries_of_other(db)
+    user = await users.get(User, country="SE", id=9)
+    user.mail = "mine"
+    await users.save(user)
+
+    assert (await users.get(User.by_mail, country="SE", mail="mine")).id == 9
+    assert await entries_of_other(db) == before
 
 
 async def entries_of_other(db: Database) -> list[Any]:

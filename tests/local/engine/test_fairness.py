@@ -169,6 +169,35 @@ async def test_a_free_slot_goes_to_whoever_holds_fewest() -> None:
     assert Counter(order) == Counter("aaaaabbc")
 
 
+async def test_slots_that_become_free_are_left_for_others() -> None:
+    """A caller that waits gets no more than half of the slots when others give theirs back."""
+    slots, end, first = FairSlots(8), asyncio.Event(), asyncio.Event()
+    greedy = [asyncio.create_task(hold(slots, "greedy", end)) for _ in range(10)]
+    modest = [asyncio.create_task(hold(slots, "modest", first)) for _ in range(2)]
+    await turn()
+    first.set()
+    await asyncio.wait_for(asyncio.gather(*modest), _SECONDS)
+
+    assert (slots.held("greedy"), slots.free, slots.waiting) == (4, 4, 6)
+    end.set()
+    await asyncio.wait_for(asyncio.gather(*greedy), _SECONDS)
+
+
+async def test_who_may_have_a_slot_waits_behind_nobody_who_may_not() -> None:
+    """A slot that becomes free goes to a caller that holds few, also if one that holds many has waited for longer."""
+    slots, end, first = FairSlots(8), asyncio.Event(), asyncio.Event()
+    asked = [*[("greedy", end)] * 5, ("modest", first), *[("modest", end)] * 2]
+    tasks = [asyncio.create_task(hold(slots, *each)) for each in asked]
+    await turn()
+    assert (slots.held("greedy"), slots.held("modest"), slots.waiting) == (4, 2, 2)
+    first.set()
+    await turn()
+
+    assert (slots.held("greedy"), slots.held("modest"), slots.waiting) == (4, 2, 1)
+    end.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), _SECONDS)
+
+
 @pytest.mark.parametrize("cancelled", range(4))
 async def test_who_stops_waiting_keeps_no_slot(cancelled: int) -> None:
     """A wait that is cancelled, also at the moment the slot comes, leaves the slot to others."""
