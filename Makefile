@@ -21,7 +21,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help:
 	@echo "make demo    load a month of flights and ask questions"
 	@echo "make test    run the tests, in a few minutes"
-	@echo "make torture run the tests that explore at random at length, in about an hour"
+	@echo "make torture run all attacks, and at length the tests that explore at random, in about an hour"
 	@echo "make lint    check style, types and imports"
 	@echo "make format  format the code"
 	@echo "make bench   measure"
@@ -40,7 +40,7 @@ test:
 torture:
 	@$(environment) test
 	@$(PYTHON) scripts/azurite.py
-	TORTURE=true $(pytest) -m torture --override-ini=faulthandler_timeout=7200 $(ARGS)
+	TORTURE=true $(pytest) -m "torture or attack" --override-ini=faulthandler_timeout=7200 $(ARGS)
 
 lint:
 	@$(environment) lint test bench

@@ -25,6 +25,7 @@ load_profile()
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+_ATTACKS = Path(__file__).parent / "security"
 _MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 2 << 30
 
 
@@ -56,8 +57,13 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that `make torture` runs: those of hypothesis, and those that ask for `rounds`. Limit the rest."""
+    """
+    Mark the tests that `make torture` runs: those of hypothesis, those that ask for `rounds`, and all attacks. Limit the
+    time of those that do not explore.
+    """
     for item in items:
+        if item.path.is_relative_to(_ATTACKS):
+            item.add_marker(pytest.mark.attack)
         if isinstance(item, pytest.Function) and (
             getattr(item.obj, "is_hypothesis_test", False) or "rounds" in item.fixturenames
         ):
