@@ -58,8 +58,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
-    Mark the tests that `make torture` runs: those of hypothesis, those that ask for `rounds`, and all attacks. Limit the
-    time of those that do not explore.
+    Mark the tests that `make torture` runs: those of hypothesis, those that ask for `rounds`, and all attacks. Limit
+    the time of those that do not explore.
     """
     for item in items:
         if item.path.is_relative_to(_ATTACKS):

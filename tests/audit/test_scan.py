@@ -45,7 +45,10 @@ class Counted(Pace):
 
 
 async def test_a_pace_counts_the_rows_of_each_page(db: Database) -> None:
-    """Before a page is given out, the pace is asked for as many rows as the page has, which are those of a second."""
+    """
+    Before a page is given out, the pace is asked for as many rows as the page has, which are those of a second; and the
+    statistics count them.
+    """
     await connection_of(db).store.create_table("ScannedRows")
     for number in range(5):
         await db.insert(PropertyBag("ScannedRows", "p", f"{number}"))
@@ -58,6 +61,7 @@ async def test_a_pace_counts_the_rows_of_each_page(db: Database) -> None:
         assert pace.rows == given
 
     assert given == [2, 2, 1]
+    assert db.stats.counts["query", ""].rows == 5
 
 
 async def test_properties_that_are_not_asked_for_are_not_read(db: Database) -> None:

@@ -123,6 +123,17 @@ async def test_a_repair_that_is_not_done(db: Database, fault: int | str, times: 
     assert context.counts.requests == 2
 
 
+async def test_a_repair_counts_as_one_request(db: Database) -> None:
+    """Whatever it sends, it counts as much as the last look at the row of an audit that only reports."""
+    await merge(db, E1, _ix="nonsense")
+    reporting, repairing = context_of(db, repair=False), context_of(db)
+    await TableAudit(reporting).verify_entity("Sales", E1)
+    await TableAudit(repairing).verify_entity("Sales", E1)
+
+    assert (reporting.counts.repaired, repairing.counts.repaired) == (0, 4)
+    assert repairing.counts.requests == reporting.counts.requests == 5
+
+
 async def test_a_repair_that_is_forbidden(db: Database) -> None:
     """That is raised, with the name of the call."""
     context = context_of(db)

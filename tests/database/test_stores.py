@@ -21,12 +21,15 @@ from tableorm import (
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
+    PropertyBag,
     TableOrmError,
+    Throttled,
     Unavailable,
     connect,
 )
+from tableorm.database import connect as opening
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Backend, BlobInfo, BlobStream, TableStore
+from tableorm.stores import Backend, BlobInfo, BlobStream, Operation, TableStore
 from tableorm.testing import MemoryStore
 from tableorm_local import LocalBackend
 
@@ -59,6 +62,41 @@ class TablesAlone:
 
     async def close(self) -> None:
         self.events.append("close")
+
+
+class Busy(MemoryStore):
+    """A store that repeats no request, and asks for a pause of two seconds."""
+
+    asked = 0
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        self.asked += 1
+        raise Fault(Code.SERVER_BUSY, "Later.", retry_after=2.0)
+
+
+class Hesitant(TablesAlone):
+    """A backend with this store."""
+
+    store = Busy()
+
+    @property
+    def tables(self) -> TableStore:
+        return self.store
+
+
+async def test_where_requests_are_repeated_by_the_mapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause is begun that ends after the seconds that `connect` was given, which are those of all attempts."""
+
+    def find(*given: str) -> type[Backend]:
+        del given
+        return Hesitant
+
+    monkeypatch.setattr(opening, "find_backend", find)
+    async with connect("hesitant:", timeout=1.0) as db:
+        with pytest.raises(Throttled):
+            await db.insert(PropertyBag("Things", "p", "r"))
+
+    assert Hesitant.store.asked == 1
 
 
 async def test_with_the_tables(tmp_path: Path) -> None:

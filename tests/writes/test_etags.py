@@ -177,6 +177,19 @@ async def test_a_bag_has_the_tokens_of_its_row(things: Database) -> None:
     assert bag == await things.get(key)
 
 
+async def test_tokens_take_the_place_of_what_others_have_stored_there(things: Database) -> None:
+    """A number that another program has stored under the reserved name is replaced; the next write adds its token."""
+    await put(things, "a", group="k", kind="Known", _w="5", **{"_w@odata.type": "Edm.Int64"})
+    entity = await things.get(Known, name="a")
+    for number in (1, 2):
+        entity.number = number
+        await things.merge(entity, only=[Known.number])
+    row = await things.store.get("Things", "k", "a")
+
+    assert "_w@odata.type" not in row
+    assert row["_w"].count(",") == 1
+
+
 async def test_a_bag_of_a_deleted_row_has_no_tokens(things: Database) -> None:
     """What is inserted from it has none."""
     await things.insert(Known(name="a"))

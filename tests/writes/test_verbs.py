@@ -563,6 +563,26 @@ async def test_fields_that_writes_fill(things: Database, sent: Sent) -> None:
     assert (await things.get(Note, id="b")).created == MOMENTS[3]
 
 
+def check_revision(item: Any, attribute: Any, value: int) -> None:
+    del attribute
+    if value != item.revision:
+        raise ValueError(f"{value} is not the revision {item.revision}")
+
+
+class Revised(Entity, table="Things", partition_key="revised", row_key="{id}"):
+    id: Mapped[str]
+    shown: Mapped[int] = field(default=0, validator=check_revision)
+    revision: Mapped[int] = field(default=0, on_write=lambda: 7)
+
+
+async def test_validators_see_what_writes_fill(things: Database) -> None:
+    """A validator that looks at another field finds the value that is written, and the entity stays as it was."""
+    entity = Revised(id="a", shown=0)
+    with pytest.raises(ValueError, match="0 is not the revision 7"):
+        await things.insert(entity)
+    assert entity.revision == 0
+
+
 @pytest.mark.parametrize("mode", ["merge", "replace"])
 async def test_what_an_insert_fills_is_not_filled_over_a_row(things: Database, mode: Any) -> None:
     """An entity that was read is not new, nor is one that replaces a row; whoever inserts it again makes a new one."""

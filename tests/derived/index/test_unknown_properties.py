@@ -178,6 +178,23 @@ async def test_an_unknown_property_of_others_is_not_written_over(programs: Progr
     assert await programs.spent() == 100
 
 
+@pytest.mark.parametrize("verb", ["merge", "upsert"])
+async def test_an_unknown_property_that_others_have_removed_too(programs: Programs, verb: str) -> None:
+    """A merge cannot remove a property; where the row that was read for it has none any more, nothing is to remove."""
+    customer = await programs.old.get(OldCustomer, shop="a", id=1)
+    customer.extra["odd"] = 1
+    await programs.old.save(customer)
+    customers = [await programs.old.get(OldCustomer, shop="a", id=1) for _ in range(2)]
+    for customer in customers:
+        del customer.extra["odd"]
+    await programs.old.save(customers[0])
+    customers[1].email = "k@x"
+    await (programs.old.merge(customers[1], if_match="*") if verb == "merge" else programs.old.upsert(customers[1]))
+
+    assert (await programs.old.get(OldCustomer.by_email, shop="a", email="k@x")).id == 1
+    assert not (await programs.new.audit(Customer)).findings
+
+
 async def test_an_unknown_property_in_an_entry_is_no_damage_to_who_knows_it(programs: Programs) -> None:
     """Entries hold no field that others keep, so what an older program has put there is neither read nor reported."""
     await programs.order(1)

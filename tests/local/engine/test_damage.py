@@ -71,6 +71,7 @@ async def test_a_damaged_row_is_named_as_damage(tmp_path: Path) -> None:
         ('{"PartitionKey":"p","RowKey":"a","odata.etag":"e","Timestamp":true}', r"its ETag.*'e'.*True"),
         ('{"PartitionKey":"p","RowKey":"a","odata.etag":"*","Timestamp":"t"}', r"its ETag.*'\*'.*'t'"),
         ('{"PartitionKey":"p","RowKey":"a"}', r"its ETag.*None.*None"),
+        ('{"PartitionKey":"a","RowKey":"p","odata.etag":"e","Timestamp":"t"}', r"its keys are \('a', 'p'\)"),
     ],
 )
 async def test_a_row_without_its_keys_or_its_marks_is_damage(tmp_path: Path, body: str, said: str) -> None:

@@ -2,6 +2,7 @@
 Which files the engine opens, which it leaves alone, and what happens when the disk does not play along.
 """
 # ruff: noqa: ASYNC240 - a test may look at its files
+# pyright: reportPrivateUsage=false
 
 import importlib.util
 import os
@@ -513,6 +514,8 @@ async def test_a_file_in_a_folder_that_is_read_only(
     await engine.open()
     assert (await engine.get("Shared", "p", "r"))["A"] == 1
     assert len((await engine.query("Shared", RowQuery())).rows) == 1
+    assert engine._open is not None
+    assert engine._open.reader.execute("PRAGMA cell_size_check").get == 1  # damaged pages are found as in other files
     for write in (engine.write("Shared", Operation(Verb.DELETE, row("r"), "*")), engine.create_table("Other")):
         with pytest.raises(Fault, match="opened for reading only") as caught:
             await write

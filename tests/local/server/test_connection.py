@@ -41,11 +41,19 @@ def cost(size: int, headers: int) -> int:
 class Connection:
     """A parser of a connection, and the budget that it takes from."""
 
-    def __init__(self, total: int = 10_000_000) -> None:
+    def __init__(self, total: int = 10_000_000, queue: int = 0) -> None:
         loop = asyncio.get_running_loop()
         protocol = BaseProtocol(loop)
         protocol.transport = Mock()
-        parser = HttpRequestParser(protocol, loop, 2**16, max_line_size=2**16, max_field_size=2**14, max_headers=100)
+        parser = HttpRequestParser(
+            protocol,
+            loop,
+            2**16,
+            max_line_size=2**16,
+            max_field_size=2**14,
+            max_headers=100,
+            max_msg_queue_size=queue,
+        )
         self.budget = Budget(total, "too much")
         self.parser = _BoundedParser(parser, Limits(), self.budget)
         self.waiting = 0
@@ -105,6 +113,20 @@ async def test_what_requests_hold(requests: list[tuple[bytes, bytes]]) -> None:
         assert connection.answer_all() == last + (10 if len(requests) > 1 and requests[-1] is WITH_BODY else 0)
         connection.parser.release()
         assert connection.budget.used == 0
+
+
+async def test_requests_count_that_the_parser_has_kept() -> None:
+    """What arrives together is parsed as far as there is room; the rest counts when the parser is asked to go on."""
+    connection, one = Connection(queue=4), cost(len(SMALL[0]), 1)
+    messages, _, _ = connection.parser.feed_data(SMALL[0] * 8)
+    assert len(messages) == 4
+    for _ in messages:
+        connection.parser.message_consumed()
+        connection.parser.end_request()
+    messages, _, _ = connection.parser.feed_data(b"")
+
+    assert len(messages) == 4
+    assert connection.budget.used == 4 * one
 
 
 @pytest.mark.parametrize("trailers", [b"", b"T: u\r\nV: wwwwwwwww\r\n"])

@@ -26,6 +26,8 @@ from tableorm_local.engine import REQUEST_BYTES, FairTurns
 from tableorm_local.server import Account, Limits, Server, serve, serving
 from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import show_header, show_target
+from tableorm_local.server.front.connection import Connection, ConnectionServer
+from tableorm_local.server.front.limits import Budget
 from tableorm_local.server.security.cors import CorsRule, write_rules
 from tableorm_local.server.serving import read_certificate
 from tableorm_local.server.wire.calls import Answer
@@ -433,6 +435,26 @@ async def test_a_connection_that_was_just_accepted_ends_with_the_server(turns: i
         async with asyncio.timeout(10):
             await server.stop()
     assert not unexpected
+
+
+async def test_connections_are_accepted_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many clients wait, at most nine of them have a file open before the server refuses the first."""
+    made, accept = list[int](), ConnectionServer.__call__
+
+    def note(self: ConnectionServer, *places: Budget) -> Connection:
+        made[-1] += 1
+        return accept(self, *places)
+
+    monkeypatch.setattr(ConnectionServer, "__call__", note)
+    async with serve(None, port=0) as server:
+        clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+        while sum(made) < len(clients):
+            made.append(0)
+            await asyncio.sleep(0)
+        for client in clients:
+            client.close()
+
+    assert max(made) <= 9
 
 
 async def test_an_event_loop_whose_sockets_have_no_readers(monkeypatch: pytest.MonkeyPatch) -> None:

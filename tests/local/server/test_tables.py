@@ -30,8 +30,9 @@ async def test_create_and_list(api: Api) -> None:
     silent = await api("POST", "/Tables", {"TableName": "Berry"}, Prefer="return-no-content")
     assert (silent.status, silent.headers["Preference-Applied"]) == (204, "return-no-content")
 
-    names = [item["TableName"] for item in (await api("GET", "/Tables")).rows]
-    assert names == ["apple", "Berry", "Tab"]
+    listed = (await api("GET", "/Tables")).json
+    assert listed["odata.metadata"] == f"{root}/$metadata#Tables"
+    assert [item["TableName"] for item in listed["value"]] == ["apple", "Berry", "Tab"]
     assert (await api("GET", "/Tables('BERRY')")).json["TableName"] == "Berry"
     full = (await api("GET", "/Tables()", query="$top=1", Accept=FULL_METADATA)).rows[0]
     assert full == {
