@@ -9,6 +9,8 @@ look the name up again, and its pages are freed later, in slices.
 
 import re
 
+import apsw
+
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import utf16_key
 
@@ -22,6 +24,7 @@ __all__ = [
     "Table",
     "create_table",
     "drop_table",
+    "find_misnamed",
     "find_table",
     "is_rows_table",
     "key_of",
@@ -123,9 +126,29 @@ def list_names(connection: Connection, start: str, limit: int | None) -> list[st
         connection: Where to read.
         start: The first name there may be, in lower case.
         limit: How many names at most; None for all.
+
+    Raises:
+        apsw.CorruptError: A name contradicts its place. A list that goes on after that name would begin anew.
     """
-    sql = "SELECT name FROM catalog WHERE folded >= ? ORDER BY folded LIMIT ?"
-    return [name for (name,) in connection.execute(sql, (start, -1 if limit is None else limit))]
+    sql = "SELECT CASE folded WHEN lower(name) THEN name END FROM catalog WHERE folded >= ? ORDER BY folded LIMIT ?"
+    names = [name for (name,) in connection.execute(sql, (start, -1 if limit is None else limit))]
+    if None in names:
+        raise apsw.CorruptError("a table is listed by another name than it has")
+    return names
+
+
+# What `check_table_name` does not allow. The numbers of bytes and characters differ if a character is not ASCII, or is
+# U+0000, which ends a text for GLOB. The bytes come first, as counting them reads nothing.
+_FIND_MISNAMED = """
+SELECT name, folded FROM catalog WHERE octet_length(name) NOT BETWEEN 3 AND 63 OR length(name) <> octet_length(name)
+OR folded <> lower(name) OR folded NOT GLOB '[a-z]*' OR folded GLOB '*[^a-z0-9]*' OR folded = 'tables' LIMIT 1
+"""
+
+
+def find_misnamed(connection: Connection) -> str | None:
+    """Return what is wrong if a table has a name that no table can have, or is listed by another one."""
+    found = connection.execute(_FIND_MISNAMED).get
+    return None if found is None else f"no table can have the name {found[0][:80]!r}, listed as {found[1][:80]!r}"
 
 
 def create_table(session: WriteSession, name: str) -> None:

@@ -313,6 +313,9 @@ def _check_content(connection: Connection, path: str) -> None:
         problem = _find_damaged_page(connection, table)
         if problem is not None:
             raise _damage_error(path, problem)
+    misnamed = catalog.find_misnamed(connection)
+    if misnamed is not None:
+        raise _damage_error(path, misnamed)
     for table in ("catalog", "queues", "messages", "containers"):
         last = connection.execute(_LAST_NUMBER.format(table)).get
         if not isinstance(last, int) or last > _MOST_NUMBERS:
