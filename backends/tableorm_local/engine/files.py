@@ -333,7 +333,7 @@ def find_damage(connection: Connection) -> str | None:
     # It comes to its end, since it visits no page twice, and a file may be of any size.
     connection.set_progress_handler(None)
     try:
-        problem = _find_damaged_page(connection, "1")
+        problem = _find_damaged_page(connection, "1") or catalog.find_large_row(connection)
         for what, sql in _WAITING.items() if problem is None else ():
             owner = connection.execute(sql + " LIMIT 1").get
             if owner is not None:
