@@ -3,6 +3,7 @@ Database files made by somebody else whose rows contradict the place where they 
 row, or show an ETag under which nobody could write them, or everybody.
 """
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,22 @@ async def test_keys_of_all_characters_are_read(path: Path) -> None:
         assert len(await db.select(Ship).where(Ship.port == "😀").all()) == 3
 
 
-def set_etag(path: Path, etag: str) -> None:
-    craft(path, f"""UPDATE t1 SET body = CAST(json_set(CAST(body AS TEXT), '$."odata.etag"', '{etag}') AS BLOB)""")
+async def test_a_row_under_another_form_of_its_key_is_damage(path: Path) -> None:
+    """A key has one form in a file: a row under another one, which point reads do not find, is no second version."""
+    stored = "😀".encode("utf-16-be")
+    surrogates = "".join(map(chr, struct.unpack(">2H", stored))).encode("utf-8", "surrogatepass").hex()
+    wrong = f"CAST(x'{'😀'.encode().hex()}' || substr(key, {1 + len(surrogates) // 2}) AS BLOB)"
+    craft(path, f"UPDATE t1 SET key = {wrong} WHERE substr(key, 1, {len(surrogates) // 2}) = x'{surrogates}'")
+    async with open_crafted(path) as db:
+        with pytest.raises(TableOrmError, match="and it is stored under"):
+            await db.select(Ship).allow_scan().all()
+        for port in ("Rome", "Ürün"):
+            assert len(await db.select(Ship).where(Ship.port == port).all()) == 3
+
+
+def set_etag(path: Path, etag: str, where: str = "") -> None:
+    body = f"""CAST(json_set(CAST(body AS TEXT), '$."odata.etag"', '{etag}') AS BLOB)"""
+    craft(path, f"UPDATE t1 SET body = {body}{where}")
 
 
 @pytest.mark.parametrize("tick", [None, 5, -1, 2**62])
@@ -108,10 +123,22 @@ async def test_an_etag_that_is_not_that_of_the_tick(path: Path, tick: int | None
             await db.replace(two)
 
 
-async def test_an_etag_that_stands_for_every_version_is_damage(path: Path) -> None:
-    """No row lets its reader overwrite what others have written since."""
-    set_etag(path, "*")
+@pytest.mark.parametrize("etag", ["*", " *", "*\t", "", "x" * 45, "x" * 47, "*" * 46, "x" * 2_000_000])
+async def test_what_is_no_etag_is_damage(path: Path, etag: str) -> None:
+    """No row lets its reader overwrite what others have written since, nor send a header that is too large."""
+    set_etag(path, etag)
     async with open_crafted(path) as db:
         for read in (db.get(Ship, port="Rome", id=1), db.select(Ship).where(Ship.port == "Rome").all()):
-            with pytest.raises(TableOrmError, match="ETag"):
+            with pytest.raises(TableOrmError, match="its ETag and Timestamp are") as caught:
                 await read
+            assert len(str(caught.value)) < len(str(path)) + 1000
+
+
+async def test_an_etag_among_others_is_damage(path: Path) -> None:
+    """What is wrong with one is not made up for by the others of a page."""
+    for etags in (("*", "x" * 91), ("", "x" * 92)):
+        for number, etag in enumerate(etags):
+            set_etag(path, etag, f" WHERE {place('Rome', f'ship_{number}')}")
+        async with open_crafted(path) as db:
+            with pytest.raises(TableOrmError, match="its ETag and Timestamp are"):
+                await db.select(Ship).where(Ship.port == "Rome").all()

@@ -9,11 +9,14 @@ look the name up again, and its pages are freed later, in slices.
 
 import re
 
+import apsw
+
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import utf16_key
+from tableorm.protocol.limits import MAX_KEY_UNITS
 
 from .faults import not_found_fault
-from .sqlite import Connection
+from .sqlite import MAX_BYTES, Connection
 from .write_session import LongSteps, WriteSession
 
 __all__ = [
@@ -22,6 +25,8 @@ __all__ = [
     "Table",
     "create_table",
     "drop_table",
+    "find_large_row",
+    "find_misnamed",
     "find_table",
     "is_rows_table",
     "key_of",
@@ -39,6 +44,11 @@ _ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT
 
 # SQLite counts to a number of 19 digits.
 _NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}")
+
+# Two keys of characters of three bytes, and what separates them.
+_MAX_KEY_BYTES = 2 * 3 * MAX_KEY_UNITS + 1
+# A scan collects many keys before it looks at them. One that is larger than any fails as what is too large to be read.
+_KEY = f"CASE WHEN octet_length(key) > {_MAX_KEY_BYTES} THEN zeroblob({MAX_BYTES + 1}) ELSE key END"
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:
@@ -69,7 +79,7 @@ class Table:
         name = f'"t{number}"'
         self.read = f"SELECT body FROM {name} WHERE key = ?"
         self.tick = f"SELECT ts FROM {name} WHERE key = ?"
-        self.scan = f"SELECT key, body FROM {name} WHERE key >= ? AND key < ? ORDER BY key"
+        self.scan = f"SELECT {_KEY}, body FROM {name} WHERE key >= ? AND key < ? ORDER BY key"
         self.insert = f"INSERT INTO {name} VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         self.put = f"REPLACE INTO {name} VALUES (?, ?, ?)"
         self.delete = f"DELETE FROM {name} WHERE key = ?"
@@ -123,9 +133,42 @@ def list_names(connection: Connection, start: str, limit: int | None) -> list[st
         connection: Where to read.
         start: The first name there may be, in lower case.
         limit: How many names at most; None for all.
+
+    Raises:
+        apsw.CorruptError: A name contradicts its place. A list that goes on after that name would begin anew.
     """
-    sql = "SELECT name FROM catalog WHERE folded >= ? ORDER BY folded LIMIT ?"
-    return [name for (name,) in connection.execute(sql, (start, -1 if limit is None else limit))]
+    sql = "SELECT CASE folded WHEN lower(name) THEN name END FROM catalog WHERE folded >= ? ORDER BY folded LIMIT ?"
+    names = [name for (name,) in connection.execute(sql, (start, -1 if limit is None else limit))]
+    if None in names:
+        raise apsw.CorruptError("a table is listed by another name than it has")
+    return names
+
+
+# What `check_table_name` does not allow. The numbers of bytes and characters differ if a character is not ASCII, or is
+# U+0000, which ends a text for GLOB. The bytes come first, as counting them reads nothing.
+_FIND_MISNAMED = """
+SELECT name, folded FROM catalog WHERE octet_length(name) NOT BETWEEN 3 AND 63 OR length(name) <> octet_length(name)
+OR folded <> lower(name) OR folded NOT GLOB '[a-z]*' OR folded GLOB '*[^a-z0-9]*' OR folded = 'tables' LIMIT 1
+"""
+
+
+def find_misnamed(connection: Connection) -> str | None:
+    """Return what is wrong if a table has a name that no table can have, or is listed by another one."""
+    found = connection.execute(_FIND_MISNAMED).get
+    return None if found is None else f"no table can have the name {found[0][:80]!r}, listed as {found[1][:80]!r}"
+
+
+def find_large_row(connection: Connection) -> str | None:
+    """
+    Return what is wrong if a row is larger than any may be, also in a deleted table.
+
+    SQLite reads a row whole to compare its key with one that is looked for, also one of another row.
+    """
+    large = f"octet_length(key) > {_MAX_KEY_BYTES} OR octet_length(body) > {MAX_BYTES}"
+    for (name,) in list(connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")):
+        if _NAME.fullmatch(name) and connection.execute(f'SELECT 1 FROM "{name}" WHERE {large} LIMIT 1').get:
+            return f"{name!r} has a row that is larger than any may be"
+    return None
 
 
 def create_table(session: WriteSession, name: str) -> None:

@@ -54,6 +54,7 @@ from .sqlite import Connection
 from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
 from .write_session import Work, WriteSession
+from .writes import ETAG_LENGTH
 
 __all__ = ["Engine"]
 
@@ -407,7 +408,7 @@ def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select
     if stored != keys:
         raise ValueError(f"its keys are {shown(stored)}, and it is stored under {shown(keys)}")
     etag, timestamp = get("odata.etag"), get("Timestamp")
-    if not (type(etag) is type(timestamp) is str) or etag == "*":
+    if type(etag) is not str or type(timestamp) is not str or len(etag) != ETAG_LENGTH or "*" in etag:
         raise ValueError(f"its ETag and Timestamp are {shown((etag, timestamp))}")
     return row if select is None else project(row, select)
 

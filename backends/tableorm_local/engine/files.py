@@ -313,6 +313,9 @@ def _check_content(connection: Connection, path: str) -> None:
         problem = _find_damaged_page(connection, table)
         if problem is not None:
             raise _damage_error(path, problem)
+    misnamed = catalog.find_misnamed(connection)
+    if misnamed is not None:
+        raise _damage_error(path, misnamed)
     for table in ("catalog", "queues", "messages", "containers"):
         last = connection.execute(_LAST_NUMBER.format(table)).get
         if not isinstance(last, int) or last > _MOST_NUMBERS:
@@ -330,7 +333,7 @@ def find_damage(connection: Connection) -> str | None:
     # It comes to its end, since it visits no page twice, and a file may be of any size.
     connection.set_progress_handler(None)
     try:
-        problem = _find_damaged_page(connection, "1")
+        problem = _find_damaged_page(connection, "1") or catalog.find_large_row(connection)
         for what, sql in _WAITING.items() if problem is None else ():
             owner = connection.execute(sql + " LIMIT 1").get
             if owner is not None:

@@ -11,11 +11,11 @@ from typing import Any, Protocol, cast
 
 import apsw
 
-__all__ = ["Connection", "Cursor", "bound_statements", "connect"]
+__all__ = ["MAX_BYTES", "Connection", "Cursor", "bound_statements", "connect"]
 
 _STATEMENTS = 512
-# No row is as large, whatever is escaped in its JSON.
-_MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 16 * 1024 * 1024
+"""The most bytes of a value that is read. No row is as large, whatever is escaped in its JSON."""
 # The most steps of a statement, and how often they are counted. The longest of ours read a list of all tables, some
 # 50 steps for each, of which there may be a million.
 _MAX_STEPS = 50_000_000
@@ -108,7 +108,7 @@ def connect(path: str, flags: int) -> Connection:
     for option, value in _WALLS:
         connection.config(option, value)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
-    connection.limit(apsw.SQLITE_LIMIT_LENGTH, _MAX_BYTES)
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_BYTES)
     # apsw's own annotations name `collections.abc.Buffer`, which Python 3.11 does not have.
     typed = cast("Connection", connection)
     bound_statements(typed)

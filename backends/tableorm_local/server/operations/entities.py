@@ -27,8 +27,11 @@ async def get_entity(request: Request) -> Answer:
     keys = _read_path_keys(request)
     wanted, hidden = _add_keys(select, level)
     row = await request.engine.get(request.resource.table, *keys, wanted)
+    etag: str = row["odata.etag"]
+    if timestamp_of_etag(etag) is None:  # of a file that somebody else has made; it must not end the header
+        raise Fault(Code.INTERNAL_ERROR, f"The stored entity is damaged: {etag!r} is not an ETag; restore a backup.")
     body = encode_entity(row, request.resource.table, request.place, level, hidden)
-    return Answer(200, headers={"ETag": row["odata.etag"]}, body=body, content_type=level.content_type)
+    return Answer(200, headers={"ETag": etag}, body=body, content_type=level.content_type)
 
 
 def _add_keys(select: tuple[str, ...] | None, level: Level) -> tuple[tuple[str, ...] | None, frozenset[str]]:

@@ -26,10 +26,22 @@ _MAX_ASKED = 100
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "MERGE", "OPTIONS", "PATCH", "POST", "PUT"})
 
 
+def _are_names(names: tuple[str, ...], most: int) -> bool:
+    """Return whether they can stand in a header, separated by commas."""
+    return len(names) <= most and all(
+        0 < len(name) <= _MAX_NAME and name.isascii() and name.isprintable() for name in names
+    )
+
+
+def _check_names(_: object, attribute: "attrs.Attribute[tuple[str, ...]]", names: tuple[str, ...]) -> None:
+    if not _are_names(names, _MAX_NAMES):
+        raise ValueError(f"`{attribute.name}` of a rule of CORS is not up to {_MAX_NAMES} names")
+
+
 @attrs.frozen(kw_only=True)
 class CorsRule:
     """
-    Which pages may call the service from a browser, and how.
+    Which pages may call the service from a browser, and how. A rule in a file may have been stored by somebody else.
 
     Args:
         origins: `https://example.org`, or `*` for any.
@@ -37,12 +49,15 @@ class CorsRule:
         headers: Names of headers that they may send; a name that ends with `*` stands for all that start with it.
         exposed: Names of headers that they may read, in the same form.
         max_age: Seconds for which a browser may remember the rule.
+
+    Raises:
+        ValueError: A name, or how many there are, is none that `read_rules` would allow.
     """
 
-    origins: tuple[str, ...]
-    methods: tuple[str, ...]
-    headers: tuple[str, ...]
-    exposed: tuple[str, ...]
+    origins: tuple[str, ...] = attrs.field(validator=_check_names)
+    methods: tuple[str, ...] = attrs.field(validator=_check_names)
+    headers: tuple[str, ...] = attrs.field(validator=_check_names)
+    exposed: tuple[str, ...] = attrs.field(validator=_check_names)
     max_age: int
 
 
@@ -96,7 +111,7 @@ def _read_rule(element: xml.Element) -> CorsRule:
 
 def _read_names(element: xml.Element, name: str, most: int) -> tuple[str, ...]:
     names = tuple(part.strip() for part in xml.text_of(element, name).split(",") if part.strip())
-    if len(names) > most or any(len(part) > _MAX_NAME or not (part.isascii() and part.isprintable()) for part in names):
+    if not _are_names(names, most):
         raise xml.invalid_value(name, ",".join(names), f"is not up to {most} names of up to {_MAX_NAME} characters")
     return names
 
