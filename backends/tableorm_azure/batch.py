@@ -18,10 +18,12 @@ __all__ = ["Request", "content_type_of", "find_throttled_part", "read_etags", "w
 
 _HEADERS = "Accept: application/json\r\nDataServiceVersion: 3.0\r\n"
 # The patterns begin with plain text, which is found without looking at every line.
-_STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]*(?=\r?\n)")
+_STATUS = re.compile(rb"\nHTTP/\d(?:\.\d)? (\d{3})[^\r\n]{0,1000}(?=\r?\n)")
 _BUSY = re.compile(rb"\nHTTP/\d(?:\.\d)? (?:429|503)")
 _ETAG = re.compile(rb"\nETag:[ \t]*([^\r\n]+)")
 _ETAG_OF_ANY_CASE = re.compile(_ETAG.pattern, re.IGNORECASE)
+# Of a part that failed more is not read: no error of the service, with its headers, has as many bytes.
+_LONGEST_FAILURE = 32 * 1024
 
 
 Request = tuple[str, str, dict[str, str], bytes | None]
@@ -70,7 +72,7 @@ def read_etags(body: bytes, count: int) -> list[str | None]:
     for number, match in enumerate(starts):
         end = starts[number + 1].start() if number + 1 < len(starts) else len(body)
         if not match.group(1).startswith(b"2"):
-            raise _read_failure(int(match.group(1)), body[match.end() : end])
+            raise _read_failure(int(match.group(1)), body[match.end() : min(end, match.end() + _LONGEST_FAILURE)])
         found = _ETAG.search(body, match.end(), end) or _ETAG_OF_ANY_CASE.search(body, match.end(), end)
         tags.append(None if found is None else found.group(1).decode("latin-1"))
     if len(tags) != count:

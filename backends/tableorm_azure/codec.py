@@ -7,6 +7,7 @@ Values that services write in several ways (digits of a DateTime, a Double with 
 import json
 import re
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -25,8 +26,17 @@ class _Page(msgspec.Struct):
     value: list[_Members]
 
 
-_page_decoder = msgspec.json.Decoder(_Page)
-_row_decoder = msgspec.json.Decoder(_Members)
+# No row is longer than this, even in Cosmos DB. Only in a longer body can a text be longer; looking takes some time.
+_LONGEST_TEXT = 2 * 1024 * 1024
+_BoundedMembers = dict[str, Annotated[str, msgspec.Meta(max_length=_LONGEST_TEXT)] | int | float | bool | None]
+
+
+class _BoundedPage(msgspec.Struct):
+    value: list[_BoundedMembers]
+
+
+_page_decoder, _long_page_decoder = msgspec.json.Decoder(_Page), msgspec.json.Decoder(_BoundedPage)
+_row_decoder, _long_row_decoder = msgspec.json.Decoder(_Members), msgspec.json.Decoder(_BoundedMembers)
 # What is short, or has few braces and colons, is decoded without a closer look. JSON in values can have many.
 _LONG = 1024 * 1024
 # A string that is not closed goes to the end: otherwise it would be looked for at each further quote.
@@ -95,7 +105,8 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
     """
     try:
         _check_density(body, MAX_PAGE)
-        rows: list[Row] = _page_decoder.decode(body).value
+        decoder = _page_decoder if len(body) <= _LONGEST_TEXT else _long_page_decoder
+        rows: list[Row] = decoder.decode(body).value
         names: tuple[str, ...] = ()
         shape: _Shape = ((), ())
         for row in rows:
@@ -112,7 +123,7 @@ def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
     """Decode a row, as `decode_page` does."""
     try:
         _check_density(body, 1)
-        row: Row = _row_decoder.decode(body)
+        row: Row = (_row_decoder if len(body) <= _LONGEST_TEXT else _long_row_decoder).decode(body)
         _normalise(row, _shape_of(tuple(row)), whole=select is None)
     except _MISFITS as error:
         raise _unreadable_fault(body, error) from error

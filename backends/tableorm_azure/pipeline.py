@@ -19,16 +19,17 @@ from azure.core.rest import AsyncHttpResponse, HttpRequest
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import note_bytes
 
-from .faults import fault_of_response, translated
+from .answers import LONGEST_ANSWER, find_excess, longest_answer
+from .faults import body_of, fault_of_response, translated
 from .options import Options, Policy, user_agent
 from .retries import DEADLINE
 
 __all__ = ["InFlight", "Pipeline", "PipelineTransport", "make_transport"]
 
 _LARGE, _CHUNK = 512 * 1024, 128 * 1024  # bytes
-# A page has 4 MiB of rows at most; escapes in JSON and annotations make them several times as long.
-_MAX_ANSWER = 64 * 1024 * 1024
+_READS = frozenset({"GET", "HEAD"})
 _ELSEWHERE = frozenset({300, 301, 302, 303, 307, 308})
+_CONTENT = frozenset({200, 206})  # of a blob
 
 
 def make_transport(options: Options) -> AsyncHttpTransport[Any, Any]:
@@ -83,11 +84,11 @@ class _BoundedResponse(aiohttp.ClientResponse):
         return body
 
     async def _read_pieces(self) -> AsyncIterator[bytes]:
-        left = _MAX_ANSWER
+        most = left = longest_answer(self.method, self.url.raw_path, self.status)
         async for piece in self.content.iter_any():  # aiohttp decompresses piece by piece
             left -= len(piece)
             if left < 0:
-                text = f"The answer is longer than {_MAX_ANSWER >> 20} MiB, which no answer of the service is."
+                text = f"The answer is longer than {most >> 10} KiB, which no such answer of the service is."
                 raise Fault(Code.INTERNAL_ERROR, text, doubt=self.method != "GET")
             yield piece
 
@@ -241,7 +242,12 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
         self._pipeline = pipeline
 
     async def send(self, request: HttpRequest, *, stream: bool = False, **_: Any) -> AsyncHttpResponse:
-        """Send a request. Other options are left over from policies of the SDK."""
+        """
+        Send a request. Other options are left over from policies of the SDK.
+
+        Raises:
+            Fault: The answer is none of the service, and would take the SDK long.
+        """
         response = await self._pipeline.run(request, stream=stream)
         # The service sends UTF-8. Another charset hides what the SDK reads, and some take Python long to decode.
         response.encoding = "utf-8"
@@ -249,9 +255,16 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
             # The SDK would follow it: the key would sign whatever path the server names, and a token go to any host.
             await response.close()
             text = f"The answer {response.status_code} names another address, which is not followed."
-            raise Fault(Code.INTERNAL_ERROR, text, doubt=request.method not in ("GET", "HEAD"))
+            raise Fault(Code.INTERNAL_ERROR, text, doubt=request.method not in _READS)
+        streamed = stream and response.status_code in _CONTENT
+        if stream and not streamed:
+            await response.read()  # as the SDK would
+        excess = "" if streamed else find_excess(body_of(response), request.url, response.status_code)
+        if excess:
+            text = f"The answer has more {excess} than any of the service."
+            raise Fault(Code.INTERNAL_ERROR, text, doubt=request.method not in _READS)
         found = getattr(response, "internal_response", None)
-        if stream and isinstance(found, _BoundedResponse):
+        if streamed and isinstance(found, _BoundedResponse):
             content: Any = _BoundedContent(found.content, _range_length(request.headers.get("x-ms-range", "")))
             found.content = content  # the SDK reads a stream by this method alone
         return response
@@ -272,4 +285,4 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
 def _range_length(asked: str) -> int:
     """Return how many bytes the range `bytes=FIRST-LAST` has; without a last one what the longest answer has."""
     first, dash, last = asked.removeprefix("bytes=").partition("-")
-    return int(last) - int(first) + 1 if dash and last else _MAX_ANSWER
+    return int(last) - int(first) + 1 if dash and last else LONGEST_ANSWER

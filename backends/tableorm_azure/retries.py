@@ -72,8 +72,9 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
     def _find_fault(self, method: str, http: Any) -> Fault | None:
         """Return the fault of an answer, None if it is none; count it if the request was refused for its rate."""
         status: int = http.status_code
-        if status == _BATCH_DONE:
-            # If an operation is refused for its rate, so is the whole transaction, with the status of a success.
+        if status == _BATCH_DONE and method == "POST":
+            # If an operation is refused for its rate, so is the whole transaction, with the status of a success. The
+            # answer to a read may be far longer, and is not searched.
             fault = find_throttled_part(body_of(http))
             self._traffic.throttled += fault is not None
             return fault

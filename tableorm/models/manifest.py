@@ -31,6 +31,7 @@ import msgspec
 from msgspec import structs
 
 from ..errors import DecodeError, shown
+from ..protocol.limits import MAX_VALUE_BYTES
 from ..stores import Row
 from .reserved import BLOB_LISTS, MANIFEST
 
@@ -381,7 +382,7 @@ def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
     if text is None or row is None:
         return {}
     try:
-        entries = {name: parse_entry(value) for name, value in _decode(text).items()}
+        entries = {name: parse_entry(value) for name, value in _read_members(text).items()}
     except (msgspec.DecodeError, TypeError, RecursionError):
         raise DecodeError(
             f"has {shown(text)} as {MANIFEST}, which is not a manifest of what is derived from it; repair it with "
@@ -390,6 +391,13 @@ def manifest_of(row: Row | None) -> dict[str, ManifestEntry]:
             (str(row.get("PartitionKey")), str(row.get("RowKey"))),
         ) from None
     return entries
+
+
+def _read_members(text: Any) -> dict[str, Any]:
+    """Return the members of a manifest. Raises TypeError if no String is as long: it would become many objects."""
+    if len(text) > MAX_VALUE_BYTES // 2:
+        raise TypeError("the manifest is too long")
+    return _decode(text)
 
 
 def manifest_text(entries: Mapping[str, ManifestEntry]) -> str:

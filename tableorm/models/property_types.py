@@ -33,6 +33,7 @@ from ..protocol.edm import (
     datetime_from_text,
     text_from_datetime,
 )
+from ..protocol.limits import MAX_VALUE_BYTES
 from .dataclass_defaults import make_completer
 
 __all__ = ["REFUSALS", "FieldInfo", "PropertyType", "annotation_name", "property_type", "split_optional"]
@@ -412,6 +413,8 @@ def _json_type(annotation: Any) -> PropertyType | str:
 
     def decode(value: Any, stored: str | None) -> Any:
         text = _decode_str(value, stored)
+        if len(text) > MAX_VALUE_BYTES // 2:  # no String is as long, and JSON of any length would be many objects
+            raise ValueError(f"holds JSON text of {len(text):,} characters, where {MAX_VALUE_BYTES // 2:,} are allowed")
         try:
             return reader.decode(text)
         except (msgspec.DecodeError, *REFUSALS, RecursionError) as error:

@@ -14,6 +14,7 @@ import pytest
 
 from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect
 from tableorm.protocol.codes import Fault
+from tableorm_azure.batch import find_throttled_part, read_etags
 from tableorm_azure.codec import decode_page, decode_row
 from tests.azure.stub import KEY, Answer, Request, Stub, row_answer
 
@@ -171,3 +172,28 @@ def test_json_in_properties_is_no_density() -> None:
     body = b'{"value":[' + b",".join([row] * 1000) + b"]}"
     assert len(body) > 1024 * 1024
     assert [each["text"] for each in decode_page(body)] == [json.loads(text)] * 1000
+
+
+def test_a_part_of_a_transaction_is_not_read_as_many_headers() -> None:
+    """Of a part that failed no more is read than an error of the service has."""
+    body = b"--x\r\n\r\nHTTP/1.1 503 Busy\r\n" + b"a:b\n" * 300_000 + b"\r\n\r\n{}\r\n--x--"
+    tracemalloc.start()
+    try:
+        find_throttled_part(body)
+        with pytest.raises(Fault):
+            read_etags(body, 2)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < len(body)
+
+
+async def test_what_is_no_transaction_is_not_looked_through_for_parts() -> None:
+    """A read that is answered with the status of a transaction is not searched for parts that were throttled."""
+    body = b"\nHTTP/1.1 503 Busy\r\nx-ms-error-code: ServerBusy\r\n\r\n{}"
+    async with Stub() as stub:
+        stub.handler = lambda _: Answer(202, {}, body)
+        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=3, base=0.0)) as db:
+            with pytest.raises(TableOrmError):
+                await db.get(Thing, p="p", r="r")
+    assert len(stub.requests) == 1

@@ -1,22 +1,33 @@
 """
-Long texts of a hostile server: what is looked through for secrets is no longer than what is shown.
+Long texts of a hostile server: what is looked through for secrets is no longer than what is shown, and what is parsed
+no longer than a property can be.
 """
 
 import json
+import tracemalloc
 import zlib
+from collections.abc import Callable
 from html import unescape
+from typing import Any
 
 import pytest
 
-from tableorm import Entity, Mapped, RetryPolicy, TableOrmError, connect
+from tableorm import DecodeError, Entity, Mapped, RetryPolicy, TableOrmError, connect, field
+from tableorm.models.manifest import manifest_of
 from tableorm.protocol import redaction
 from tableorm.protocol.codes import Fault
-from tableorm_azure.codec import decode_row
-from tests.azure.stub import KEY, Answer, Stub
+from tableorm_azure.codec import decode_page, decode_row
+from tests.azure.stub import KEY, Answer, Stub, row_answer
 
 
 class Looked(Entity, table="Looked", partition_key="{id}", row_key="x"):
     id: Mapped[str]
+
+
+class Doc(Entity, table="Docs", partition_key="{p}", row_key="{r}"):
+    p: Mapped[str]
+    r: Mapped[str]
+    items: Mapped[list[Any]] = field(factory=list)
 
 
 def gzip(body: bytes) -> bytes:
@@ -67,3 +78,45 @@ def test_what_a_row_says_does_not_fill_the_error(members: dict[str, str]) -> Non
     with pytest.raises(Fault) as caught:
         decode_row(json.dumps(row).encode())
     assert len(caught.value.message) < 1_000
+
+
+@pytest.mark.parametrize("decode", [decode_row, decode_page], ids=["row", "page"])
+def test_a_text_is_no_longer_than_a_row(decode: Callable[[bytes], object]) -> None:
+    """A row with a text of 3 MiB is none of the service, so that nothing looks for dates, numbers or JSON in it."""
+    row = {"odata.etag": "c", "PartitionKey": "a", "RowKey": "b", "x": "[]," * 1024 * 1024}
+    with pytest.raises(Fault, match="is not a row of the Table service"):
+        decode(json.dumps(row if decode is decode_row else {"value": [row]}).encode())
+
+
+async def test_json_in_a_property_does_not_become_many_objects() -> None:
+    """JSON in a property is parsed if it has 32,768 characters, as many as a String can have, and not with more."""
+    text = "[" + "1," * 16_000 + "1]"
+    long = "[" + "[]," * 300_000 + "[]]"
+    async with Stub() as stub:
+        stub.answers = [
+            row_answer(EntityType="Doc", items=text.ljust(32_768)),
+            row_answer(EntityType="Doc", items=text.ljust(32_769)),
+            row_answer(EntityType="Doc", items=long),
+        ]
+        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
+            assert (await db.get(Doc, p="p", r="r")).items == [1] * 16_001
+            with pytest.raises(DecodeError, match="JSON text of 32,769 characters"):
+                await db.get(Doc, p="p", r="r")
+            tracemalloc.start()
+            try:
+                with pytest.raises(DecodeError, match="JSON text of 900,004 characters"):
+                    await db.get(Doc, p="p", r="r")
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+    assert peak < 10 * len(long)
+
+
+def test_a_manifest_is_as_long_as_a_string() -> None:
+    """A manifest of 32,768 characters is read, and a longer one is damage, which is not parsed."""
+    row = {"PartitionKey": "p", "RowKey": "r", "EntityType": "Doc"}
+    manifest = json.dumps({"a": "x" * (32_768 - 9)})
+    assert len(manifest) == 32_768
+    assert list(manifest_of({**row, "_ix": manifest})) == ["a"]
+    with pytest.raises(DecodeError, match="which is not a manifest"):
+        manifest_of({**row, "_ix": manifest + " "})
