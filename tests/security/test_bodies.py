@@ -5,6 +5,7 @@ Bodies: what the server reads, decompresses and holds of what a client sends, ab
 import asyncio
 import contextlib
 import gzip
+import json
 import zlib
 from typing import Any
 from urllib.parse import quote
@@ -13,6 +14,7 @@ import aiohttp
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.limits import MAX_ENTITY_BYTES, MAX_VALUE_BYTES, check_row
 from tableorm_local.server import Limits, Server, serve
 from tableorm_local.server.operations import transactions
 from tableorm_local.server.security.cors import CorsRule, answer_preflight
@@ -302,6 +304,51 @@ def test_members_are_counted_before_they_are_decoded(members: list[str], monkeyp
 def test_quotes_in_text_are_no_members(text: str) -> None:
     """Quotes and backslashes in text count as neither more members nor members of one name."""
     assert len(bodies.read_entity(f'{{"a\\"\\\\":1,"b":"{text}"}}'.encode(), ("a", "b"))) == 4
+
+
+@pytest.mark.parametrize("escape", ['\\"', "\\\\", "\\\\\\n", "\\u0344"])
+def test_escapes_are_counted_before_they_are_decoded(escape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body with more escapes than an entity has characters is refused at the speed of a search."""
+
+    def decode(body: bytes) -> None:
+        raise AssertionError(len(body))
+
+    monkeypatch.setattr(bodies, "_decode", decode)
+    count = MAX_ENTITY_BYTES // escape.count("\\") + 1
+    with pytest.raises(Fault) as refused:
+        bodies.read_entity(f'{{"b":"{escape * count}"}}'.encode(), ("a", "b"))
+
+    assert refused.value.code == Code.ENTITY_TOO_LARGE
+
+
+@pytest.mark.parametrize("escape", ['\\"', "\\\\", "\\u0344", "\\ud83d\\ude00"])
+def test_an_entity_may_be_all_escapes(escape: str) -> None:
+    """The largest entity may be written with an escape for each of its characters, as some clients do."""
+    units = len(json.loads(f'"{escape}"').encode("utf-16-le")) // 2
+    text = escape * (MAX_VALUE_BYTES // 2 // units)
+    body = ",".join(f'"p{number}":"{text}"' for number in range(15)).encode()
+    row = bodies.read_entity(b"{%b}" % body, ("a", "b"))
+
+    check_row(row | {"odata.etag": "", "Timestamp": ""})
+
+
+def test_a_text_that_no_property_has_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text of more characters than a value has in any type is refused before it is read as a value of a type."""
+    read = list[str]()
+
+    def put(_: object, name: str, *__: object) -> None:
+        read.append(name)
+
+    monkeypatch.setattr(bodies, "_put_annotated", put)
+    most = 2 * MAX_VALUE_BYTES
+    bodies.read_entity(f'{{"p":"{"x" * most}","p@odata.type":"Edm.Guid"}}'.encode(), ("a", "b"))
+    for name, kind in (("p", "Edm.Guid"), ("q", "Edm.String"), ("r", "Edm.Unknown")):
+        with pytest.raises(Fault) as refused:
+            bodies.read_entity(f'{{"{name}":"{"x" * (most + 1)}","{name}@odata.type":"{kind}"}}'.encode(), ("a", "b"))
+        assert (refused.value.code, refused.value.property) == (Code.PROPERTY_VALUE_TOO_LARGE, name)
+        assert f"'{name}' has {most + 1} characters, {most} are allowed" in refused.value.message
+
+    assert read == ["p"]
 
 
 class Whole(str):

@@ -319,6 +319,54 @@ async def test_a_body_in_chunks_may_arrive_faster_than_it_is_read(server: Server
     await wire.close()
 
 
+@pytest.mark.parametrize("verb", ["POST", "GET", "DELETE"])
+@pytest.mark.parametrize(
+    ("line", "answered"), [("HTTP/1.0\r\nConnection: keep-alive", 1), ("HTTP/1.1", 2)], ids=["1.0", "1.1"]
+)
+async def test_nothing_is_read_behind_chunks_of_a_version_that_has_none(
+    server: Server, verb: str, line: str, answered: int
+) -> None:
+    """A proxy that speaks HTTP/1.0 knows no chunks, and may take them for something else: the connection is closed."""
+    wire = await Wire.connect(server)
+    sent = f"{verb} /devstoreaccount1/Tables {line}\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    wire.writer.write(sent.encode() + b"2\r\n{}\r\n0\r\n\r\n" + LINE + b"Connection: close\r\n\r\n")
+    async with asyncio.timeout(5):
+        answers = await wire.everything()
+    await wire.close()
+
+    assert answers.count(b"HTTP/1.") == answers.count(b" 403 ") == answered
+
+
+@pytest.mark.parametrize(
+    "coding", ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked", "chunked, chunked", "identity,chunked"]
+)
+@pytest.mark.parametrize("follows", [b"", b"2\r\n{}\r\n0\r\n\r\n" + LINE + b"\r\n"], ids=["alone", "with its body"])
+async def test_other_transfer_codings_than_chunks_are_refused(server: Server, coding: str, follows: bytes) -> None:
+    """A body that is encoded for its way besides its chunks would be read as if it was not, so it is not read."""
+    wire = await Wire.connect(server)
+    sent = f"POST /devstoreaccount1/Tables HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n"
+    wire.writer.write(sent.encode() + follows)
+    async with asyncio.timeout(5):
+        answers = await wire.everything()
+    await wire.close()
+
+    assert answers.count(b"HTTP/1.") == answers.count(b" 400 ") == 1
+
+
+@pytest.mark.usefixtures("api")
+@pytest.mark.parametrize("coding", ["chunked", "Chunked", " chunked "])
+async def test_chunks_are_read(server: Server, coding: str) -> None:
+    """A body in chunks is read, in whatever letter case its coding is named."""
+    body = b'{"PartitionKey":"p","RowKey":"r"}'
+    line = f"POST /{DEVELOPMENT_ACCOUNT}/Tab?{INSERT} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    wire = await Wire.connect(server)
+    wire.writer.write(f"{line}Transfer-Encoding:{coding}\r\n\r\n".encode())
+    wire.writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+    async with asyncio.timeout(5):
+        assert (await wire.everything()).startswith(b"HTTP/1.1 201 ")
+    await wire.close()
+
+
 @pytest.mark.parametrize("target", ["http://xn--{}/devstoreaccount1/Tables", "https://xn--{}", "xn--{}:443"])
 async def test_the_host_of_a_target_is_not_decoded(
     server: Server, monkeypatch: pytest.MonkeyPatch, target: str

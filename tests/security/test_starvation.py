@@ -578,7 +578,7 @@ async def test_a_long_filter_is_read_in_steps(api: Api, monkeypatch: pytest.Monk
 
 
 async def test_steps_of_one_caller_take_turns() -> None:
-    """Of the work that a caller has at once, the first steps are done at once, and then one step in each turn."""
+    """Of the work that a caller has at once, one step is done in each turn of the event loop, first ones included."""
     turn, done = 0, Counter[int]()
     engine = Engine(None)
 
@@ -600,8 +600,28 @@ async def test_steps_of_one_caller_take_turns() -> None:
         counting.cancel()
 
     assert results == ["done"] * 8
-    assert done.total() == 8 * 5
-    assert sorted(done.values()) == [1] * 32 + [8]
+    assert sorted(done.values()) == [1] * (8 * 5)
+    assert not vars(engine)["_stepping"]  # nothing is kept of a caller
+
+
+async def test_work_of_others_waits_for_no_turn_of_a_caller() -> None:
+    """Work of one step is done at once if its caller has nothing else to do, also while others take turns."""
+    engine, done = Engine(None), list[str]()
+
+    def work(name: str, count: int) -> Generator[None, None, None]:
+        for _ in range(count):
+            done.append(name)
+            yield
+        done.append(name)
+
+    async def do(name: str, count: int) -> None:
+        CALLER.set(name[0])
+        await engine.take_turns(work(name, count))
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(do("a1", 2), do("a2", 0), do("b1", 0), do("b2", 0), do("a3", 1))
+
+    assert done == ["a1", "b1", "b2", "a1", "a2", "a3", "a1", "a3"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -11,6 +11,7 @@ import ctypes
 import os
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
@@ -126,6 +127,8 @@ class Engine:
         # Two tasks that open at once would open the file twice, and nobody would close one of the two.
         self._opening = asyncio.Lock()
         self._turns = FairTurns()
+        # How many pieces of work each caller has under way of which the first step is done, and others follow.
+        self._stepping = Counter[str]()
         self._why_not = "is not open; call open() first"
         # Also `retries`: it waits for other processes.
         self.capabilities = Capabilities(durable=self._path is not None, retries=True)
@@ -259,13 +262,23 @@ class Engine:
         """
         Do work step by step, and let the event loop run other tasks in between.
 
-        After the first step, work of one `CALLER` takes turns with its queries and with other such work of it.
+        Work of one `CALLER` takes turns with its queries and with other such work of it. The first step is done at
+        once, unless such work of the caller is under way.
         """
+        caller, stepping = CALLER.get(), self._stepping
+        if caller in stepping:
+            await self._turns.work(caller)
         try:
             next(steps)
-            while True:
-                await self._pass_turn()
-                next(steps)
+            stepping[caller] += 1
+            try:
+                while True:
+                    await self._pass_turn()
+                    next(steps)
+            finally:
+                stepping[caller] -= 1
+                if not stepping[caller]:
+                    del stepping[caller]
         except StopIteration as end:
             result: T = end.value
             return result

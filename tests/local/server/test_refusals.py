@@ -78,7 +78,10 @@ HOST = (
     "characters, with or without a port."
 )
 ESCAPE = "The requested URI is invalid: it has a % without two hexadecimal digits; write % as %25."
-NOTHING = "The requested URI does not represent any resource on the server."
+NOTHING = (
+    "The requested URI does not represent any resource on the server. It must be a path, or begin with http:// or "
+    "https:// and the name of a machine."
+)
 PATHS = (
     "Bad Request - Error in query syntax. The path must be one of /Tables, /Tables('NAME'), /NAME(), "
     "/NAME(PartitionKey='..',RowKey='..') and /$batch."

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http import HttpRequestParser, RawRequestMessage
+from aiohttp.http import HttpRequestParser, HttpVersion11, RawRequestMessage
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong, TransferEncodingError
 from aiohttp.streams import EMPTY_PAYLOAD
 
@@ -66,6 +66,13 @@ _REQUEST_COST, _HEADER_COST, _COPIES = 3_000, 200, 3
 def _cost_of(size: int, headers: int) -> int:
     """Return how many bytes of memory a head takes."""
     return _REQUEST_COST + _HEADER_COST * headers + _COPIES * size
+
+
+def _check_coding(message: RawRequestMessage) -> None:
+    """Refuse a request whose body has another coding than chunks, which aiohttp would not decode."""
+    codings = message.headers.getall("Transfer-Encoding", [])
+    if [each.lower() for each in codings] != ["chunked"]:
+        raise TransferEncodingError("its header Transfer-Encoding must be chunked")
 
 
 class TooMuchWaitsError(HttpProcessingError):
@@ -151,6 +158,9 @@ class _BoundedParser:
         body, within_body = self._body, not self._body.is_eof()
         before, self._paused = body.total_bytes, False
         messages, upgraded, tail = self._parser.feed_data(data)
+        for message, _ in messages:
+            if message.chunked:
+                _check_coding(message)
         grown = body.total_bytes - before
         if within_body and self._framed:
             self._framing += len(data) - grown
@@ -458,7 +468,9 @@ def _request_of(
     valid raises an error outside of all handlers, which would leave the connection open for ever.
     """
     loop = asyncio.get_running_loop()
-    if cast("Connection", protocol).closes or message.upgrade:
+    # Programs that speak HTTP/1.0 know no chunks, so one on the way may find another end of the body.
+    has_doubtful_end = message.chunked and message.version < HttpVersion11
+    if cast("Connection", protocol).closes or message.upgrade or has_doubtful_end:
         # aiohttp loses what follows a request to speak another protocol, or takes the middle of it for a request.
         message = message._replace(should_close=True)
     if message.url.absolute:

@@ -24,7 +24,7 @@ from tableorm.protocol.edm import (
     text_from_ticks,
     ticks_from_text,
 )
-from tableorm.protocol.limits import check_key
+from tableorm.protocol.limits import MAX_ENTITY_BYTES, MAX_VALUE_BYTES, check_key
 from tableorm.stores import Row
 
 from .addressing import Place, entity_path, table_path
@@ -51,6 +51,10 @@ _IGNORED = SYSTEM_MEMBERS | {"odata.metadata", "odata.type", "odata.id", "odata.
 # Enough for all properties of an entity, each with its annotation and an annotation of that. A body with more members
 # is refused at once.
 _MAX_MEMBERS = 1000
+# Enough for an escape of each character of the largest entity, which takes two backslashes or one.
+_MAX_BACKSLASHES = MAX_ENTITY_BYTES
+# The most characters of a text: more than the base64 of the largest Binary has.
+_MAX_TEXT = 2 * MAX_VALUE_BYTES
 
 
 def read_object(body: bytes) -> dict[str, Scalar]:
@@ -58,7 +62,7 @@ def read_object(body: bytes) -> dict[str, Scalar]:
     Read a JSON object of plain values.
 
     Raises:
-        Fault: InvalidInput; DuplicatePropertiesSpecified; TooManyProperties.
+        Fault: InvalidInput; DuplicatePropertiesSpecified; TooManyProperties, EntityTooLarge.
     """
     if not body:
         raise invalid_input("the request has no body.")
@@ -83,9 +87,17 @@ def read_object(body: bytes) -> dict[str, Scalar]:
 
 def _count_strings(body: bytes) -> int:
     """Return how many strings JSON has, at the speed of a search, whatever is escaped in them."""
-    if b"\\" in body:
-        body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return body.count(b'"') // 2
+    if b"\\" not in body:
+        return body.count(b'"') // 2
+    backslashes = body.count(b"\\")
+    if backslashes > _MAX_BACKSLASHES:
+        raise Fault(
+            Code.ENTITY_TOO_LARGE,
+            f"The object has {backslashes} backslashes; {_MAX_BACKSLASHES} are allowed, enough for an escape of "
+            "each character of an entity.",
+        )
+    body = body.replace(b"\\\\", b"")
+    return (body.count(b'"') - body.count(b'\\"')) // 2
 
 
 def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
@@ -97,7 +109,8 @@ def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
         keys: PartitionKey and RowKey of the URL, which count; None if the body must have them.
 
     Raises:
-        Fault: InvalidInput, DuplicatePropertiesSpecified; PropertiesNeedValue if a key is missing; OutOfRangeInput.
+        Fault: InvalidInput, DuplicatePropertiesSpecified; PropertiesNeedValue if a key is missing; OutOfRangeInput;
+            TooManyProperties, EntityTooLarge, PropertyValueTooLarge.
     """
     members = read_object(body)
     if len(members) > _MAX_MEMBERS:
@@ -106,6 +119,8 @@ def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
         )
     if keys is None:
         keys = _require_key(members, "PartitionKey"), _require_key(members, "RowKey")
+    if len(body) > _MAX_TEXT:
+        _check_texts(members)
     row: Row = {"PartitionKey": keys[0], "RowKey": keys[1]}
     for name, value in members.items():
         if ANNOTATION in name:
@@ -121,6 +136,17 @@ def read_entity(body: bytes, keys: tuple[str, str] | None = None) -> Row:
             row[name] = value
     _check_annotations(members)
     return row
+
+
+def _check_texts(members: dict[str, Scalar]) -> None:
+    """Refuse a text that no type of property has, as it takes long to read it as one."""
+    for name, value in members.items():
+        if isinstance(value, str) and len(value) > _MAX_TEXT:
+            raise Fault(
+                Code.PROPERTY_VALUE_TOO_LARGE,
+                f"The property {name[:80]!r} has {len(value)} characters, {_MAX_TEXT} are allowed.",
+                property=name[:80],
+            )
 
 
 def _require_key(members: dict[str, Scalar], name: str) -> str:
