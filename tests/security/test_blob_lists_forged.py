@@ -153,6 +153,17 @@ async def test_a_line_without_an_end_is_no_line_of_a_list() -> None:
             await db.lookup(Book.tagged, tag="new")
 
 
+@pytest.mark.parametrize("key", ["a/b", "x" * 3000, "\1", "b\0"])
+async def test_a_key_that_no_row_can_have_is_nobody_and_is_taken_out(key: str) -> None:
+    """Such a line ends no lookup, and an audit takes it out of the list."""
+    async with connect("local::memory:") as db:
+        await make_list(db, [f"{key}\tbook_001\t\na\t{key}\t\n".encode()])
+        assert [book.id for book in await db.lookup(Book.tagged, tag="new")] == [1]
+        report = await db.audit(Book, repair=True)
+        assert (report.counts, report.repaired) == ({"orphan": 2}, 2)
+        assert key.encode() not in await db.blobs.read(BLOB_LISTS, LIST)
+
+
 async def test_blobs_that_are_no_lists_are_passed_over_in_slices() -> None:
     """Other tasks get a turn while an audit passes over blobs beside the lists whose names no list has."""
     turns = Turns()

@@ -129,6 +129,13 @@ async def list_employees(db: Database, *members: tuple[str, str]) -> None:
     await db.store.write("ForgedLists", Operation(Verb.INSERT_OR_REPLACE, row))
 
 
+@pytest.mark.parametrize("key", ["a/b", "x" * 3000, "\1", "b\0"])
+async def test_a_key_that_no_row_can_have_is_nobody(db: Database, key: str) -> None:
+    """A row of a list that names such a key ends no lookup of those who are in the list."""
+    await list_employees(db, (key, "empid_000010"), ("Sales", key))
+    assert [each.id for each in await db.lookup(Employee.in_city, city="Rome")] == [10]
+
+
 async def test_a_row_of_a_list_with_very_many_keys_is_read_in_slices(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

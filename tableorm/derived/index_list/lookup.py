@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ...audit.scan import pages
 from ...connection.connection import TURN, Connection
 from ...connection.index_states import find_unreadable, not_readable
-from ...connection.rows import read_row
+from ...connection.rows import is_place, read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TemplateError
 from ...keys.ranges import KeyRegion
@@ -83,8 +83,8 @@ async def look_up(
     packed, count = list[str](), 0
     async with aclosing(parts) as all_parts:
         async for some in all_parts:
-            # A list that scopes share has the keys of others too.
-            fit = {key for key in some if db.boundary.holds_row(schema.primary, table, *key)}
+            # A list that scopes share has the keys of others too, and one that others may write any text.
+            fit = {key for key in some if is_place(table, *key) and db.boundary.holds_row(schema.primary, table, *key)}
             packed.append(_pack(fit))
             count += len(fit)
     numbered = enumerate(key for key, _ in groupby(heapq.merge(*map(_unpack, packed), key=_order)))
