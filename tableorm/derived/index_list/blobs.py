@@ -241,8 +241,9 @@ async def members_of(db: Connection, place: BlobListEntry) -> AsyncGenerator[lis
             if not found or len(found) != text.count("\n") or left < 0:
                 raise _damaged(place)
             yield found
-            await asyncio.sleep(0)
             begin = end
+            if begin < len(data):
+                await asyncio.sleep(0)
     except NotSupported as error:
         raise DecodeError(str(error), place.kind, (place.partition_key, place.list_key)) from error
     except UnicodeDecodeError as error:

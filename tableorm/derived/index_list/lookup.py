@@ -14,7 +14,7 @@ from ...connection.connection import TURN, Connection
 from ...connection.index_states import find_unreadable, not_readable
 from ...connection.rows import is_place, read_row
 from ...connection.tasks import work_together
-from ...errors import ModelError, TemplateError
+from ...errors import ModelError, TableOrmError, TemplateError
 from ...keys.ranges import KeyRegion
 from ...models.derivation import RowsOf, bound_to, refuse_building
 from ...models.entity import Entity
@@ -30,6 +30,9 @@ from .schema import ListSchema
 __all__ = ["look_up"]
 
 E = TypeVar("E", bound=Entity)
+
+_AT_ONCE = 2000
+"""Keys that are sorted at once, which takes a millisecond or two. More are sorted in parts, which are merged."""
 
 _find_keys = re.compile(r"([^\t]*)\t([^\n]*)\n").finditer
 
@@ -80,26 +83,35 @@ async def look_up(
     else:
         parts = _read_members(db, schema, partition_key, list_key)
     table = schema.primary.table_name()
-    packed, count = list[str](), 0
+    packed, rest = list[str](), set[tuple[str, str]]()
     async with aclosing(parts) as all_parts:
         async for some in all_parts:
-            # A list that scopes share has the keys of others too, and one that others may write any text.
-            fit = {key for key in some if is_place(table, *key) and db.boundary.holds_row(schema.primary, table, *key)}
-            packed.append(_pack(fit))
-            count += len(fit)
-    numbered = enumerate(key for key, _ in groupby(heapq.merge(*map(_unpack, packed), key=_order)))
+            if db.boundary.narrows:  # a list that scopes share has the keys of others too
+                rest.update(key for key in some if db.boundary.holds_row(schema.primary, table, *key))
+            else:
+                rest.update(some)
+            if len(rest) > _AT_ONCE:
+                packed.append(_pack(rest))
+                rest.clear()
+    runs = [*map(_unpack, packed), sorted(rest, key=_order)]
+    numbered = enumerate(key for key, _ in groupby(heapq.merge(*runs, key=_order)))
     found: dict[int, E] = {}
 
     async def work() -> None:
         for number, key in numbered:
-            row = await read_row(db, table, *key, name=schema.primary.name)
+            try:
+                row = await read_row(db, table, *key, name=schema.primary.name)
+            except TableOrmError:
+                if is_place(table, *key):
+                    raise
+                row = None  # who may write a list may name a key that no row can have
             await db.yield_to_loop(concurrency)  # of so many tasks, each of which has its turn
             # It may have left the list since that was read.
             entity = load(row) if row is not None and schema.is_listed(row, partition_key, list_key) else None
             if entity is not None:
                 found[number] = entity
 
-    await work_together(work, min(concurrency, count))
+    await work_together(work, concurrency if packed else min(concurrency, len(rest)))
     return [found[number] for number in sorted(found)]
 
 
@@ -108,7 +120,7 @@ def _order(member: tuple[str, str]) -> tuple[bytes, bytes]:
 
 
 def _pack(members: Iterable[tuple[str, str]]) -> str:
-    """Return keys in their order, as a text that takes less memory; no key has a control character."""
+    """Return keys in their order, as a text that takes less memory; none has a tab or the end of a line."""
     return "".join([f"{partition_key}\t{row_key}\n" for partition_key, row_key in sorted(members, key=_order)])
 
 
