@@ -206,10 +206,10 @@ class AuditContext:
                     yield some
                     await self.db.yield_to_loop(len(some))
 
-    async def pause(self, attempt: int) -> None:
-        """Wait before something is looked at again; not before the first attempt, which is 0."""
-        if attempt:
-            await asyncio.sleep(pause_of(self.db, attempt))
+    async def pause(self, lost: int) -> None:
+        """Wait before something is looked at again, if so many attempts in a row have not got on; not if it is 0."""
+        if lost:
+            await asyncio.sleep(pause_of(self.db, lost))
 
     async def settle(
         self, partition_key: str, row_key: str, stored: Row | None, repairs: Sequence[Operation] = ()

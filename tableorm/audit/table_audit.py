@@ -165,9 +165,10 @@ class TableAudit:
         context = self.context
         repaired_first: set[str] = set()
         refused: dict[str | None, str] = {}
-        singly = False
+        singly, lost = False, 0
         for attempt in range(ATTEMPTS):
-            await context.pause(attempt)
+            await context.pause(lost)
+            lost += 1
             row = await context.read(partition_key, row_key)
             snapshot = None if row is None else context.snapshot(row)
             if row is None or snapshot is None:
@@ -180,6 +181,7 @@ class TableAudit:
                 for each in sorted(first - repaired_first):
                     await self.verify_entity(partition_key, each, depth + 1)
                 repaired_first |= first
+                lost = 0
                 continue
             kept = _names_to_keep(snapshot, problems) | refused.keys()
             problems = [
@@ -193,10 +195,11 @@ class TableAudit:
                     self._record(snapshot, part, repaired=True)
                     if not singly:
                         return
+                    lost = 0
                 elif attempt >= _REFUSALS and (isinstance(error, _REFUSED) or not isinstance(error, TableOrmError)):
                     if singly:
                         refused[name] = f"{type(error).__name__}: {error}"
-                    singly = True  # what can be repaired is, whatever else is wrong
+                    singly, lost = True, 0  # what can be repaired is, whatever else is wrong
                 continue
             if await context.settle(partition_key, row_key, row):
                 self._record(snapshot, problems, repaired=False)

@@ -75,7 +75,7 @@ async def modify_target(
             result = applied(function, made_new(db.boundary, create, key), instance)
             change = insertion(key, result, None)
             if row is not None and is_marker(row):
-                raise marker_error(change)
+                raise marker_error(change, row)
         else:
             raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
         try:
@@ -110,7 +110,7 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
             if found is not None:
                 return found, False
             if is_marker(row):
-                raise marker_error(change)
+                raise marker_error(change, row)
         try:
             await write_change(db, change)
         except EntityExists as error:

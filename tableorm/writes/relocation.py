@@ -323,7 +323,8 @@ class Relocation:
                 are not known.
 
         Returns:
-            The row, which may be a forward, or of `entity_of_old`; None if there is none, or no entity has it yet.
+            The row, which may be a forward, or a tentative row that no insert removes, or of `entity_of_old`; None if
+            there is none, or no entity has it yet.
         """
         schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
         name = at.model if isinstance(at, Change) else at.model.__name__
@@ -352,7 +353,9 @@ class Relocation:
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
             await self.finish(db, found.move, found.other, place, schema)
             live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
-        return None if live is None or is_marker(live) else live
+        if live is None or is_marker(live):
+            return None if _is_removable(schema, mark) else row
+        return live
 
     async def drop_forwards(self, db: Connection, writes: Sequence[PlannedWrite]) -> list[PlannedWrite]:
         """
@@ -409,8 +412,8 @@ class Relocation:
         mark = mark_of(row)
         if row is None:
             return True
-        if mark is None or mark.state is not MoveState.TENTATIVE or (mark.stays and schema.moved_from is None):
-            return False  # a tentative row of the older model, by which a re-key goes back, is for that to resolve
+        if mark is None or mark.state is not MoveState.TENTATIVE or not _is_removable(schema, mark):
+            return False
         here = await read_other(db, mark.other)  # once: between two looks the move could be committed
         if is_forward(here, mark.move, place):
             return False
@@ -435,6 +438,14 @@ class Relocation:
         except LOST:
             pass  # somebody was first
         return True
+
+
+def _is_removable(schema: Schema, mark: MoveMark) -> bool:
+    """
+    Return whether programs that meet a tentative row which is no entity remove it. One of the older model, by which a
+    re-key goes back, is for that to remove; and entities of a model that is not tracked are not moved.
+    """
+    return schema.tracked and (not mark.stays or schema.moved_from is not None)
 
 
 def _stays(forward: Row) -> bool:

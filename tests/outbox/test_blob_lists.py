@@ -2,6 +2,7 @@
 Index lists in blobs: their names, what is sent, and what refuses a write before anything of it is.
 """
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 from itertools import chain, repeat
@@ -150,9 +151,11 @@ KEYS = st.text("ab\u00fc|", max_size=3)
 @given(st.lists(st.tuples(KEYS, KEYS, st.none() | st.text("vw", min_size=1, max_size=2)), max_size=12))
 def test_contents_are_those_of_a_dictionary(changes: list[tuple[str, str, str | None]]) -> None:
     """Whatever comes, changes and goes, each entity has one line, and no other line changes."""
-    data, wanted = b"tableorm index list 1\n", dict[tuple[str, str], str | None]()
+    data, wanted = bytearray(b"tableorm index list 1\n"), dict[tuple[str, str], str | None]()
     for partition_key, row_key, version in changes:
-        data = blobs._with_member(data, RowKeys("T", partition_key, row_key), version)  # pyright: ignore[reportPrivateUsage]
+        before = bytes(data)
+        changed = asyncio.run(blobs._set_member(data, RowKeys("T", partition_key, row_key), version))  # pyright: ignore[reportPrivateUsage]
+        assert changed == (data != before)
         wanted[partition_key, row_key] = version
     lines = data.decode().split("\n")
     found = [line.split("\t") for line in lines[1:-1]]

@@ -21,11 +21,18 @@ from tableorm import (
     IndexList,
     Mapped,
     PropertyBag,
+    RetryPolicy,
     connect,
     field,
     upgrade,
 )
+from tableorm.audit.check import Phase
+from tableorm.audit.context import AuditContext
+from tableorm.audit.table_audit import TableAudit
+from tableorm.connection.connection import connection_of
+from tableorm.models.kinds import KindSet
 from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.writes import races
 from tests.torture import every
 
 
@@ -286,3 +293,47 @@ async def test_rows_of_a_list_that_are_too_large_together_end_no_audit(db: Datab
     report = await db.audit(Thief, repair=True)
     assert report.undecided
     assert not report.clean
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return after how many failures each pause came, of which none takes any time."""
+    found: list[int] = []
+
+    def pause_after(failures: int, policy: RetryPolicy) -> float:
+        del policy
+        found.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(races, "pause_after", pause_after)
+    return found
+
+
+async def test_repairs_that_get_on_have_no_pauses_between_them(db: Database, pauses: list[int]) -> None:
+    """
+    An entity whose manifest names so much that it cannot be repaired at once is repaired bit by bit: pauses are only
+    between the attempts to do so at once, which are refused.
+    """
+    await db.create_tables("Wuu")
+    places = {f"n{number}": {"un": ["ssn", f"ssn_{number}", "Wuu", "aaaaaaaaaaaa"]} for number in range(600)}
+    await plant(db, "AuditedStaff", "evil", "empid_000001", "Staff", _ix=json.dumps(places, separators=(",", ":")))
+
+    report = await db.audit(Staff, repair=True)
+
+    assert report.counts["undeclared"] > 40 and not [each for each in report.findings if not each.repaired]
+    assert pauses == [1, 2, 3]
+
+
+async def test_rows_of_a_list_that_are_repaired_one_by_one_have_no_pauses(db: Database, pauses: list[int]) -> None:
+    """Rows that look as if they had never been divided, one after the other, are repaired without pauses in between."""
+    deepest = "kind_quick~" + "0" * 11
+    for depth in range(12):
+        await plant(db, "AuditedGangs", "evil", deepest[: len(deepest) - depth], "Thief#listed")
+    context = AuditContext(db=connection_of(db), kinds=KindSet.of([Thief]), repair=True)
+    check = TableAudit(context).check_of(await db.store.get("AuditedGangs", "evil", deepest))
+    assert check is not None
+
+    await check.verify_row("evil", deepest, Phase.BEFORE, lambda _: True)
+
+    assert [str(each.damage) for each in context.counts.findings] == ["stale"] * 11
+    assert (context.counts.undecided, pauses) == (0, [])

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, Index, IndexList, Mapped, connect, field
-from tableorm.connection.connection import connection_of
+from tableorm.connection.connection import TURN, Connection, connection_of
+from tableorm.connection.rows import read_row
+from tableorm.derived.index_list import lookup
+from tableorm.derived.index_list.rows import list_row
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.stores import Operation, Row, Verb
 
@@ -117,3 +120,43 @@ async def test_an_entity_of_another_class_stays_in_its_list(db: Database) -> Non
     await plant_decision(db, "Sales", "empid_000011", entries)
     await work(db)
     assert await derived_rows(db) == before
+
+
+async def list_employees(db: Database, *members: tuple[str, str]) -> None:
+    """Write the row of the list of Rome, as who may write this table does: all ten, and others."""
+    texts = [f"ForgedStaff\t{partition_key}\t{row_key}\t" for partition_key, row_key in members]
+    row = list_row("Rome", "people_Employee~", "Employee#in_city", ["ForgedStaff\tSales\tempid_000010\t", *texts])
+    await db.store.write("ForgedLists", Operation(Verb.INSERT_OR_REPLACE, row))
+
+
+@pytest.mark.parametrize("key", ["a/b", "x" * 3000, "\1", "b\0"])
+async def test_a_key_that_no_row_can_have_is_nobody(db: Database, key: str) -> None:
+    """A row of a list that names such a key ends no lookup of those who are in the list."""
+    await list_employees(db, (key, "empid_000010"), ("Sales", key))
+    assert [each.id for each in await db.lookup(Employee.in_city, city="Rome")] == [10]
+
+
+async def test_a_row_of_a_list_with_very_many_keys_is_read_in_slices(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other tasks get a turn while the keys of a row are read and sorted."""
+    turns, before_entities = 0, list[int]()
+
+    async def read_none(db: Connection, table: str, partition_key: str, row_key: str, name: str) -> Row | None:
+        before_entities.append(turns)
+        return await read_row(db, table, partition_key, row_key, name=name) if partition_key else None
+
+    async def watch() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    await list_employees(db, *(("", f"{number:04x}") for number in range(5000)))
+    monkeypatch.setattr(lookup, "read_row", read_none)
+    watching = asyncio.create_task(watch())
+    found = await db.lookup(Employee.in_city, city="Rome")
+    watching.cancel()
+
+    assert [each.id for each in found] == [10]
+    assert before_entities[0] >= 5000 // TURN

@@ -6,18 +6,30 @@ writes, a worker, an audit.
 """
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from itertools import product
 from typing import Any
 
 import pytest
 
-from tableorm import Count, Database, Entity, Index, Mapped, TableOrmError, field
+from tableorm import (
+    Count,
+    Database,
+    Entity,
+    EntityExists,
+    Index,
+    Mapped,
+    PropertyBag,
+    RetryPolicy,
+    TableOrmError,
+    field,
+)
 from tableorm.models.marker_rows import MoveState, Place, mark_of
 from tableorm.outbox.move_command import MoveCommand
 from tableorm.stores import CLOCK, Operation, Row, Verb
 from tableorm.testing import MemoryStore
+from tableorm.writes import races
 from tests import unfinished_moves
 from tests.faults import FaultyStore
 from tests.torture import every
@@ -252,3 +264,65 @@ async def test_the_manifest_of_a_marker_row_is_not_believed(db: Database, state:
         await act_on_forged(db, way)
     assert await db.store.get("Marked", "evil", "name_bo") == entry
     assert (await db.get(Team, dep="evil")).size >= 1
+
+
+def mark_of_nobody(**more: Any) -> dict[str, Any]:
+    return {"state": "tentative", "move": "m", "other": ["Nowhere", "a", "b"], **more}
+
+
+INSERTS: dict[str, Callable[[Database, Marked | Secret], Awaitable[object]]] = {
+    "upsert": lambda db, entity: db.upsert(entity),
+    "upsert by replacing": lambda db, entity: db.upsert(entity, mode="replace"),
+    "get_or_insert": lambda db, entity: db.get_or_insert(entity),
+    "modify": lambda db, entity: db.modify(entity.key, lambda each: None, create=entity),
+}
+
+
+@pytest.mark.parametrize("way", INSERTS)
+async def test_a_row_of_a_re_key_that_nobody_ends_is_told_of_at_once(
+    db: Database, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """
+    A tentative row that only a re-key could remove is in the way of an entity: the write does not wait for anybody, and
+    says what to do. Once the row is deleted, it succeeds.
+    """
+    pauses = recorded_pauses(monkeypatch)
+    await plant(db, "Marked#_tentative", mark_of_nobody(stays=True))
+
+    with pytest.raises(EntityExists, match=r"being moved.*if no re-key of the table.*delete the row"):
+        await INSERTS[way](db, Marked(dep="evil", name="x"))
+
+    assert pauses == []
+    await db.delete(PropertyBag.key("Marked", "evil", "marked_001"), if_match="*")
+    await INSERTS[way](db, Marked(dep="evil", name="x"))
+    assert await db.exists(Marked, dep="evil", id=1)
+
+
+@pytest.mark.parametrize("way", ["get_or_insert", "modify"])
+@pytest.mark.parametrize("stays", [False, True])
+async def test_a_tentative_row_of_a_model_that_is_never_moved_is_told_of_at_once(
+    db: Database, monkeypatch: pytest.MonkeyPatch, way: str, stays: bool
+) -> None:
+    """Entities of a model that is not tracked are not moved, and nobody removes such a row: no write waits for it."""
+    pauses = recorded_pauses(monkeypatch)
+    row = {"PartitionKey": "evil", "RowKey": "secret", "EntityType": "Secret#_tentative"}
+    row["_mv"] = json.dumps(mark_of_nobody(stays=stays))
+    await db.store.write("Secrets", Operation(Verb.INSERT, row))
+
+    with pytest.raises(EntityExists, match="an entity is being moved to or from that key"):
+        await INSERTS[way](db, Secret(owner="evil", text="x"))
+
+    assert pauses == []
+
+
+def recorded_pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return after how many failures each pause came, of which none takes any time."""
+    pauses: list[int] = []
+
+    def pause_after(failures: int, policy: RetryPolicy) -> float:
+        del policy
+        pauses.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(races, "pause_after", pause_after)
+    return pauses

@@ -22,6 +22,7 @@ from tableorm import (
     EntityNotFound,
     Mapped,
     MovedFrom,
+    RetryPolicy,
     TableOrmError,
     connect,
     field,
@@ -32,6 +33,7 @@ from tableorm.connection.rows import OtherDenied, read_other
 from tableorm.models.marker_rows import MoveState, Place, mark_of
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore
+from tableorm.writes import races
 from tableorm_migrations import (
     RunReport,
     finalize_move,
@@ -519,3 +521,27 @@ async def test_an_entity_that_gets_no_key_ends_no_comparison() -> None:
         await db.delete(Long, if_match="*", name="a")
         report = await verify_rekey(db, Short, Long)
         assert any("is missing" in each for each in report.failures)
+
+
+@pytest.mark.parametrize("verb", ["insert", "get_or_insert"])
+@pytest.mark.parametrize("state", [MoveState.TENTATIVE, MoveState.FORWARD, MoveState.SETTLED])
+async def test_a_row_that_nobody_ends_at_an_older_key_is_told_of(
+    db: Database, monkeypatch: pytest.MonkeyPatch, state: MoveState, verb: str
+) -> None:
+    """Before entities are moved, an insert that meets a row of a move twice, unchanged, waits for nobody any more."""
+    pauses: list[int] = []
+
+    def pause_after(failures: int, policy: RetryPolicy) -> float:
+        del policy
+        pauses.append(failures)
+        return 0.0
+
+    monkeypatch.setattr(races, "pause_after", pause_after)
+    kind = "tentative" if state is MoveState.TENTATIVE else "forward"
+    await plant(db, EVIL_OLD, f"Sale#_{kind}", {"state": state, "move": "m", "other": OTHERS[0], "stays": True})
+
+    buy = Buy(shop="evil", number=900, customer="evil")
+    with pytest.raises(EntityExists, match=r"Sale \('evil', 'sale_900'\): an entity is being moved .* delete the row"):
+        await (db.insert(buy) if verb == "insert" else db.get_or_insert(buy))
+
+    assert len(pauses) <= 1

@@ -148,9 +148,9 @@ class ListCheck(Check):
 
     async def _verify_shape(self, partition_key: str, address: str) -> None:
         """Verify that a row can be read, and that it is where readers look; repair it."""
-        context = self.context
-        for attempt in range(ATTEMPTS):
-            await context.pause(attempt)
+        context, lost = self.context, 0
+        for _ in range(ATTEMPTS):
+            await context.pause(lost)
             row = await context.read(partition_key, address)
             if row is None or kind_of(row) != self.kind:
                 return
@@ -158,7 +158,9 @@ class ListCheck(Check):
             if fault is None:
                 return
             if not await context.settle(partition_key, str(fault.problem.address), fault.stored, fault.repairs):
+                lost += 1
                 continue
+            lost = 0
             repaired = context.repair and bool(fault.repairs)
             context.record(self.schema, partition_key, "", fault.problem, repaired=repaired)
             if not repaired:

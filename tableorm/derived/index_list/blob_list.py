@@ -2,7 +2,7 @@
 Index lists in blobs: one blob for each list, which follows its entities some time later, as rows elsewhere do.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import cached_property, partial
 from typing import Any, ClassVar, cast
@@ -51,9 +51,9 @@ class BlobListMaintainer(EventualListMaintainer):
             )
         return place
 
-    async def members_of(self, db: Connection, partition_key: str, list_key: str) -> set[tuple[str, str]]:
-        """Return the keys of the entities that a list names. Raises what reading it raises."""
-        return set(await members_of(db, self.place(partition_key, list_key)))
+    def members_of(self, db: Connection, partition_key: str, list_key: str) -> AsyncGenerator[list[tuple[str, str]]]:
+        """Yield the keys of the entities that a list names, some at a time. Raises what reading it raises."""
+        return members_of(db, self.place(partition_key, list_key))
 
     async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
         """Refuse a write that would put an entity into a list that is full, or if there are no blobs."""
@@ -108,7 +108,10 @@ class BlobListCheck(EventualListCheck):
     async def _names(self, source: RowKeys, place: PlacedListEntry, *, due: bool) -> bool:
         keys, kept = (source.partition_key, source.row_key), self._kept
         if place not in kept or (keys in kept[place]) is not due:
-            members = set(await members_of(self.context.db, cast("BlobListEntry", place)))
+            members = set[tuple[str, str]]()
+            async with aclosing(members_of(self.context.db, cast("BlobListEntry", place))) as parts:
+                async for some in parts:
+                    members.update(some)
             kept.pop(place, None)
             while kept and sum(map(len, kept.values())) + len(members) > _MOST_KEPT:
                 del kept[next(iter(kept))]
@@ -122,13 +125,15 @@ class BlobListCheck(EventualListCheck):
             async for place in places:
                 context.counts.derived_rows += 1
                 try:
-                    members = await members_of(context.db, place)
+                    parts = [some async for some in members_of(context.db, place)]  # all: it may be damaged at its end
                 except DecodeError as error:
                     problem = Problem(Damage.FOREIGN, self.name, place.list_key, str(error), rebuilt=False)
                     context.record(self.schema, place.partition_key, "", problem, repaired=False)
                     continue
-                for start in range(0, len(members), TURN):
-                    await map_together(partial(self._verify_keys, place), members[start : start + TURN])
+                while parts:
+                    some = parts.pop()
+                    for start in range(0, len(some), TURN):
+                        await map_together(partial(self._verify_keys, place), some[start : start + TURN])
 
     async def _verify_keys(self, place: BlobListEntry, keys: tuple[str, str]) -> None:
         await self._verify_member(place, *keys)

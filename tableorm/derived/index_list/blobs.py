@@ -7,6 +7,7 @@ late request can make it anew.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import unquote
@@ -33,7 +34,18 @@ T = TypeVar("T")
 MOST_BYTES = 10 * 1024 * 1024
 """Bytes of a list in a blob to which no entity is added: each write of an entity reads and writes all of them."""
 
+_SHORTEST = 16
+"""Bytes of the shortest line: two keys, of which one has a character, a write token, and what ends each of them."""
+
+_SLICE = 16 * 1024
+"""Bytes that are read before other tasks get a turn: thousands of short lines. No line is longer."""
+
+_SEARCHED = 256 * 1024
+"""Bytes that are searched for an entity before other tasks get a turn."""
+
 _HEAD = b"tableorm index list 1\n"
+
+_find_members = re.compile(r"^([^\t\n]*)\t([^\t\n]*)\t[^\t\n]*\n", re.MULTILINE).findall
 
 _ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
 
@@ -173,6 +185,7 @@ async def lists_of(db: Connection, table: str, kind: str) -> AsyncGenerator[Blob
         for each in page.blobs:
             first, _, rest = each.name.removeprefix(folder).partition("/")
             place = BlobListEntry(_unescape(first), _unescape(rest), table, kind)
+            await db.yield_to_loop(1)
             if place.blob_name == each.name:  # otherwise no list has this name
                 yield place
         continuation = page.continuation
@@ -208,37 +221,59 @@ def _damaged(place: BlobListEntry) -> DecodeError:
     )
 
 
-async def members_of(db: Connection, place: BlobListEntry) -> list[tuple[str, str]]:
+async def members_of(db: Connection, place: BlobListEntry) -> AsyncGenerator[list[tuple[str, str]]]:
     """
-    Return the PartitionKey and RowKey of each entity that a list names.
+    Yield the PartitionKey and RowKey of each entity that a list names, some at a time; other tasks run in between.
 
     Raises:
         DecodeError: The list is damaged, or of a newer program.
         TableOrmError: What `blobs_of` raises, or the store did not answer.
     """
     data = (await _read(db, place)).data
-    found: list[tuple[str, str]] = []
+    begin, left = len(_HEAD), MOST_BYTES // _SHORTEST
     try:
         _check_head(place, data)
-        for line in data.decode().split("\n")[1:-1]:
-            partition_key, row_key, _ = line.split("\t")
-            found.append((partition_key, row_key))
+        while begin < len(data):
+            end = data.rfind(b"\n", begin, begin + _SLICE) + 1
+            text = data[begin:end].decode()
+            found: list[tuple[str, str]] = _find_members(text)
+            left -= len(found)
+            if not found or len(found) != text.count("\n") or left < 0:
+                raise _damaged(place)
+            yield found
+            begin = end
+            if begin < len(data):
+                await asyncio.sleep(0)
     except NotSupported as error:
         raise DecodeError(str(error), place.kind, (place.partition_key, place.list_key)) from error
-    except ValueError as error:
+    except UnicodeDecodeError as error:
         raise _damaged(place) from error
-    return found
 
 
-def _with_member(data: bytes, source: RowKeys, version: str | None) -> bytes:
-    """Return the contents of a list that names an entity, with the write token of a version; or not, if it is None."""
+async def _find(data: bytearray, text: bytes) -> int:
+    """Return where a text begins in the contents of a list; -1 if it is not there. Other tasks run in between."""
+    for begin in range(0, len(data), _SEARCHED):
+        found = data.find(text, begin, begin + _SEARCHED + len(text) - 1)
+        if found >= 0:
+            return found
+        await asyncio.sleep(0)
+    return -1
+
+
+async def _set_member(data: bytearray, source: RowKeys, version: str | None) -> bool:
+    """
+    Let the contents of a list name an entity, with the write token of a version; or not, if it is None. Return whether
+    they have changed.
+    """
     member = f"{source.partition_key}\t{source.row_key}\t".encode()
     line = b"" if version is None else member + version.encode() + b"\n"
-    begin = data.find(b"\n" + member) + 1
-    if not begin:
-        return data + line
-    end = data.index(b"\n", begin) + 1
-    return data if data[begin:end] == line else data[:begin] + line + data[end:]
+    begin = await _find(data, b"\n" + member) + 1
+    end = data.index(b"\n", begin) + 1 if begin else len(data)
+    begin = begin or end
+    if bytes(data[begin:end]) == line:
+        return False
+    data[begin:end] = line
+    return True
 
 
 @attrs.frozen
@@ -261,10 +296,10 @@ class BlobList(FollowingList[_Blob]):
 
     async def correct_part(self, part: _Blob, wanted: Mapping[RowKeys, str | None]) -> bool:
         """Write the blob, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
-        data = part.data
+        data, changed = bytearray(part.data), False
         for source, version in wanted.items():
-            data = _with_member(data, source, version)
-        return data == part.data or await _write(self.db, self.place, part, data)
+            changed = await _set_member(data, source, version) or changed
+        return not changed or await _write(self.db, self.place, part, bytes(data))
 
     async def correct(self, source: RowKeys, name: str, is_due: Callable[[Row], bool]) -> None:
         """Make the list say of an entity of its table what the entity says, as `FollowingList.correct` does."""

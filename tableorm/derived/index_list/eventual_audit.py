@@ -59,7 +59,7 @@ class EventualListCheck(PlacedCheck):
         if row is None or not self.owns(kind_of(row)):
             return
         try:
-            members = keys_of_members(row, self.schema.table_name())
+            members = list(keys_of_members(row, self.schema.table_name()))
         except DecodeError as error:
             members, address = [], None
             text = str(error)

@@ -5,7 +5,7 @@ A row of such a list holds, for each of its entities, the table, both keys and t
 put into the list.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
@@ -26,9 +26,9 @@ __all__ = ["RowList", "is_member", "keys_of_members"]
 _BETWEEN = "\t"  # of the table, keys and token of an entity; no key has a control character
 
 
-def keys_of_members(row: Row, table: str) -> list[tuple[str, str]]:
-    """Return the PartitionKey and RowKey of each entity of a table that a row of a list names. Raises DecodeError."""
-    return [(each.partition_key, each.row_key) for each in _versions_in(row) if each.table == table]
+def keys_of_members(row: Row, table: str) -> Iterator[tuple[str, str]]:
+    """Yield the PartitionKey and RowKey of each entity of a table that a row of a list names. Raises DecodeError."""
+    return ((each.partition_key, each.row_key) for each, _ in _members_in(row) if each.table == table)
 
 
 async def is_member(db: Connection, source: RowKeys, place: PlacedListEntry) -> bool:
@@ -141,7 +141,10 @@ def _text_of(source: RowKeys, version: str) -> str:
 
 def _versions_in(row: Row | None) -> dict[RowKeys, str]:
     """Return the entities that a row of a list names, each with its write token. Raises DecodeError."""
-    found: dict[RowKeys, str] = {}
+    return dict(_members_in(row))
+
+
+def _members_in(row: Row | None) -> Iterator[tuple[RowKeys, str]]:
     for text in keys_of(row):
         *keys, version = text.split(_BETWEEN)
         if len(keys) != len(RowKeys._fields):
@@ -152,5 +155,4 @@ def _versions_in(row: Row | None) -> dict[RowKeys, str]:
                 str(row.get(ENTITY_TYPE)),
                 (row["PartitionKey"], row["RowKey"]),
             )
-        found[RowKeys(*keys)] = version
-    return found
+        yield RowKeys(*keys), version

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from ...connection.connection import Connection
-from ...connection.rows import read_row
+from ...connection.rows import is_place, read_row
 from ...connection.tasks import Batcher, map_together
 from ...errors import EntityExists, LostRace, TableOrmError
 from ...models.manifest import PlacedListEntry
@@ -167,7 +167,8 @@ async def _read_entities(
 
     async def read(source: RowKeys) -> None:
         try:
-            found[source] = await read_row(which.db, *source, name=which.place.kind)
+            row = await read_row(which.db, *source, name=which.place.kind) if is_place(*source) else None
+            found[source] = row
         except TableOrmError as error:
             errors.update((each, error) for each in corrections if each.source == source)
 

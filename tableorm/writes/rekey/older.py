@@ -36,7 +36,7 @@ from ..plan import Change, Mode
 from ..races import ATTEMPTS, Attempts
 from ..relocation import Relocation, entity_of_row
 from ..stages.change import delete_change, fill_nothing, plain_insert, save_change
-from ..stages.complete import complete
+from ..stages.complete import complete, marker_error
 from ..stages.encode import encode
 from ..subject import forget
 from .steps import source_of
@@ -89,6 +89,7 @@ class OlderWrites:
         """
         target = Place(change.table, change.partition_key, change.row_key)
         fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
+        met = set[str]()
         async for attempt in Attempts(db, ATTEMPTS):
             if attempt:
                 await load_phase(db, rekeying)  # somebody knew more
@@ -103,7 +104,7 @@ class OlderWrites:
             if change.mode is Mode.INSERT:
                 if home is not None:
                     raise EntityExists(f"{change}: there is such an entity", Code.ENTITY_EXISTS, change.subject)
-                if await self._insert(db, rekeying, change, phase, repeat=repeat):
+                if await self._insert(db, rekeying, change, phase, met, repeat=repeat):
                     return True
             elif home is None:
                 raise EntityNotFound(f"{change}: there is no such entity", Code.RESOURCE_NOT_FOUND, change.subject)
@@ -132,9 +133,12 @@ class OlderWrites:
                 )
 
     async def _insert(
-        self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, *, repeat: bool
+        self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, met: set[str], *, repeat: bool
     ) -> bool:
-        """Insert an entity at its older key; return whether that was free of rows of moves."""
+        """
+        Insert an entity at its older key; return whether that was free of rows of moves. Their ETags are added to
+        `met`: a row that is met again, unchanged, is one that nobody is about to remove.
+        """
         made, source, older = to_older(rekeying, change)
         insert = structs.replace(plain_insert(older), verb=change.verb)
         try:
@@ -159,6 +163,11 @@ class OlderWrites:
                     Code.CONDITION_NOT_SATISFIED,
                     change.subject,
                 ) from error
+            if here["odata.etag"] in met:
+                problem = str(marker_error(insert, here))
+                index = rekeying.old.name
+                raise EntityExists(problem, Code.ENTITY_EXISTS, change.subject, index=index) from error
+            met.add(here["odata.etag"])
             return False
         _note_written(rekeying, change, made, source, older)
         return True

@@ -65,7 +65,7 @@ def complete(change: Change, row: Row | None) -> Change:
     """
     if row is not None and change.schema is not None and is_marker(row):
         if change.mode in _UPSERTS:
-            raise marker_error(change)
+            raise marker_error(change, row)
         mark = mark_of(row)
         if mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED):
             raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
@@ -113,9 +113,12 @@ def complete(change: Change, row: Row | None) -> Change:
     return structs.replace(change, stored=stored, extends=True, if_match=etag, copied=None)
 
 
-def marker_error(change: Change) -> EntityExists:
+def marker_error(change: Change, row: Row) -> EntityExists:
     """Return the error of a write that would insert an entity where there is a marker row."""
     problem = "an entity is being moved to or from that key; try again when the move has ended"
+    mark = mark_of(row)
+    if mark is not None and mark.stays:
+        problem += "; if no re-key of the table is under way, delete the row, which is no entity"
     return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject)
 
 
