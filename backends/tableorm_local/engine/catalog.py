@@ -9,6 +9,8 @@ look the name up again, and its pages are freed later, in slices.
 
 import re
 
+import apsw
+
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import utf16_key
 
@@ -22,8 +24,8 @@ __all__ = [
     "Table",
     "create_table",
     "drop_table",
+    "find_rows_number",
     "find_table",
-    "is_rows_table",
     "key_of",
     "list_names",
     "reclaim",
@@ -38,7 +40,7 @@ _ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT
 # AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
 
 # SQLite counts to a number of 19 digits.
-_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}")
+_NAME = re.compile(r"(t|(?P<deleted>gone_))(?P<number>[1-9][0-9]{0,18})")
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:
@@ -161,6 +163,8 @@ def reclaim(connection: Connection, rows: int) -> bool:
     last = connection.execute(f'SELECT key FROM "{name}" ORDER BY key LIMIT 1 OFFSET ?', (rows,)).get
     if last is None:
         connection.execute(f'DROP TABLE "{name}"')
+        if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).get is not None:
+            raise apsw.CorruptError(f"{name} stays in the schema")  # which undoes it: others would get its pages
     else:
         connection.execute(f'DELETE FROM "{name}" WHERE key < ?', (last,))
         if not connection.changes():
@@ -168,10 +172,11 @@ def reclaim(connection: Connection, rows: int) -> bool:
     return True
 
 
-def is_rows_table(name: str, sql: str | None) -> bool:
-    """Return whether the schema describes so the table of some number, deleted or not."""
+def find_rows_number(name: str, sql: str | None) -> int | None:
+    """Return the number of a table of rows, deleted or not; None if the schema does not describe one so."""
     found = _NAME.fullmatch(name)
     if found is None:
-        return False
+        return None
     # SQLite quotes the name of a table that was renamed.
-    return sql == f'CREATE TABLE "{name}" {_ROWS}' if found["deleted"] else sql == f"CREATE TABLE {name} {_ROWS}"
+    made = f'CREATE TABLE "{name}" {_ROWS}' if found["deleted"] else f"CREATE TABLE {name} {_ROWS}"
+    return int(found["number"]) if sql == made else None

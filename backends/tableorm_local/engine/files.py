@@ -295,17 +295,23 @@ def _check_content(connection: Connection, path: str) -> None:
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise NotSupported(f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
-    missing = set(_make_schema())
-    for item in connection.execute(_READ_SCHEMA):
-        if item in missing:
+    # SQLite itself reads the rows that describe tables, and compares each column of them in its own way.
+    missing, numbers, pages = set(_make_schema()), set[int](), set[int]()
+    for kind, name, table, page, sql in connection.execute(_READ_SCHEMA):
+        number = catalog.find_rows_number(name, sql) if kind == "table" and name == table else None
+        if (item := (kind, name, table, sql)) in missing:
             missing.remove(item)
-        elif item[0] != "table" or not catalog.is_rows_table(item[1], item[3]):
-            raise _schema_error(path, f"it has the {item[0]} {item[1][:80]!r}, which this version does not make so")
-    for kind, name, *_ in sorted(missing):
+        elif number is None:
+            raise _schema_error(path, f"it has the {kind} {str(name)[:80]!r}, which this version does not make so")
+        elif number in numbers:
+            raise _damage_error(path, f"it has two tables with the number {number}")
+        else:
+            numbers.add(number)
+        if type(page) is not int or page < _FIRST_ROOT or page in pages:
+            raise _damage_error(path, f"the {kind} {name!r} does not begin at a page of its own")
+        pages.add(page)
+    for kind, name, *_ in missing:
         raise _schema_error(path, f"it lacks the {kind} {name!r}")
-    shared = connection.execute("SELECT name FROM sqlite_schema GROUP BY rootpage HAVING count(*) > 1 LIMIT 1").get
-    if shared is not None:
-        raise _damage_error(path, f"{shared!r} and another table begin at one page")
     unnamed = connection.execute(_FIND_UNNAMED).get
     if unnamed is not None:
         raise _damage_error(path, f"it has the table {unnamed!r}, which has no name")
@@ -371,15 +377,17 @@ _FIND_UNNAMED = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 't[1-9]*' AND CAST(substr(name, 2) AS INTEGER) "
     "NOT IN (SELECT id FROM catalog) LIMIT 1"
 )
-_READ_SCHEMA = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
+_READ_SCHEMA = "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema"
+# The list of tables itself begins at page 1.
+_FIRST_ROOT = 2
 
 
 @cache
-def _make_schema() -> frozenset[tuple[str, str, str, str]]:
+def _make_schema() -> frozenset[tuple[str, str, str, str | None]]:
     """Return how a new database describes its tables and indexes."""
     connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.execute(_SCHEMA)
-    made = frozenset((kind, name, table, sql) for kind, name, table, sql in connection.execute(_READ_SCHEMA))
+    made = frozenset((kind, name, table, sql) for kind, name, table, _, sql in connection.execute(_READ_SCHEMA))
     connection.close()
     return made
 

@@ -1,0 +1,110 @@
+"""
+Database files made by somebody else whose list of tables looks right, but of which SQLite or the engine would see
+something else later: names in another letter case, pages that are no numbers, texts in another encoding.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tableorm.errors import Unavailable
+from tableorm.protocol.codes import Fault
+from tableorm_local.engine import Engine, catalog
+from tableorm_local.engine.sqlite import connect
+from tests.security.test_files import craft, path, reads, refused
+
+__all__ = ["path"]
+
+_SET = "UPDATE sqlite_schema SET {} WHERE name = '{}'"
+
+
+async def delete_without_freeing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delete the table of the file, and leave its pages to be freed later."""
+    monkeypatch.setattr("tableorm_local.engine.reclaim._RECLAIMERS", ())
+    engine = Engine(path)
+    await engine.open()
+    await engine.delete_table("Things")
+    await engine.close()
+    path.with_name(path.name + "-lock").unlink()
+
+
+_FORMS = ["tbl_name = upper(tbl_name)", "tbl_name = CAST(tbl_name AS BLOB)", "tbl_name = 'settings'", "type = 'TABLE'"]
+
+
+@pytest.mark.parametrize("change", _FORMS)
+@pytest.mark.parametrize("table", ["t1", "settings"])
+async def test_a_table_that_is_described_otherwise(path: Path, table: str, change: str) -> None:
+    """The whole row that describes a table must be as the engine makes it: SQLite goes by each column of it."""
+    if (table, change) == ("settings", "tbl_name = 'settings'"):
+        change = "tbl_name = 'Settings'"
+    craft(path, _SET.format(change, table))
+
+    await refused(path)
+
+
+@pytest.mark.parametrize("change", _FORMS)
+async def test_a_deleted_table_that_is_described_otherwise(
+    path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """So must that of a deleted table: otherwise its pages would be freed, and its name be left with them."""
+    await delete_without_freeing(path, monkeypatch)
+    craft(path, _SET.format(change, "gone_1"))
+
+    await refused(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [
+        ("t1", "CAST(rootpage AS BLOB)"),
+        ("t1", "rootpage + 0.5"),
+        ("t1", "(SELECT CAST(rootpage AS BLOB) FROM sqlite_schema WHERE name = 'settings')"),
+        ("t1", "(SELECT rootpage FROM sqlite_schema WHERE name = 'settings')"),
+        ("settings", "CAST(rootpage AS BLOB)"),
+        ("messages_by_time", "CAST(rootpage AS BLOB)"),
+    ],
+)
+async def test_a_page_that_is_no_number_of_its_own(path: Path, name: str, page: str) -> None:
+    """Tables and indexes begin at pages of their own, which are whole numbers: SQLite finds and compares them so."""
+    craft(path, _SET.format(f"rootpage = {page}", name))
+    error = await refused(path)
+
+    assert isinstance(error, Unavailable)
+
+
+async def test_a_table_that_is_there_twice(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table and a deleted one of the same number do not stand side by side: the former could not be deleted."""
+    await delete_without_freeing(path, monkeypatch)
+    rows: Any = apsw.Connection(str(path))
+    made: str = rows.execute("SELECT sql FROM sqlite_schema WHERE name = 'gone_1'").get
+    rows.close()
+    craft(path, made.replace('"gone_1"', "t1"), "INSERT INTO catalog VALUES (1, 'things', 'Things')")
+
+    assert "two tables with the number 1" in str(await refused(path))
+
+
+async def test_a_deleted_table_that_stays_in_the_schema(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a table is still listed after its pages were freed, that is damage, and its pages are not given to others."""
+    await delete_without_freeing(path, monkeypatch)
+    craft(path, _SET.format("tbl_name = 'GONE_1'", "gone_1"))
+    connection = connect(str(path), apsw.SQLITE_OPEN_READWRITE)
+    connection.execute("BEGIN")
+    with pytest.raises(apsw.CorruptError, match="gone_1"):
+        catalog.reclaim(connection, 10)
+    connection.close()
+
+
+async def test_rows_of_a_table_that_is_listed(path: Path) -> None:
+    """Names and tables that belong together open, also deleted ones and those whose numbers are far apart."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.create_table("Second")
+    await engine.delete_table("Second")
+    await engine.create_table("Third")
+    with pytest.raises(Fault):
+        await engine.create_table("THIRD")
+    await engine.close()
+
+    assert await reads(path) == ["a", "b"]
