@@ -2,6 +2,7 @@
 Database files made by somebody else whose list of tables looks right, but of which SQLite or the engine would see
 something else later: names in another letter case, pages that are no numbers, texts in another encoding.
 """
+# ruff: noqa: ASYNC240 - a test may look at its files
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tableorm.errors import Unavailable
+from tableorm.errors import NotSupported, Unavailable
 from tableorm.protocol.codes import Fault
 from tableorm_local.engine import Engine, catalog
 from tableorm_local.engine.sqlite import connect
@@ -83,6 +84,44 @@ async def test_a_table_that_is_there_twice(path: Path, monkeypatch: pytest.Monke
     craft(path, made.replace('"gone_1"', "t1"), "INSERT INTO catalog VALUES (1, 'things', 'Things')")
 
     assert "two tables with the number 1" in str(await refused(path))
+
+
+@pytest.mark.parametrize("mode", ["FULL", "INCREMENTAL"])
+async def test_a_file_whose_tables_move(path: Path, mode: str) -> None:
+    """A file in which SQLite moves tables to other pages when one is dropped is refused; a tool can pack it anew."""
+    craft(path, "PRAGMA journal_mode = DELETE", f"PRAGMA auto_vacuum = {mode}", "VACUUM")
+    error = await refused(path)
+
+    assert isinstance(error, NotSupported)
+    assert "PRAGMA auto_vacuum = NONE; VACUUM" in str(error)
+    craft(path, "PRAGMA auto_vacuum = NONE", "VACUUM")
+    assert await reads(path) == ["a", "b"]
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+async def test_a_file_in_another_encoding(path: Path, encoding: str) -> None:
+    """A file whose texts are not in UTF-8 is refused: names would sort in another order than they are listed in."""
+    old: Any = apsw.Connection(str(path))
+    made = list(old.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid"))
+    names = [name for name, sql in made if sql.startswith("CREATE TABLE")]
+    contents = {name: list(old.execute(f"SELECT * FROM {name}")) for name in names}
+    numbers = [old.execute(f"PRAGMA {pragma}").get for pragma in ("application_id", "user_version")]
+    old.close()
+    path.unlink()
+    new: Any = apsw.Connection(str(path))
+    new.execute(f"PRAGMA encoding = '{encoding}'; PRAGMA page_size = 8192")
+    new.execute("PRAGMA application_id = {}; PRAGMA user_version = {}".format(*numbers))
+    for name, sql in made:
+        if name != "sqlite_sequence":
+            new.execute(sql)
+    for name in names:
+        for row in contents[name]:
+            new.execute(f"REPLACE INTO {name} VALUES ({', '.join('?' * len(row))})", row)
+    new.close()
+    error = await refused(path)
+
+    assert isinstance(error, NotSupported)
+    assert encoding in str(error)
 
 
 async def test_a_deleted_table_that_stays_in_the_schema(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

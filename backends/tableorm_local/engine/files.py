@@ -295,6 +295,17 @@ def _check_content(connection: Connection, path: str) -> None:
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise NotSupported(f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
+    if connection.execute("PRAGMA auto_vacuum").get:
+        raise NotSupported(
+            f"{path!r} lets SQLite move its tables within the file, as tableorm never does; if you know who has set "
+            "that, take it back by the statements PRAGMA auto_vacuum = NONE; VACUUM.",
+        )
+    encoding = connection.execute("PRAGMA encoding").get
+    if encoding != "UTF-8":
+        raise NotSupported(
+            f"{path!r} has its texts in {encoding}, and tableorm makes files in UTF-8. Open only files that tableorm "
+            "has written alone.",
+        )
     # SQLite itself reads the rows that describe tables, and compares each column of them in its own way.
     missing, numbers, pages = set(_make_schema()), set[int](), set[int]()
     for kind, name, table, page, sql in connection.execute(_READ_SCHEMA):
