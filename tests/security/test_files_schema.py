@@ -135,6 +135,13 @@ async def test_a_deleted_table_that_stays_in_the_schema(path: Path, monkeypatch:
     connection.close()
 
 
+async def test_a_name_without_a_table(path: Path) -> None:
+    """A name in the catalog without its table is damage: a table of that name could be neither made nor deleted."""
+    craft(path, "INSERT INTO catalog VALUES (50, 'orders', 'Orders')")
+    problem = "the table 'Orders' is in its catalog, but not in the file"
+    assert str(await refused(path)) == f"{str(path)!r} is damaged ({problem}); restore it from a backup."
+
+
 async def test_rows_of_a_table_that_is_listed(path: Path) -> None:
     """Names and tables that belong together open, also deleted ones and those whose numbers are far apart."""
     engine = Engine(path)

@@ -330,6 +330,8 @@ def _check_content(connection: Connection, path: str) -> None:
         problem = _find_damaged_page(connection, table)
         if problem is not None:
             raise _damage_error(path, problem)
+    if (lost := connection.execute(_FIND_LOST).get) is not None:
+        raise _damage_error(path, f"the table {lost[:80]!r} is in its catalog, but not in the file")
     for table in ("catalog", "queues", "messages", "containers"):
         last = connection.execute(_LAST_NUMBER.format(table)).get
         if not isinstance(last, int) or last > _MOST_NUMBERS:
@@ -383,6 +385,7 @@ def _schema_error(path: str, problem: str) -> NotSupported:
     )
 
 
+_FIND_LOST = "SELECT name FROM catalog WHERE 't' || id NOT IN (SELECT name FROM sqlite_schema) LIMIT 1"
 # A table of rows without a name would be in the way of the next one that is made with its number.
 _FIND_UNNAMED = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 't[1-9]*' AND CAST(substr(name, 2) AS INTEGER) "
