@@ -42,6 +42,7 @@ CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT N
 # A queue never has so many messages, nor is one taken as often. A file that somebody else has made may say more; to add
 # to the largest number of SQLite would be an error, by which a write undoes those of others.
 _MOST = 1 << 62
+_LARGEST = (1 << 63) - 1
 # How many expired messages one statement removes, and one transaction of `take`; if there are more, it begins another.
 _EXPIRED = 50
 _EXPIRED_TOGETHER = 2000
@@ -220,7 +221,7 @@ def reclaim(connection: Connection, rows: int) -> bool:
 
 def _add_seconds(ticks: int, seconds: int) -> int:
     # At most SQLite's largest integer: a time to live may be any number.
-    return min(ticks + int(seconds * TICKS_PER_SECOND), (1 << 63) - 1)
+    return min(ticks + int(seconds * TICKS_PER_SECOND), _LARGEST)
 
 
 def _find_number(connection: Connection, queue: str) -> int | None:
@@ -308,7 +309,9 @@ def _read_visible(
 
 def _find_taken(connection: Connection, number: int, message: Message) -> int:
     """Find the row of a message whose receipt is valid."""
-    taken_id = int(message.id) if message.id.isdecimal() and len(message.id) < 19 else 0
+    taken_id = int(message.id) if message.id.isdecimal() and len(message.id) <= len(str(_LARGEST)) else 0
+    if taken_id > _LARGEST:
+        taken_id = 0
     row = connection.execute("SELECT receipt, expires FROM messages WHERE id = ? AND queue = ?", (taken_id, number)).get
     if row is None or (row[1] is not None and row[1] <= now()):
         raise Fault(Code.MESSAGE_NOT_FOUND, f"The specified message does not exist: {message.id[:40]!r}.")
