@@ -18,14 +18,15 @@ import apsw
 import attrs
 
 from tableorm.errors import NotSupported, Unavailable
-from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
+from .damage import find_damaged_page, last_number
 from .faults import DAMAGE, open_error_from
-from .sqlite import Connection, bound_statements, connect
+from .sqlite import Connection, connect
+from .write_session import LAST_TICK
 from .writer_lock import WriterLock
 
-__all__ = ["Files", "after_fork", "find_damage", "open_file", "open_memory"]
+__all__ = ["Files", "after_fork", "open_file", "open_memory"]
 
 APPLICATION_ID = 0x5462_4F72  # "TbOr"
 FORMAT = 1
@@ -44,15 +45,9 @@ _BESIDE = ("-lock", "-wal", "-shm", "-journal")
 _ROOT = 0
 # The end of a journal that names another file, which SQLite reads, and may delete.
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
-# The clock of a file must be a time that can still be written, and a little before the last one.
-_LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
 
 # Without a number for what is inserted SQLite would undo the whole transaction, also what others have written in it.
 _MOST_NUMBERS = 1 << 62
-_LAST_NUMBER = (
-    "SELECT max(coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name = '{0}'), 0), "
-    "coalesce((SELECT max(id) FROM {0}), 0))"
-)
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
@@ -327,52 +322,18 @@ def _check_content(connection: Connection, path: str) -> None:
     if unnamed is not None:
         raise _damage_error(path, f"it has the table {unnamed!r}, which has no name")
     for table in ("sqlite_sequence", "clock", "catalog", "settings", "queues", "containers"):
-        problem = _find_damaged_page(connection, table)
+        problem = find_damaged_page(connection, table)
         if problem is not None:
             raise _damage_error(path, problem)
     if (lost := connection.execute(_FIND_LOST).get) is not None:
         raise _damage_error(path, f"the table {lost[:80]!r} is in its catalog, but not in the file")
     for table in ("catalog", "queues", "messages", "containers"):
-        last = connection.execute(_LAST_NUMBER.format(table)).get
+        last = last_number(connection, table)
         if not isinstance(last, int) or last > _MOST_NUMBERS:
             raise _damage_error(path, f"{table} has given the number {last}, and none would be left")
     tick = connection.execute("SELECT tick FROM clock").get
-    if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
+    if not isinstance(tick, int) or not 0 <= tick < LAST_TICK:
         raise _damage_error(path, f"its clock says {tick}")
-
-
-def find_damage(connection: Connection) -> str | None:
-    """
-    Check every page and index of the file: that each page has one owner. And that nothing in it waits for a queue,
-    container or table that is yet to be made. Return what is wrong.
-    """
-    # It comes to its end, since it visits no page twice, and a file may be of any size.
-    connection.set_progress_handler(None)
-    try:
-        problem = _find_damaged_page(connection, "1")
-        for what, sql in _WAITING.items() if problem is None else ():
-            owner = connection.execute(sql + " LIMIT 1").get
-            if owner is not None:
-                return f"it holds {what} with the number {owner}, which is not there"
-        return problem
-    finally:
-        bound_statements(connection)
-
-
-# What belongs to an owner that is not listed, and would belong to the next one that is made.
-_WAITING = {
-    "messages of a queue": "SELECT queue FROM messages WHERE queue NOT IN (SELECT id FROM queues)",
-    "blobs of a container": "SELECT container FROM blobs WHERE container NOT IN (SELECT id FROM containers)",
-    "settings of a table": "SELECT owner FROM settings WHERE owner <> 0 AND owner NOT IN (SELECT id FROM catalog)",
-}
-
-
-def _find_damaged_page(connection: Connection, what: str) -> str | None:
-    """Check the pages and indexes of a table, or of all. Return what is wrong."""
-    found = connection.execute(f"PRAGMA integrity_check({what})")
-    problem: str = next(iter(found))[0]
-    found.close()
-    return None if problem == "ok" else problem
 
 
 def _damage_error(path: str, problem: str) -> Unavailable:
