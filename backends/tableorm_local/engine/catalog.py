@@ -147,9 +147,9 @@ def drop_table(session: WriteSession, name: str) -> LongSteps:
     if table is None:
         raise not_found_fault()
     connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
-    connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
     session.dirty = True
-    yield True  # to rename one table SQLite reads the statements of all
+    yield True  # there may be any number of settings, and to rename one table SQLite reads the statements of all
+    connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
     connection.execute(f'ALTER TABLE "t{table.id}" RENAME TO "gone_{table.id}"')
 
 
