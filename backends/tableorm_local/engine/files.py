@@ -192,11 +192,10 @@ def _check_beside(path: str) -> None:
 
 def _check_journal(path: str, timeout: float) -> None:
     """
-    Refuse a journal that SQLite would put back into a file with rows: tableorm writes rows by the log alone. What a
-    crash leaves of a file that was being made has no rows, and SQLite puts that right.
+    Refuse a journal that SQLite would put back into a file that holds anything: tableorm writes that by the log alone.
+    What a crash leaves of a file that was being made holds nothing, and SQLite puts that right.
     """
-    journal = _look_at(path + "-journal")
-    if journal is None or Path(path).stat().st_size <= _count_bytes_of_new():
+    if _look_at(path + "-journal") is None or not _holds_anything(path):
         return
     probe = connect(path, apsw.SQLITE_OPEN_READONLY)
     try:
@@ -211,12 +210,22 @@ def _check_journal(path: str, timeout: float) -> None:
         probe.close()
 
 
-def _count_bytes_of_new() -> int:
-    """Return the size of a database without tables."""
-    new = open_memory().reader
-    pages: int = new.execute("PRAGMA page_count").get
-    new.close()
-    return pages * _PAGE_SIZE
+def _holds_anything(path: str) -> bool:
+    """Return whether a file, without its journal, has a log or anything that was written since it was made."""
+    log = _look_at(path + "-wal")
+    if log is not None and log.st_size:
+        return True
+    connection = _connect_as_it_is(path)
+    try:
+        return connection.execute(_FIND_ANYTHING).get is not None
+    except apsw.Error:
+        return False  # no engine opens such a file
+    finally:
+        connection.close()
+
+
+# Each table, queue and container gets a number, before there are rows, messages or blobs.
+_FIND_ANYTHING = "SELECT 1 FROM sqlite_sequence UNION ALL SELECT 1 FROM settings LIMIT 1"
 
 
 def _look_at(path: str) -> os.stat_result | None:
@@ -390,9 +399,13 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     return connection, writable
 
 
+def _connect_as_it_is(path: str) -> Connection:
+    """Return a connection that reads the file alone, neither its log nor a journal, and writes and locks nothing."""
+    return connect(f"file:{quote(path)}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
 def _connect_immutable(path: str) -> Connection:
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    connection = connect(f"file:{quote(path)}?immutable=1", flags)
+    connection = _connect_as_it_is(path)
     try:
         _check_content(connection, path)
         _tune(connection)
