@@ -4,6 +4,8 @@ The command `tableorm keys`, which checks a database file and replaces the key i
 
 import argparse
 import asyncio
+import datetime as dt
+import sys
 
 import attrs
 
@@ -11,9 +13,13 @@ from tableorm.errors import Unavailable
 from tableorm.protocol.codes import Fault
 
 from .engine import Engine
-from .engine.files import find_damage
+from .engine.damage import clock_ahead, find_damage
 
 __all__ = ["KEYS", "Keys"]
+
+
+# How far the clock of a file may be ahead, as by a machine whose clock is a little wrong.
+_AHEAD = dt.timedelta(days=1)
 
 
 @attrs.frozen
@@ -52,6 +58,14 @@ async def _rotate(file: str) -> bool:
                 f"{file!r} is damaged ({problem}); nothing is changed. Restore it from a backup. If somebody gave "
                 "it to you, do not use it."
             )
+        ahead = await engine.read(clock_ahead)
+        if ahead > _AHEAD:
+            warning = (
+                f"tableorm: the clock of {file} is ahead of this machine's by {ahead.days} days, so what a program "
+                "deletes or repairs after some time stays so much longer; if no machine's clock was wrong, the maker "
+                "of the file has set it"
+            )
+            print(warning, file=sys.stderr)  # noqa: T201 - what the program says
         return await engine.access.rotate_key()
     except Fault as fault:
         raise Unavailable(fault.message) from fault

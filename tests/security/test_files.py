@@ -189,8 +189,6 @@ async def test_a_view_named_catalog(path: Path, mode: str) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "PRAGMA auto_vacuum = FULL",
-        "PRAGMA auto_vacuum = INCREMENTAL",
         "PRAGMA page_size = 512",
         "PRAGMA user_version = 1",
     ],

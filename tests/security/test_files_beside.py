@@ -21,12 +21,12 @@ __all__ = ["path"]
 _SIZE = 8192
 
 
-def make_journal(path: Path, pages: int, records: Iterable[tuple[int, bytes]] = ()) -> None:
-    """Write a journal that gives a file so many pages, and puts these in place of its own."""
-    header = bytes.fromhex("d9d505f920a163d7") + struct.pack(">iIIII", -1, 0, pages, 512, _SIZE)
+def make_journal(path: Path, pages: int, records: Iterable[tuple[int, bytes]] = (), size: int = _SIZE) -> None:
+    """Write a journal that gives a file so many pages, of a size, and puts these in place of its own."""
+    header = bytes.fromhex("d9d505f920a163d7") + struct.pack(">iIIII", -1, 0, pages, 512, size)
     content = header.ljust(512, b"\0")
     for number, page in records:
-        content += struct.pack(">I", number) + page + struct.pack(">I", sum(page[_SIZE - 200 : 0 : -200]))
+        content += struct.pack(">I", number) + page + struct.pack(">I", sum(page[size - 200 : 0 : -200]))
     path.with_name(path.name + "-journal").write_bytes(content)
 
 
@@ -48,6 +48,47 @@ async def test_a_journal_that_changes_rows(path: Path, mode: str) -> None:
     )
     path.with_name(path.name + "-journal").unlink()
     assert await reads(path) == ["a", "b"]
+
+
+async def test_a_journal_that_changes_rows_of_a_small_file(path: Path) -> None:
+    """So is one beside a file that is smaller than any that tableorm makes, because a tool has packed it."""
+    connection: Any = apsw.Connection(str(path))
+    for statement in ("PRAGMA journal_mode = DELETE", "PRAGMA page_size = 512", "VACUUM"):
+        connection.execute(statement)
+    root = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 't1'").get
+    connection.close()
+    make_journal(path, path.stat().st_size // 512, [(root, struct.pack(">BHHHB", 10, 0, 0, 512, 0).ljust(512))], 512)
+    error = await refused(path)
+
+    assert "would change it" in str(error)
+
+
+@pytest.mark.parametrize("what", ["queue", "container", "key", "table", "message"])
+@pytest.mark.parametrize("in_the_log", [False, True])
+async def test_a_journal_beside_a_file_without_tables(tmp_path: Path, what: str, in_the_log: bool) -> None:
+    """So is one beside a file that has no row of a table yet, but anything else, also if only its log has that."""
+    path = tmp_path / "data.tables"
+    engine = Engine(path)
+    await engine.open()
+    if what == "key":
+        await engine.access.key()
+    elif what == "container":
+        await engine.blobs.create_container("container")
+    elif what == "table":
+        await engine.create_table("Things")
+    else:
+        await engine.queues.create_queue("queue")
+    if what == "message":
+        await engine.queues.put("queue", b"message")
+    kept = {each: each.read_bytes() for each in (path, path.with_name("data.tables-wal"))}
+    await engine.close()
+    for each, content in kept.items() if in_the_log else ():
+        each.write_bytes(content)
+    path.with_name("data.tables-lock").unlink()
+    make_journal(path, 0)
+    error = await refused(path)
+
+    assert "would change it" in str(error)
 
 
 @pytest.mark.parametrize("content", [b"", bytes(512)], ids=["empty", "zeros"])

@@ -11,7 +11,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.protocol.filters import Compare, Op, constant
 from tableorm.stores import Bounds, Operation, RowQuery, Verb
 from tableorm_local.engine import Engine, scan
-from tableorm_local.engine.files import find_damage
+from tableorm_local.engine.damage import find_damage
 from tests.security.test_files import craft, path
 
 __all__ = ["path"]

@@ -10,7 +10,7 @@ import pytest
 
 from tableorm.protocol.codes import Fault
 from tableorm_local.engine import Engine
-from tests.security.test_files import craft, path, reads, refused
+from tests.security.test_files import craft, path, refused
 from tests.security.world import serve_file
 
 __all__ = ["path"]
@@ -50,9 +50,12 @@ async def test_a_name_that_no_table_has(path: Path, name: str, folded: str) -> N
 @pytest.mark.parametrize("name", ["abc", "Z09", "tABLES1", _LONGEST.upper()])
 async def test_a_name_that_a_table_has(path: Path, name: str) -> None:
     """All names that are allowed are, in any letter case."""
-    craft(path, f"INSERT INTO catalog (folded, name) VALUES ('{name.lower()}', '{name}')")
+    craft(path, f"UPDATE catalog SET name = '{name}', folded = '{name.lower()}'")
+    engine = Engine(path)
+    await engine.open()
 
-    assert await reads(path) == ["a", "b"]
+    assert await engine.list_tables() == [name]
+    await engine.close()
 
 
 @pytest.mark.parametrize("query", ["$filter=TableName%20eq%20'none'", "", "$top=1"])

@@ -116,6 +116,24 @@ async def test_messages_that_are_too_large(path: Path, call: str) -> None:
     await engine.close()
 
 
+async def test_a_message_with_a_number_of_many_digits(path: Path) -> None:
+    """A message is renewed and deleted whatever its number is, and a number that there is not is of no message."""
+    engine = Engine(path)
+    await engine.open()
+    await engine.queues.create_queue("queue")
+    await engine.queues.put("queue", b"first")
+    await engine.close()
+    craft(path, "UPDATE sqlite_sequence SET seq = 2000000000000000000 WHERE name = 'messages'")
+    await engine.open()
+    await engine.queues.put("queue", b"second")
+    taken = await engine.queues.take("queue", 2)
+    assert [len(message.id) for message in taken] == [1, 19]
+    for message in taken:
+        await engine.queues.delete("queue", await engine.queues.renew("queue", message, 30))
+    assert await engine.queues.length("queue") == 0
+    await engine.close()
+
+
 async def test_a_write_that_fails_undoes_no_other(path: Path) -> None:
     """Where SQLite refuses what one caller writes, the writes of others in the same transaction are done."""
     engine = Engine(path)

@@ -109,8 +109,8 @@ async def test_a_table_that_is_another(path: Path) -> None:
     await _share_a_table(path)
     error = await refused(path)
 
-    assert str(error).startswith(f"{str(path)!r} is damaged ('")
-    assert "begin at one page" in str(error)
+    problem = "the table 't2' does not begin at a page of its own"
+    assert str(error) == f"{str(path)!r} is damaged ({problem}); restore it from a backup."
 
 
 async def test_writes_beside_a_damaged_page(path: Path) -> None:

@@ -62,3 +62,27 @@ async def test_a_table_is_renamed_beside_the_event_loop(tmp_path: Path, monkeypa
     finally:
         await engine.close()
     assert len(threads) == 1 and threads[0] != threading.get_ident()
+
+
+async def test_many_settings_are_deleted_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So are its settings deleted, of which somebody else's file may have any number."""
+    counts, drop = list[int](), catalog.drop_table
+
+    def count(session: WriteSession, name: str) -> LongSteps:
+        steps = drop(session, name)
+        yield next(steps)
+        counts.append(session.connection.execute("SELECT count(*) FROM settings").get)
+        yield from steps
+        counts.append(session.connection.execute("SELECT count(*) FROM settings").get)
+
+    monkeypatch.setattr(catalog, "drop_table", count)
+    engine = Engine(tmp_path / "data.tables")
+    await engine.open()
+    try:
+        await engine.create_table("Tab")
+        for number in range(3):
+            await engine.settings.put(f"s{number}", b"x", "Tab")
+        await engine.delete_table("Tab")
+    finally:
+        await engine.close()
+    assert counts == [3, 0]

@@ -6,7 +6,7 @@ A blob is a row that gives a name to a content. To replace the blob, the name is
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,10 +29,11 @@ from tableorm.protocol.limits import (
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from . import blob_contents
+from .faults import DAMAGE
 from .sqlite import Connection
 from .write_session import Host, Steps, WriteSession, moment
 
-__all__ = ["SCHEMA", "Blobs", "reclaim"]
+__all__ = ["SCHEMA", "Blobs", "find_damage", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE) STRICT;
@@ -299,6 +300,21 @@ def reclaim(connection: Connection, rows: int) -> bool:
     return True
 
 
+def find_damage(connection: Connection) -> str | None:
+    """Look for a container or blob that no request can reach, or at which reading ends. Return what is wrong."""
+    for (name,) in connection.execute("SELECT name FROM containers WHERE name IS NOT NULL"):
+        try:
+            check_container_name(name)
+        except Fault as fault:
+            return f"the container {name[:80]!r} cannot be read ({fault.message})"
+    for shown, *row in connection.execute(f"SELECT substr(name, 1, 80), {_COLUMNS_READ} FROM blobs"):  # noqa: S608
+        try:
+            check_blob_name(_make_blob(0, row).info.name)
+        except (Fault, *DAMAGE) as error:
+            return f"the blob {shown!r} cannot be read ({error})"
+    return None
+
+
 @contextlib.contextmanager
 def _snapshot(connection: Connection) -> Generator[None, None, None]:
     connection.execute("BEGIN")
@@ -330,7 +346,7 @@ _COLUMNS_READ = (
 )
 
 
-def _make_blob(number: int, row: tuple[Any, ...]) -> _Blob:
+def _make_blob(number: int, row: Sequence[Any]) -> _Blob:
     name, content, length, tick, appends, metadata = row
     return _Blob(number, content, appends, _make_info(name, length, tick, _decode(metadata)))
 

@@ -27,8 +27,8 @@ __all__ = [
     "drop_table",
     "find_large_row",
     "find_misnamed",
+    "find_rows_number",
     "find_table",
-    "is_rows_table",
     "key_of",
     "list_names",
     "reclaim",
@@ -43,7 +43,7 @@ _ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT
 # AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
 
 # SQLite counts to a number of 19 digits.
-_NAME = re.compile(r"(t|(?P<deleted>gone_))[1-9][0-9]{0,18}")
+_NAME = re.compile(r"(t|(?P<deleted>gone_))(?P<number>[1-9][0-9]{0,18})")
 
 # Two keys of characters of three bytes, and what separates them.
 _MAX_KEY_BYTES = 2 * 3 * MAX_KEY_UNITS + 1
@@ -188,9 +188,9 @@ def drop_table(session: WriteSession, name: str) -> LongSteps:
     if table is None:
         raise not_found_fault()
     connection.execute("DELETE FROM catalog WHERE id = ?", (table.id,))
-    connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
     session.dirty = True
-    yield True  # to rename one table SQLite reads the statements of all
+    yield True  # there may be any number of settings, and to rename one table SQLite reads the statements of all
+    connection.execute("DELETE FROM settings WHERE owner = ?", (table.id,))
     connection.execute(f'ALTER TABLE "t{table.id}" RENAME TO "gone_{table.id}"')
 
 
@@ -204,6 +204,8 @@ def reclaim(connection: Connection, rows: int) -> bool:
     last = connection.execute(f'SELECT key FROM "{name}" ORDER BY key LIMIT 1 OFFSET ?', (rows,)).get
     if last is None:
         connection.execute(f'DROP TABLE "{name}"')
+        if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).get is not None:
+            raise apsw.CorruptError(f"{name} stays in the schema")  # which undoes it: others would get its pages
     else:
         connection.execute(f'DELETE FROM "{name}" WHERE key < ?', (last,))
         if not connection.changes():
@@ -211,10 +213,11 @@ def reclaim(connection: Connection, rows: int) -> bool:
     return True
 
 
-def is_rows_table(name: str, sql: str | None) -> bool:
-    """Return whether the schema describes so the table of some number, deleted or not."""
+def find_rows_number(name: str, sql: str | None) -> int | None:
+    """Return the number of a table of rows, deleted or not; None if the schema does not describe one so."""
     found = _NAME.fullmatch(name)
     if found is None:
-        return False
+        return None
     # SQLite quotes the name of a table that was renamed.
-    return sql == f'CREATE TABLE "{name}" {_ROWS}' if found["deleted"] else sql == f"CREATE TABLE {name} {_ROWS}"
+    made = f'CREATE TABLE "{name}" {_ROWS}' if found["deleted"] else f"CREATE TABLE {name} {_ROWS}"
+    return int(found["number"]) if sql == made else None

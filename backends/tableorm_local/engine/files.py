@@ -18,14 +18,15 @@ import apsw
 import attrs
 
 from tableorm.errors import NotSupported, Unavailable
-from tableorm.protocol.edm import TICKS_PER_SECOND
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
+from .damage import find_damaged_page, last_number
 from .faults import DAMAGE, open_error_from
-from .sqlite import Connection, bound_statements, connect
+from .sqlite import Connection, connect
+from .write_session import LAST_TICK
 from .writer_lock import WriterLock
 
-__all__ = ["Files", "after_fork", "find_damage", "open_file", "open_memory"]
+__all__ = ["Files", "after_fork", "open_file", "open_memory"]
 
 APPLICATION_ID = 0x5462_4F72  # "TbOr"
 FORMAT = 1
@@ -44,15 +45,9 @@ _BESIDE = ("-lock", "-wal", "-shm", "-journal")
 _ROOT = 0
 # The end of a journal that names another file, which SQLite reads, and may delete.
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
-# The clock of a file must be a time that can still be written, and a little before the last one.
-_LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
 
 # Without a number for what is inserted SQLite would undo the whole transaction, also what others have written in it.
 _MOST_NUMBERS = 1 << 62
-_LAST_NUMBER = (
-    "SELECT max(coalesce((SELECT max(seq) FROM sqlite_sequence WHERE name = '{0}'), 0), "
-    "coalesce((SELECT max(id) FROM {0}), 0))"
-)
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
@@ -197,11 +192,10 @@ def _check_beside(path: str) -> None:
 
 def _check_journal(path: str, timeout: float) -> None:
     """
-    Refuse a journal that SQLite would put back into a file with rows: tableorm writes rows by the log alone. What a
-    crash leaves of a file that was being made has no rows, and SQLite puts that right.
+    Refuse a journal that SQLite would put back into a file that holds anything: tableorm writes that by the log alone.
+    What a crash leaves of a file that was being made holds nothing, and SQLite puts that right.
     """
-    journal = _look_at(path + "-journal")
-    if journal is None or Path(path).stat().st_size <= _count_bytes_of_new():
+    if _look_at(path + "-journal") is None or not _holds_anything(path):
         return
     probe = connect(path, apsw.SQLITE_OPEN_READONLY)
     try:
@@ -216,12 +210,22 @@ def _check_journal(path: str, timeout: float) -> None:
         probe.close()
 
 
-def _count_bytes_of_new() -> int:
-    """Return the size of a database without tables."""
-    new = open_memory().reader
-    pages: int = new.execute("PRAGMA page_count").get
-    new.close()
-    return pages * _PAGE_SIZE
+def _holds_anything(path: str) -> bool:
+    """Return whether a file, without its journal, has a log or anything that was written since it was made."""
+    log = _look_at(path + "-wal")
+    if log is not None and log.st_size:
+        return True
+    connection = _connect_as_it_is(path)
+    try:
+        return connection.execute(_FIND_ANYTHING).get is not None
+    except apsw.Error:
+        return False  # no engine opens such a file
+    finally:
+        connection.close()
+
+
+# Each table, queue and container gets a number, before there are rows, messages or blobs.
+_FIND_ANYTHING = "SELECT 1 FROM sqlite_sequence UNION ALL SELECT 1 FROM settings LIMIT 1"
 
 
 def _look_at(path: str) -> os.stat_result | None:
@@ -295,68 +299,53 @@ def _check_content(connection: Connection, path: str) -> None:
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise NotSupported(f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
-    missing = set(_make_schema())
-    for item in connection.execute(_READ_SCHEMA):
-        if item in missing:
+    if connection.execute("PRAGMA auto_vacuum").get:
+        raise NotSupported(
+            f"{path!r} lets SQLite move its tables within the file, as tableorm never does; if you know who has set "
+            "that, take it back by the statements PRAGMA auto_vacuum = NONE; VACUUM.",
+        )
+    encoding = connection.execute("PRAGMA encoding").get
+    if encoding != "UTF-8":
+        raise NotSupported(
+            f"{path!r} has its texts in {encoding}, and tableorm makes files in UTF-8. Open only files that tableorm "
+            "has written alone.",
+        )
+    # SQLite itself reads the rows that describe tables, and compares each column of them in its own way.
+    missing, numbers, pages = set(_make_schema()), set[int](), set[int]()
+    for kind, name, table, page, sql in connection.execute(_READ_SCHEMA):
+        number = catalog.find_rows_number(name, sql) if kind == "table" and name == table else None
+        if (item := (kind, name, table, sql)) in missing:
             missing.remove(item)
-        elif item[0] != "table" or not catalog.is_rows_table(item[1], item[3]):
-            raise _schema_error(path, f"it has the {item[0]} {item[1][:80]!r}, which this version does not make so")
-    for kind, name, *_ in sorted(missing):
+        elif number is None:
+            raise _schema_error(path, f"it has the {kind} {str(name)[:80]!r}, which this version does not make so")
+        elif number in numbers:
+            raise _damage_error(path, f"it has two tables with the number {number}")
+        else:
+            numbers.add(number)
+        if type(page) is not int or page < _FIRST_ROOT or page in pages:
+            raise _damage_error(path, f"the {kind} {name!r} does not begin at a page of its own")
+        pages.add(page)
+    for kind, name, *_ in missing:
         raise _schema_error(path, f"it lacks the {kind} {name!r}")
-    shared = connection.execute("SELECT name FROM sqlite_schema GROUP BY rootpage HAVING count(*) > 1 LIMIT 1").get
-    if shared is not None:
-        raise _damage_error(path, f"{shared!r} and another table begin at one page")
     unnamed = connection.execute(_FIND_UNNAMED).get
     if unnamed is not None:
         raise _damage_error(path, f"it has the table {unnamed!r}, which has no name")
     for table in ("sqlite_sequence", "clock", "catalog", "settings", "queues", "containers"):
-        problem = _find_damaged_page(connection, table)
+        problem = find_damaged_page(connection, table)
         if problem is not None:
             raise _damage_error(path, problem)
     misnamed = catalog.find_misnamed(connection)
     if misnamed is not None:
         raise _damage_error(path, misnamed)
+    if (lost := connection.execute(_FIND_LOST).get) is not None:
+        raise _damage_error(path, f"the table {lost[:80]!r} is in its catalog, but not in the file")
     for table in ("catalog", "queues", "messages", "containers"):
-        last = connection.execute(_LAST_NUMBER.format(table)).get
+        last = last_number(connection, table)
         if not isinstance(last, int) or last > _MOST_NUMBERS:
             raise _damage_error(path, f"{table} has given the number {last}, and none would be left")
     tick = connection.execute("SELECT tick FROM clock").get
-    if not isinstance(tick, int) or not 0 <= tick < _LAST_TICK:
+    if not isinstance(tick, int) or not 0 <= tick < LAST_TICK:
         raise _damage_error(path, f"its clock says {tick}")
-
-
-def find_damage(connection: Connection) -> str | None:
-    """
-    Check every page and index of the file: that each page has one owner. And that nothing in it waits for a queue,
-    container or table that is yet to be made. Return what is wrong.
-    """
-    # It comes to its end, since it visits no page twice, and a file may be of any size.
-    connection.set_progress_handler(None)
-    try:
-        problem = _find_damaged_page(connection, "1") or catalog.find_large_row(connection)
-        for what, sql in _WAITING.items() if problem is None else ():
-            owner = connection.execute(sql + " LIMIT 1").get
-            if owner is not None:
-                return f"it holds {what} with the number {owner}, which is not there"
-        return problem
-    finally:
-        bound_statements(connection)
-
-
-# What belongs to an owner that is not listed, and would belong to the next one that is made.
-_WAITING = {
-    "messages of a queue": "SELECT queue FROM messages WHERE queue NOT IN (SELECT id FROM queues)",
-    "blobs of a container": "SELECT container FROM blobs WHERE container NOT IN (SELECT id FROM containers)",
-    "settings of a table": "SELECT owner FROM settings WHERE owner <> 0 AND owner NOT IN (SELECT id FROM catalog)",
-}
-
-
-def _find_damaged_page(connection: Connection, what: str) -> str | None:
-    """Check the pages and indexes of a table, or of all. Return what is wrong."""
-    found = connection.execute(f"PRAGMA integrity_check({what})")
-    problem: str = next(iter(found))[0]
-    found.close()
-    return None if problem == "ok" else problem
 
 
 def _damage_error(path: str, problem: str) -> Unavailable:
@@ -369,20 +358,23 @@ def _schema_error(path: str, problem: str) -> NotSupported:
     )
 
 
+_FIND_LOST = "SELECT name FROM catalog WHERE 't' || id NOT IN (SELECT name FROM sqlite_schema) LIMIT 1"
 # A table of rows without a name would be in the way of the next one that is made with its number.
 _FIND_UNNAMED = (
     "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 't[1-9]*' AND CAST(substr(name, 2) AS INTEGER) "
     "NOT IN (SELECT id FROM catalog) LIMIT 1"
 )
-_READ_SCHEMA = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
+_READ_SCHEMA = "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema"
+# The list of tables itself begins at page 1.
+_FIRST_ROOT = 2
 
 
 @cache
-def _make_schema() -> frozenset[tuple[str, str, str, str]]:
+def _make_schema() -> frozenset[tuple[str, str, str, str | None]]:
     """Return how a new database describes its tables and indexes."""
     connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     connection.execute(_SCHEMA)
-    made = frozenset((kind, name, table, sql) for kind, name, table, sql in connection.execute(_READ_SCHEMA))
+    made = frozenset((kind, name, table, sql) for kind, name, table, _, sql in connection.execute(_READ_SCHEMA))
     connection.close()
     return made
 
@@ -410,9 +402,13 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     return connection, writable
 
 
+def _connect_as_it_is(path: str) -> Connection:
+    """Return a connection that reads the file alone, neither its log nor a journal, and writes and locks nothing."""
+    return connect(f"file:{quote(path)}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+
+
 def _connect_immutable(path: str) -> Connection:
-    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-    connection = connect(f"file:{quote(path)}?immutable=1", flags)
+    connection = _connect_as_it_is(path)
     try:
         _check_content(connection, path)
         _tune(connection)

@@ -25,9 +25,9 @@ from tableorm.protocol.limits import (
 from tableorm.stores import Capabilities, Message
 
 from .sqlite import Connection
-from .write_session import Host, Steps, WriteSession, moment, now
+from .write_session import LAST_TICK, Host, Steps, WriteSession, moment, now
 
-__all__ = ["SCHEMA", "Queues", "reclaim"]
+__all__ = ["SCHEMA", "Queues", "find_damage", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, length INTEGER NOT NULL DEFAULT 0) STRICT;
@@ -42,6 +42,7 @@ CREATE INDEX messages_by_end ON messages (queue, expires) WHERE expires IS NOT N
 # A queue never has so many messages, nor is one taken as often. A file that somebody else has made may say more; to add
 # to the largest number of SQLite would be an error, by which a write undoes those of others.
 _MOST = 1 << 62
+_LARGEST = (1 << 63) - 1
 # How many expired messages one statement removes, and one transaction of `take`; if there are more, it begins another.
 _EXPIRED = 50
 _EXPIRED_TOGETHER = 2000
@@ -218,9 +219,25 @@ def reclaim(connection: Connection, rows: int) -> bool:
     return True
 
 
+_FIND_DAMAGED = (
+    "SELECT id FROM messages WHERE id < 1 OR visible < 0 OR inserted NOT BETWEEN 0 AND ? OR length(body) > ? LIMIT 1"
+)
+
+
+def find_damage(connection: Connection) -> str | None:
+    """Look for a queue or message that no request can reach, or at which reading ends. Return what is wrong."""
+    for (name,) in connection.execute("SELECT name FROM queues WHERE name IS NOT NULL"):
+        try:
+            check_queue_name(name)
+        except Fault as fault:
+            return f"the queue {name[:80]!r} cannot be read ({fault.message})"
+    message = connection.execute(_FIND_DAMAGED, (LAST_TICK, MAX_MESSAGE_BYTES)).get
+    return None if message is None else f"the message {message} cannot be read, or not be deleted"
+
+
 def _add_seconds(ticks: int, seconds: int) -> int:
     # At most SQLite's largest integer: a time to live may be any number.
-    return min(ticks + int(seconds * TICKS_PER_SECOND), (1 << 63) - 1)
+    return min(ticks + int(seconds * TICKS_PER_SECOND), _LARGEST)
 
 
 def _find_number(connection: Connection, queue: str) -> int | None:
@@ -308,7 +325,9 @@ def _read_visible(
 
 def _find_taken(connection: Connection, number: int, message: Message) -> int:
     """Find the row of a message whose receipt is valid."""
-    taken_id = int(message.id) if message.id.isdecimal() and len(message.id) < 19 else 0
+    taken_id = int(message.id) if message.id.isdecimal() and len(message.id) <= len(str(_LARGEST)) else 0
+    if taken_id > _LARGEST:
+        taken_id = 0
     row = connection.execute("SELECT receipt, expires FROM messages WHERE id = ? AND queue = ?", (taken_id, number)).get
     if row is None or (row[1] is not None and row[1] <= now()):
         raise Fault(Code.MESSAGE_NOT_FOUND, f"The specified message does not exist: {message.id[:40]!r}.")

@@ -12,7 +12,7 @@ from .faults import damage_fault, missing_table_fault
 from .sqlite import Connection
 from .write_session import Host, WriteSession
 
-__all__ = ["SCHEMA", "Settings"]
+__all__ = ["MAX_BYTES", "SCHEMA", "Settings"]
 
 # A table's settings are stored under its number, which is never used again; `catalog.drop_table` deletes them.
 # 0 is the file.
@@ -23,8 +23,8 @@ CREATE TABLE settings (owner INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NO
 
 _FILE = 0
 _READ = "SELECT length(value), CASE WHEN length(value) <= ? THEN value END FROM settings WHERE owner = ? AND name = ?"
-# A setting is read whole, on the event loop, for requests of anybody. What a server writes has at most a few KiB.
-_MAX_BYTES = 16 * 1024
+MAX_BYTES = 16 * 1024
+"""Bytes of a setting, which is read whole, on the event loop, for requests of anybody. A server writes a few KiB."""
 
 
 class Settings:
@@ -65,8 +65,8 @@ class Settings:
             value = change(_read(connection, owner, name))
             if value is None:
                 connection.execute("DELETE FROM settings WHERE owner = ? AND name = ?", (owner, name))
-            elif len(value) > _MAX_BYTES:
-                problem = f"The setting {name!r} has {len(value)} bytes, {_MAX_BYTES} are allowed."
+            elif len(value) > MAX_BYTES:
+                problem = f"The setting {name!r} has {len(value)} bytes, {MAX_BYTES} are allowed."
                 raise Fault(Code.INVALID_INPUT, problem)
             else:
                 connection.execute("REPLACE INTO settings VALUES (?, ?, ?)", (owner, name, value))
@@ -76,12 +76,12 @@ class Settings:
 
 
 def _read(connection: Connection, owner: int, name: str) -> bytes | None:
-    found: tuple[int, bytes | None] | None = connection.execute(_READ, (_MAX_BYTES, owner, name)).get
+    found: tuple[int, bytes | None] | None = connection.execute(_READ, (MAX_BYTES, owner, name)).get
     if found is None:
         return None
     size, value = found
     if value is None:
-        raise damage_fault(f"The setting {name!r}", ValueError(f"it has {size} bytes, {_MAX_BYTES} are allowed"))
+        raise damage_fault(f"The setting {name!r}", ValueError(f"it has {size} bytes, {MAX_BYTES} are allowed"))
     return value
 
 
