@@ -13,7 +13,11 @@ import pytest
 from tableorm import connect
 from tableorm.protocol.redaction import escape_unprintable
 from tableorm.stores import Operation, Verb
+from tests.azure.conftest import stub
+from tests.azure.stub import KEY, Answer, Stub
 from tests.commandline import run_command
+
+__all__ = ["stub"]
 
 ODD = "\x1b]0;owned\x07\x7f\x9b31m\u202ea\n\U000e0041é"
 SHOWN = r"\u001b]0;owned\u0007\u007f\u009b31m\u202ea\u000a\udb40\udc41é"
@@ -21,7 +25,7 @@ SHOWN = r"\u001b]0;owned\u0007\u007f\u009b31m\u202ea\u000a\udb40\udc41é"
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """A database in which a value, and the name of a table, hold control characters."""
+    """A database in which a value holds control characters."""
     path = tmp_path / "data.tables"
 
     async def fill() -> None:
@@ -31,15 +35,30 @@ def url(tmp_path: Path) -> str:
             await db.store.write("Things", Operation(Verb.INSERT, row))
 
     asyncio.run(fill())
-    connection: Any = apsw.Connection(str(path))
-    connection.execute("UPDATE catalog SET name = ?", (ODD,))
-    connection.close()
     return f"local:{path}"
 
 
-def test_names_of_tables(url: str) -> None:
-    """Each name is one line, in which whatever is not printable is escaped."""
-    assert run_command("tables", url).stdout == SHOWN + "\n"
+async def test_names_of_tables(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each name that a server tells is one line, in which whatever is not printable is escaped."""
+    body = json.dumps({"value": [{"TableName": ODD}]}).encode()
+    stub.answers = [Answer(200, {"Content-Type": "application/json"}, body)]
+    monkeypatch.setenv("TABLEORM_URL", stub.url)
+    monkeypatch.setenv("TABLEORM_KEY", KEY)
+    done = await asyncio.to_thread(run_command, "tables")
+
+    assert done.stdout == SHOWN + "\n"
+
+
+def test_a_name_in_a_file(url: str) -> None:
+    """A file in which a table has such a name is refused, by a line that can be printed."""
+    connection: Any = apsw.Connection(url.removeprefix("local:"))
+    connection.execute("UPDATE catalog SET name = ?", (ODD,))
+    connection.close()
+    done = run_command("tables", url)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "no table can have the name" in done.stderr
+    assert done.stderr.removesuffix("\n").isprintable()
 
 
 def test_rows(url: str) -> None:
