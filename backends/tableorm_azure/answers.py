@@ -42,20 +42,20 @@ _TAG_WITH_ATTRIBUTES = re.compile(rb"<[^<>\s]+\s[^<]*")
 _LONGEST_NAMESPACE = 1024
 
 
-def longest_answer(method: str, path: str, status: int) -> int:
+def longest_answer(method: str, url: str, status: int) -> int:
     """
     Return how many bytes an answer has at most, decompressed.
 
     Args:
         method: Of the request.
-        path: Of the request's URL.
+        url: Of the request.
         status: Of the answer.
     """
     if status >= 300:
         return _LONGEST_REFUSAL
     if method != "GET":
         return _LONGEST_WRITTEN
-    return _LONGEST_MESSAGES if path.endswith("/messages") else LONGEST_ANSWER
+    return _LONGEST_MESSAGES if _asks_for_messages(url) else LONGEST_ANSWER
 
 
 def find_excess(body: bytes, url: str, status: int) -> str:
@@ -87,10 +87,16 @@ def find_excess(body: bytes, url: str, status: int) -> str:
 
 def _most_items(url: str) -> int:
     """Return how many items the page has that a request asks for; 1 if it asks for no page."""
-    parts = urlsplit(url)
-    if parts.path.endswith("/messages"):
+    if _asks_for_messages(url):
         return MAX_MESSAGES
+    parts = urlsplit(url)
     return MAX_BLOB_PAGE if "comp=list" in parts.query or parts.path.endswith("/Tables") else 1
+
+
+def _asks_for_messages(url: str) -> bool:
+    """Return whether a request asks a queue for messages, and does not list a container of the name `messages`."""
+    parts = urlsplit(url)
+    return parts.path.endswith("/messages") and "restype=" not in parts.query and "comp=" not in parts.query
 
 
 def _count(body: bytes, characters: bytes) -> int:

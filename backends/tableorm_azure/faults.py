@@ -260,7 +260,7 @@ def _describe(error: BaseException) -> str:
         if isinstance(inner, aiohttp.ClientConnectorDNSError):
             return f"The host {inner.host!r} is not found ({reason}); check the URL and the network"
         return f"Nothing answers at {inner.host}:{inner.port} ({reason}); start the server, or check the URL"
-    text = " ".join(without_named_secrets(str(error)).split())[:300].rstrip(".")
+    text = " ".join(without_named_secrets(str(error)[:_LONGEST_TEXT]).split())[:300].rstrip(".")
     if isinstance(error, TimeoutError) and not text:
         return "No answer came within the seconds of connect(timeout=)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

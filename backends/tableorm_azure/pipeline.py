@@ -84,7 +84,7 @@ class _BoundedResponse(aiohttp.ClientResponse):
         return body
 
     async def _read_pieces(self) -> AsyncIterator[bytes]:
-        most = left = longest_answer(self.method, self.url.raw_path, self.status)
+        most = left = longest_answer(self.method, str(self.url), self.status)
         async for piece in self.content.iter_any():  # aiohttp decompresses piece by piece
             left -= len(piece)
             if left < 0:
@@ -259,10 +259,13 @@ class PipelineTransport(AsyncHttpTransport[HttpRequest, AsyncHttpResponse]):
         streamed = stream and response.status_code in _CONTENT
         if stream and not streamed:
             await response.read()  # as the SDK would
-        excess = "" if streamed else find_excess(body_of(response), request.url, response.status_code)
+        body, write = b"" if streamed else body_of(response), request.method not in _READS
+        excess = find_excess(body, request.url, response.status_code)
+        if excess and response.status_code >= 300:  # perhaps a page of a proxy, of which the status tells enough
+            raise fault_of_response(response.status_code, response.headers, body, write=write)
         if excess:
             text = f"The answer has more {excess} than any of the service."
-            raise Fault(Code.INTERNAL_ERROR, text, doubt=request.method not in _READS)
+            raise Fault(Code.INTERNAL_ERROR, text, doubt=write)
         found = getattr(response, "internal_response", None)
         if streamed and isinstance(found, _BoundedResponse):
             content: Any = _BoundedContent(found.content, _range_length(request.headers.get("x-ms-range", "")))

@@ -256,14 +256,15 @@ def decision_of(row: Row) -> Decision:
         problem = "is a decision row whose RowKey has no token"
     elif state == _COMMITTED and isinstance(text, str):
         try:
-            found = _decode_format(text).format
+            steps = _short(row.get(_PROGRESS, "[]"))
+            found = _decode_format(_short(text)).format
             if found > _FORMAT:
                 raise NotSupported(
                     f"the decision row ({partition_key!r}, {row_key!r}) has the format {found}, and this program knows "
                     f"{_FORMAT}; leave it to a newer program, or update this one"
                 )
             works = tuple(each.work() for each in _decode(text).works)
-            progress = {each.work: (each.step, each.arguments) for each in _decode_progress(row.get(_PROGRESS, "[]"))}
+            progress = {each.work: (each.step, each.arguments) for each in _decode_progress(steps)}
             return attrs.evolve(decision, works=works, progress=progress)
         except (msgspec.DecodeError, TypeError, RecursionError) as error:
             problem = f"is a decision row whose {_WORK} or {_PROGRESS} cannot be read ({error})"
@@ -272,6 +273,13 @@ def decision_of(row: Row) -> Decision:
         DECISION_KIND,
         (partition_key, row_key),
     )
+
+
+def _short(text: Any) -> Any:
+    """Return a JSON text. Raises TypeError if no String is as long: it would become very many objects."""
+    if len(text) > MAX_VALUE_BYTES // 2:
+        raise TypeError("it is longer than a String")
+    return text
 
 
 # In a table

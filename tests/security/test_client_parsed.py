@@ -7,13 +7,19 @@ import json
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
+import msgspec
 import pytest
 
-from tableorm import Database, RetryPolicy, TableOrmError, connect
+from tableorm import AccessDenied, Database, DecodeError, RetryPolicy, TableOrmError, Throttled, connect
+from tableorm.derived.feed.rows import parse_change
+from tableorm.models.marker_rows import CHANGE_KIND
+from tableorm.outbox.decision import decision_of
 from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, Verb
-from tableorm_azure.answers import find_excess
+from tableorm_azure import faults
+from tableorm_azure.answers import LONGEST_ANSWER, find_excess, longest_answer
 from tests.azure.stub import KEY, Answer, Request, Stub
 
 Call = Callable[[Database], Awaitable[object]]
@@ -95,7 +101,7 @@ async def test_a_refusal_does_not_become_many_elements(status: int) -> None:
     body = f"<Error>{'<a/>' * 100_000}</Error>".encode()
 
     for call in (*XML.values(), read_blob):
-        assert await measure(gzip(body, "application/xml", status), call, "more elements than any") < 5 * len(body)
+        assert await measure(gzip(body, "application/xml", status), call, "") < 5 * len(body)
 
 
 @pytest.mark.parametrize("crowd", [each for each in CROWDS if each != "elements"])
@@ -169,3 +175,59 @@ async def test_the_bytes_of_a_blob_are_not_looked_at() -> None:
         async with connect(stub.url, key=KEY, timeout=5, blobs=stub.url) as db:
             found = await db.blobs.read("container", "name")
     assert found == content
+
+
+def test_a_container_may_have_the_name_of_messages() -> None:
+    """A list of its blobs may be as long as that of any other container."""
+    blobs = "<Blob><Name>a</Name><Properties>" + "<a/>" * 60 + "</Properties></Blob>"
+    body = f"<EnumerationResults><Blobs>{blobs * 400}</Blobs></EnumerationResults>".encode()
+    url = "http://host/account/messages?restype=container&comp=list"
+
+    assert find_excess(body, url, 200) == ""
+    assert find_excess(body, "http://host/account/queue/messages?numofmessages=32", 200) == "elements"
+    assert longest_answer("GET", url, 200) == LONGEST_ANSWER > longest_answer("GET", "http://h/a/q/messages", 200)
+
+
+@pytest.mark.parametrize(("status", "error"), [(403, AccessDenied), (503, Throttled)])
+async def test_a_page_of_a_proxy_is_told_by_its_status(status: int, error: type[Exception]) -> None:
+    """A refusal that is not the service's, and has more than the SDK shall parse, is what its status says."""
+    page = "<html>" + '<div class="a" id="b"><a href="c" class="d">e</a></div>' * 400 + "</html>"
+    async with Stub() as stub:
+        stub.answers = [Answer(status, {"Content-Type": "text/html"}, page.encode())]
+        async with connect(stub.url, key=KEY, queues=stub.url, retry=RetryPolicy(attempts=1)) as db:
+            with pytest.raises(error):
+                await db.queues.list_queues()
+
+
+def test_an_error_that_quotes_an_answer_is_described_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Secrets are looked for in the beginning of its text, of which a part is shown."""
+    lengths: list[int] = []
+
+    def look(text: str) -> str:
+        lengths.append(len(text))
+        return text
+
+    monkeypatch.setattr(faults, "without_named_secrets", look)
+    fault = faults.fault_of_error(ValueError("x" * 1_000_000), write=False)
+
+    assert len(fault.message) < 400
+    assert max(lengths) <= 16 * 1024
+
+
+@pytest.mark.parametrize("name", ["Changes", "Changes1"])
+def test_a_change_of_a_feed_does_not_become_many_objects(name: str) -> None:
+    """Together its pieces are no longer than a row can be; otherwise the row is damaged."""
+    row: dict[str, Any] = {"PartitionKey": "p", "RowKey": "~f_1", "EntityType": CHANGE_KIND, "Feed": "a" * 12}
+    row |= {"Changes": "[", name: "[" + ",".join(["[]"] * 200_000) + "]"}
+    with pytest.raises(DecodeError, match="is not a change of a change feed"):
+        parse_change(row)
+
+
+@pytest.mark.parametrize("name", ["Work", "Progress"])
+def test_a_decision_row_does_not_become_many_objects(name: str) -> None:
+    """Neither of its JSON texts is parsed if it is longer than a property can be."""
+    work = msgspec.json.encode({"format": 1, "works": []}).decode()
+    row = {"PartitionKey": "p", "RowKey": "~o_" + "a" * 12, "State": "committed", "Work": work, "Progress": "[]"}
+    row[name] += " " * 40_000
+    with pytest.raises(DecodeError, match="it is longer than a String"):
+        decision_of(row)

@@ -24,7 +24,7 @@ from ...models.marker_rows import CHANGE_KIND, FEED_HEAD, FEED_KIND
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...models.write_tokens import tokens_of, with_token
 from ...protocol.edm import ANNOTATION, Edm
-from ...protocol.limits import MAX_VALUE_BYTES
+from ...protocol.limits import MAX_ENTITY_BYTES, MAX_VALUE_BYTES
 from ...stores import Bounds, Row
 
 __all__ = [
@@ -198,7 +198,8 @@ def parse_change(row: Row) -> tuple[str, list[NotedChange]]:
     pieces: list[Any] = [row[name] for name in names]
     feed = row.get(_FEED)
     try:
-        if row.get(ENTITY_TYPE) == CHANGE_KIND and isinstance(feed, str) and _is_feed(feed):
+        short = sum(map(len, pieces)) <= MAX_ENTITY_BYTES // 2  # longer JSON would become very many objects
+        if row.get(ENTITY_TYPE) == CHANGE_KIND and isinstance(feed, str) and _is_feed(feed) and short:
             return feed, [NotedChange(*each) for each in _decode("".join(pieces))]
     except (msgspec.DecodeError, TypeError):
         pass
