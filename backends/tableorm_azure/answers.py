@@ -11,7 +11,9 @@ import re
 from urllib.parse import urlsplit
 from xml.parsers import expat
 
-from tableorm.protocol.limits import MAX_BLOB_PAGE, MAX_MESSAGES
+from tableorm.protocol.limits import MAX_MESSAGES, MAX_PAGE
+
+from .lists import LIST_PAGE
 
 __all__ = ["LONGEST_ANSWER", "find_excess", "longest_answer"]
 
@@ -23,10 +25,12 @@ _LONGEST_MESSAGES = MAX_MESSAGES * 400 * 1024 + 64 * 1024
 # Of a write. The parts of a transaction name the keys of their rows two or three times: 3 MiB if the keys are long.
 _LONGEST_WRITTEN = 8 * 1024 * 1024
 _LONGEST_REFUSAL = 1024 * 1024
+# Each of a thousand tables has a name, and with full metadata two links.
+_LONGEST_TABLES = MAX_PAGE * 2 * 1024
 
-# What each answer may have, and besides for each item of a list: of XML the tags, where a blob has 25 properties and
-# some metadata; of JSON what stands before a value, and backslashes; of attributes the equals signs.
-_TAGS, _TAGS_OF_ITEM = 4096, 128
+# What each answer may have, and besides for each item of a list: of XML the tags, where a blob has 25 properties and up
+# to a hundred pairs of metadata; of JSON what stands before a value, and backslashes; of attributes the equals signs.
+_TAGS, _TAGS_OF_ITEM = 4096, 256
 _VALUES, _VALUES_OF_ITEM = 4096, 8
 _ATTRIBUTES, _ATTRIBUTES_OF_ITEM = 100, 4
 # Line ends and references divide a text into pieces: that of a message may be nothing else.
@@ -38,7 +42,7 @@ _LEVELS = 5
 
 _BLANKS = b"\xef\xbb\xbf \t\r\n"
 _TAG_WITH_ATTRIBUTES = re.compile(rb"<[^<>\s]+\s[^<]*")
-# A parser copies the name of the namespace for each element in it.
+# A parser copies the name of the namespace for each element in it. Long lists of the service have none.
 _LONGEST_NAMESPACE = 1024
 
 
@@ -53,6 +57,8 @@ def longest_answer(method: str, url: str, status: int) -> int:
     """
     if status >= 300:
         return _LONGEST_REFUSAL
+    if _asks_for_tables(url):
+        return _LONGEST_TABLES
     if method != "GET":
         return _LONGEST_WRITTEN
     return _LONGEST_MESSAGES if _asks_for_messages(url) else LONGEST_ANSWER
@@ -80,7 +86,8 @@ def find_excess(body: bytes, url: str, status: int) -> str:
         with_attributes: list[bytes] = _TAG_WITH_ATTRIBUTES.findall(body)
         if sum(tag.count(b"=") for tag in with_attributes) > attributes:
             return "attributes"
-        if any(len(tag) > _LONGEST_NAMESPACE and b"xmlns" in tag for tag in with_attributes):
+        longest = 0 if tags > _TAGS_ANYWHERE else _LONGEST_NAMESPACE
+        if any(len(tag) > longest and b"xmlns" in tag for tag in with_attributes):
             return "letters in a namespace"
     return "elements in one" if tags > _TAGS_ANYWHERE and _is_broad_or_deep(body) else ""
 
@@ -89,14 +96,20 @@ def _most_items(url: str) -> int:
     """Return how many items the page has that a request asks for; 1 if it asks for no page."""
     if _asks_for_messages(url):
         return MAX_MESSAGES
-    parts = urlsplit(url)
-    return MAX_BLOB_PAGE if "comp=list" in parts.query or parts.path.endswith("/Tables") else 1
+    if "comp=list" in urlsplit(url).query:
+        return LIST_PAGE
+    return MAX_PAGE if _asks_for_tables(url) else 1
 
 
 def _asks_for_messages(url: str) -> bool:
     """Return whether a request asks a queue for messages, and does not list a container of the name `messages`."""
     parts = urlsplit(url)
     return parts.path.endswith("/messages") and "restype=" not in parts.query and "comp=" not in parts.query
+
+
+def _asks_for_tables(url: str) -> bool:
+    """Return whether a request lists tables, or makes one."""
+    return urlsplit(url).path.endswith("/Tables")
 
 
 def _count(body: bytes, characters: bytes) -> int:
@@ -114,7 +127,7 @@ def _is_broad_or_deep(body: bytes) -> bool:
     def start(*_: object) -> None:
         nonlocal depth
         children[depth] += 1
-        if depth == _LEVELS or children[depth] > MAX_BLOB_PAGE:
+        if depth == _LEVELS or children[depth] > LIST_PAGE:
             raise _Excess
         depth += 1
         children[depth] = 0

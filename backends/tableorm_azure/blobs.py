@@ -21,7 +21,7 @@ from tableorm.protocol.limits import MAX_BLOB_PAGE, check_append, check_blob_nam
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from .faults import translated
-from .lists import list_names
+from .lists import LIST_PAGE, list_names
 
 __all__ = ["BLOCK_BYTES", "MAX_SINGLE_PUT_BYTES", "AzureBlobs"]
 
@@ -57,7 +57,8 @@ class AzureBlobs:
     async def list_containers(self, prefix: str = "") -> list[str]:
         """See `BlobStore`."""
         with translated(write=False):
-            return sorted(await list_names(self._service.list_containers(name_starts_with=prefix or None)))
+            listing = self._service.list_containers(name_starts_with=prefix or None, results_per_page=LIST_PAGE)
+            return sorted(await list_names(listing))
 
     async def put(
         self,
@@ -176,9 +177,10 @@ class AzureBlobs:
             if problem is not None:
                 raise Fault(Code.INVALID_INPUT, f"The {what} {text[:80]!r} {problem}.")
         with translated(write=False):
+            size = min(limit, LIST_PAGE)
             pages = (
                 self._container(container)
-                .list_blobs(name_starts_with=prefix or None, include=["metadata"], results_per_page=limit)
+                .list_blobs(name_starts_with=prefix or None, include=["metadata"], results_per_page=size)
                 .by_page(continuation)
             )
             async for page in pages:

@@ -6,7 +6,10 @@ from typing import Any
 
 from tableorm.protocol.codes import Code, Fault
 
-__all__ = ["list_names"]
+__all__ = ["LIST_PAGE", "list_names"]
+
+LIST_PAGE = 500
+"""Items that are asked for at once: the SDK parses a page in one piece, and 5,000 blobs would take it a second."""
 
 
 async def list_names(listing: Any) -> list[str]:

@@ -20,7 +20,7 @@ from tableorm.protocol.limits import (
 from tableorm.stores import Capabilities, Message
 
 from .faults import translated
-from .lists import list_names
+from .lists import LIST_PAGE, list_names
 
 __all__ = ["AzureQueues"]
 
@@ -57,7 +57,8 @@ class AzureQueues:
     async def list_queues(self, prefix: str = "") -> list[str]:
         """See `QueueStore`."""
         with translated(write=False):
-            return sorted(await list_names(self._service.list_queues(name_starts_with=prefix or None)))
+            listing = self._service.list_queues(name_starts_with=prefix or None, results_per_page=LIST_PAGE)
+            return sorted(await list_names(listing))
 
     async def put(self, queue: str, body: bytes, *, delay_seconds: int = 0, ttl_seconds: int | None = None) -> Message:
         """See `QueueStore`."""

@@ -4,6 +4,7 @@ which takes time in which nothing else runs and no time-out ends the call.
 """
 
 import json
+import re
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable
@@ -53,6 +54,7 @@ CROWDS = {
     "levels": "<a>" * 100_000 + "</a>" * 100_000,
     "attributes": "<a " + " ".join(f'b{number}=""' for number in range(50_000)) + "/>",
     "namespace": f'<a xmlns="{"n" * 200_000}">{"<b/>" * 500}</a>',
+    "short namespace": f'<Blob xmlns="{"n" * 900}">{"<a/>" * 400}</Blob>' * 100,
     "line ends": "<a>" + "\n" * 4_500_000 + "</a>",
 }
 
@@ -114,17 +116,19 @@ async def test_a_list_has_nothing_that_takes_a_parser_long(crowd: str) -> None:
 @pytest.mark.parametrize("kind", ["application/json", "application/xml", "text/xml+json"])
 @pytest.mark.parametrize("value", ["[]", "{}", "1", '"\\n\\n\\n\\n"'])
 async def test_json_does_not_become_many_values(kind: str, value: str) -> None:
-    """A list of tables of a million values is refused, also as JSON that is called XML, which the SDK parses too."""
-    body = b'{"value":[' + f"{value},".encode() * 300_000 + b"1]}"
+    """A list of tables of very many values is refused, also as JSON that is called XML, which the SDK parses too."""
+    body = b'{"value":[' + f"{value},".encode() * 100_000 + b"1]}"
 
     assert await measure(gzip(body, kind), lambda db: db.tables(), "more values than any") < 5 * len(body)
 
 
 @pytest.mark.parametrize(
-    "call", [transact, XML["messages"], XML["put"], read_blob], ids=["rows", "take", "put", "blob"]
+    "call",
+    [transact, XML["messages"], XML["put"], read_blob, lambda db: db.tables()],
+    ids=["rows", "take", "put", "blob", "tables"],
 )
 async def test_an_answer_is_no_longer_than_one_to_such_a_request(call: Call) -> None:
-    """A transaction, a page of messages, a write and a refusal are not read to the length of a page of rows."""
+    """Answers to all but reads of rows and blobs are not read to the length of a page of rows."""
     answer = gzip(b" " * 20_000_000, "application/xml", 404 if call is read_blob else 200)
 
     assert await measure(answer, call, "is longer than") < 20_000_000
@@ -133,7 +137,9 @@ async def test_an_answer_is_no_longer_than_one_to_such_a_request(call: Call) -> 
 BLOB = (
     "<Blob><Name>{}</Name><Properties>"
     + "".join(f"<Property-{number}>Mon, 01 Jan 2024 00:00:00 GMT</Property-{number}>\r\n" for number in range(40))
-    + "<Content-MD5>AAAAAAAAAAAAAAAAAAAAAA==</Content-MD5></Properties><Metadata><a>=</a><b>1</b></Metadata></Blob>"
+    + "<Content-MD5>AAAAAAAAAAAAAAAAAAAAAA==</Content-MD5></Properties><Metadata>"
+    + "<a>=</a>" * 80
+    + "</Metadata></Blob>"
 )
 MESSAGE = (
     "<QueueMessage><MessageId>1</MessageId><PopReceipt>x==</PopReceipt><MessageText>{}</MessageText></QueueMessage>"
@@ -144,7 +150,7 @@ TABLE = {"odata.type": "a:b", "odata.id": "https://a/b(1,2)", "odata.editLink": 
 @pytest.mark.parametrize(
     ("url", "status", "body"),
     [
-        ("http://h/a/c?restype=container&comp=list", 200, xml("blobs", BLOB.format("x=y&amp;z") * 5000)),
+        ("http://h/a/c?restype=container&comp=list", 200, xml("blobs", BLOB.format("x=y&amp;z") * 500)),
         ("http://h/a/q/messages?numofmessages=32", 200, xml("", MESSAGE.format("\r\n" * 32_768) * 32)),
         ("http://h/a/q/messages?numofmessages=32", 200, xml("", MESSAGE.format("&quot;" * 65_536) * 32)),
         ("http://h/a/q/messages", 200, xml("", MESSAGE.format('&lt;a xmlns="http://x" b="c"&gt;' * 2000))),
@@ -233,3 +239,18 @@ def test_a_decision_row_does_not_become_many_objects(name: str) -> None:
     row[name] += " " * 40_000
     with pytest.raises(DecodeError, match="it is longer than a String"):
         decision_of(row)
+
+
+async def test_lists_are_asked_for_in_pages_that_are_parsed_quickly() -> None:
+    """However many items the service would give at once, no more than 500 are asked for."""
+    async with Stub() as stub:
+        empty = xml("", "<Queues/><Containers/><Blobs/>")
+        stub.answers = [Answer(200, {"Content-Type": "application/xml"}, empty)]
+        async with connect(stub.url, key=KEY, queues=stub.url, blobs=stub.url) as db:
+            await db.queues.list_queues()
+            await db.blobs.list_containers()
+            await db.blobs.list_blobs("container")
+            await db.blobs.list_blobs("container", limit=7)
+
+    asked = [re.search(r"maxresults=([0-9]+)", request.target) for request in stub.requests]
+    assert [found and found[1] for found in asked] == ["500", "500", "500", "7"]
