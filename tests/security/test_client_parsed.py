@@ -30,6 +30,10 @@ async def read_blob(db: Database) -> None:
         pass
 
 
+async def list_tables(db: Database) -> None:
+    await db.tables()
+
+
 async def transact(db: Database) -> None:
     rows = [{"PartitionKey": "p", "RowKey": row_key} for row_key in "ab"]
     await db.store.transact("Tab", [Operation(Verb.INSERT, row) for row in rows])
@@ -119,12 +123,12 @@ async def test_json_does_not_become_many_values(kind: str, value: str) -> None:
     """A list of tables of very many values is refused, also as JSON that is called XML, which the SDK parses too."""
     body = b'{"value":[' + f"{value},".encode() * 100_000 + b"1]}"
 
-    assert await measure(gzip(body, kind), lambda db: db.tables(), "more values than any") < 5 * len(body)
+    assert await measure(gzip(body, kind), list_tables, "more values than any") < 5 * len(body)
 
 
 @pytest.mark.parametrize(
     "call",
-    [transact, XML["messages"], XML["put"], read_blob, lambda db: db.tables()],
+    [transact, XML["messages"], XML["put"], read_blob, list_tables],
     ids=["rows", "take", "put", "blob", "tables"],
 )
 async def test_an_answer_is_no_longer_than_one_to_such_a_request(call: Call) -> None:
