@@ -1,5 +1,5 @@
 """
-The layout that docs/architecture.md describes: modules import in one direction, are short and stand in packages.
+The layout that docs/architecture.md describes: modules import in one direction and stand in packages.
 """
 
 import ast
@@ -9,8 +9,6 @@ import pytest
 
 from tests.packaging.imports import find_circles, import_graph, read_modules
 from tests.packaging.sources import MODULES, PACKAGES, parse_module, relative
-
-MOST_LINES = 499
 
 FLAT = {"__init__", "errors", "expressions", "types"}
 
@@ -85,13 +83,6 @@ def test_circles_are_found(tmp_path: Path, modules: dict[str, str], circles: lis
     package = write_package(tmp_path, modules)
 
     assert find_circles(import_graph(read_modules([package]))) == circles
-
-
-def test_modules_are_short() -> None:
-    """A module has fewer than 500 lines; a longer one is about two subjects."""
-    lengths = {relative(module): len(module.read_text(encoding="utf-8").splitlines()) for module in MODULES}
-
-    assert {module: length for module, length in lengths.items() if length > MOST_LINES} == {}
 
 
 def test_modules_stand_in_packages() -> None:
