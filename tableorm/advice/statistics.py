@@ -3,47 +3,30 @@
 """
 
 import math
-import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
-from ..connection.tasks import work_together
-from ..errors import ModelError, Unavailable, shown
-from ..keys.ranges import KeyRegion
-from ..protocol.limits import MAX_KEY_UNITS, MAX_PAGE
+from ..connection.tasks import map_together, work_together
+from ..errors import ModelError, shown
+from ..keys.intervals import meet, successor
+from ..keys.ranges import divide
+from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
-from ..stores import Row, RowQuery
-from .key_tree import KeyGroup, KeyTree
-from .totals import count_partitions
+from ..stores import Bounds, Row, RowQuery
+from .totals import KindStatistics, Totals, common_prefix, count_partitions
 
 __all__ = ["KindStatistics", "TableCost", "TableStatistics", "measure_table"]
 
-_PAGE = MAX_PAGE
-_REQUESTS = 500
-_LEAST_DESCENTS = 4
-_TELLING_DESCENTS = 10  # how much parts differ cannot be told from fewer
-_GROUPS_PER_WORKER = 4
+_RANGES_PER_WORKER = 4
+_MOST_PARTS = 16  # of a range that is divided
+_MOST_ROUNDS = 20  # of dividing: some keys can be divided again and again without becoming many ranges
 _LARGEST = 10
 _HOT = 0.2  # the share of all rows that a prefix of PartitionKeys is reported from
 _GIB = 1024**3
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-@attrs.frozen
-class KindStatistics:
-    """
-    The rows of one kind.
-
-    Args:
-        rows: How many there are.
-        size: Their bytes.
-    """
-
-    rows: int
-    size: int
 
 
 @attrs.frozen
@@ -63,48 +46,39 @@ class TableCost:
 @attrs.frozen(kw_only=True)
 class TableStatistics:
     """
-    What a table holds: all counted, or estimated from a sample.
+    What a table holds: all of its rows, or those of a sample. Nothing is extrapolated.
 
     Args:
         table: Its name.
-        rows: How many rows it has, those of indexes and the like included.
-        counted: How many rows were counted, each once: it has at least so many, except for those deleted meanwhile.
+        rows: How many rows were read, those of indexes and the like included.
         size: Their bytes, as the service counts them for its bill.
         partitions: How many partitions they are in.
         kinds: The rows by their kinds, as the property `EntityType` has them, the largest first; "" for none.
-        largest: The partitions with the most rows, and how many these are.
-        prefixes: What PartitionKeys begin with under which a fifth of all rows is, and how many these are: the longest
-            such prefixes, without partitions that have as many themselves.
-        exact: Whether all rows were read.
-        rows_error: The standard error of `rows`, as a part of it: two of three estimates are less wrong, if the parts
-            of the table that were not reached are like the others. 0 if exact; None if too few were reached to tell.
-        size_error: The standard error of `size`, as a part of it.
+        largest: The partitions with the most of these rows, and how many these are.
+        prefixes: What PartitionKeys begin with under which a fifth of these rows is, and how many these are: the
+            longest such prefixes, without partitions that have as many themselves.
+        exact: Whether these are all rows of the table; otherwise they are a sample.
         requests: How many requests were sent.
-        descents: How many parts of the keys were chosen to estimate it; 0 if exact.
     """
 
     table: str
     rows: int
-    counted: int
     size: int
     partitions: int
     kinds: Mapping[str, KindStatistics]
     largest: Mapping[str, int]
     prefixes: Mapping[str, int]
     exact: bool
-    rows_error: float | None
-    size_error: float | None
     requests: int
-    descents: int
 
     @property
     def scan_requests(self) -> int:
-        """How many requests read all rows, at least."""
+        """How many requests read these rows once, at least."""
         return max(1, math.ceil(self.rows / MAX_PAGE))
 
     def cost(self, *, gib_price: float, request_price: float) -> TableCost:
         """
-        Return what the table costs.
+        Return what these rows cost.
 
         Args:
             gib_price: The price of storing a GiB for a month.
@@ -117,29 +91,17 @@ class TableStatistics:
         return attrs.asdict(self) | {"scan_requests": self.scan_requests}
 
     def __str__(self) -> str:
-        about = "" if self.exact else "about "
-        rows, size = _count(self.rows, "row"), _show_size(self.size)
-        if not self.exact:
-            rows += f"{_show_error(self.rows_error)}, at least {self.counted:,},"
-            size += _show_error(self.size_error)
-        lines = [f"{self.table}: {about}{rows} in {about}{_count(self.partitions, 'partition')}, {about}{size}"]
-        requests = _count(self.requests, "request")
-        if self.exact:
-            lines.append(f"  all rows were read, by {requests}")
-        else:
-            lines.append(f"  estimated by {requests}, in {_count(self.descents, 'descent')} into the keys at random")
-            lines.append(
-                "  these are too few to tell how far that may be off; take more requests"
-                if self.rows_error is None
-                else "  ± is the standard error: two of three estimates are less wrong, if the parts that were not "
-                "reached are like the others"
-            )
+        rows, partitions = _count(self.rows, "row"), _count(self.partitions, "partition")
+        which = "" if self.exact else "a sample of "
+        lines = [
+            f"{self.table}: {which}{rows} in {partitions}, {_show_size(self.size)}",
+            f"  {'all rows were' if self.exact else 'the sample was'} read by {_count(self.requests, 'request')}",
+        ]
         lines += self._show("kinds", {kind or "(none)": each.rows for kind, each in self.kinds.items()}, self.kinds)
         lines += self._show("largest partitions", self.largest)
         lines += self._show(
             "PartitionKeys that begin alike", {f"{prefix}...": n for prefix, n in self.prefixes.items()}
         )
-        lines.append(f"  to read all rows takes {_count(self.scan_requests, 'request')} or more")
         return "\n".join(lines)
 
     def _show(
@@ -160,26 +122,22 @@ async def measure_table(
     db: Connected,
     table: str,
     *,
-    full: bool = False,
-    requests: int = _REQUESTS,
+    sample: int | None = None,
     parallel: int = 8,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, float], None] | None = None,
 ) -> TableStatistics:
     """
     Count the rows of a table, their bytes and kinds, and find its largest partitions. Nothing is written.
 
-    A table of some hundred thousand rows is read in full. A larger one is estimated from a sample: its keys are divided
-    by what they begin with, and of many parts some are chosen at random, and divided again. Each counted row stands for
-    those of the parts that were not chosen, so that the estimate is fair wherever the rows are. What is written
-    meanwhile is counted or not.
+    All rows are read, by one request for each 1,000 or more; what is written meanwhile is counted or not. With `sample`
+    only the first rows of evenly spaced ranges of PartitionKeys are read.
 
     Args:
         db: The open database.
         table: The name of the table.
-        full: Read all rows, however many there are, several ranges of keys at the same time.
-        requests: How many requests a sample takes, about: a descent that has begun ends, and there are four at least.
-        parallel: How many ranges of keys are read at the same time with `full=True`.
-        on_progress: Called after each page with how many rows were read, and how many requests were sent.
+        sample: How many ranges to read the first page of; None for all rows. Some requests more find ranges with rows.
+        parallel: How many ranges of keys are read at the same time.
+        on_progress: Called after each page with how many rows were read, and the share of the ranges that are done.
 
     Raises:
         ModelError: An argument is refused.
@@ -187,129 +145,134 @@ async def measure_table(
         TableNotFound: There is no such table.
         TableOrmError: The store refused a request, or did not answer.
     """
-    for name, number in (("requests", requests), ("parallel", parallel)):
+    for name, number in (("sample", 1 if sample is None else sample), ("parallel", parallel)):
         if type(number) is not int or number < 1:
             raise ModelError(f"measure_table({table!r}, {name}={shown(number)}) is refused: give 1 or more")
     connection = connection_of(db)
     connection.require_open()
     connection.boundary.check_whole_table(f"measure_table({table!r})")
-    return await _Measurement(connection, table, on_progress or _report_nothing).run(
-        full=full, requests=requests, parallel=parallel
-    )
-
-
-def _report_nothing(rows: int, requests: int) -> None:
-    """Report nothing, as nobody has asked for."""
+    return await _Measurement(connection, table, on_progress).run(sample, parallel)
 
 
 class _Measurement:
     """The statistics of a table as they are made."""
 
-    def __init__(self, db: Connection, table: str, on_progress: Callable[[int, int], None]) -> None:
+    def __init__(self, db: Connection, table: str, on_progress: Callable[[int, float], None] | None) -> None:
         self._db, self._table, self._on_progress = db, table, on_progress
-        self._requests = self._rows = 0
+        self._requests = self._done = 0
+        self._ranges = 1
+        self._totals = Totals()
 
-    async def run(self, *, full: bool, requests: int, parallel: int) -> TableStatistics:
-        tree = KeyTree(self._read, random.Random(), _PAGE)
-        if full:
-            await self._read_all(tree, parallel)
-            return self._summarize(tree)
-        # Most tables are small, and there a sample is worse and no cheaper.
-        if await self._scan(tree.root, max(1, requests // 4)):
-            return self._summarize(tree)
-        scanned = tree.count_rows()
-        tree = KeyTree(self._read, random.Random(), _PAGE)
-        while not tree.root.known and (self._requests < requests or tree.root.visits < _LEAST_DESCENTS):
-            await tree.descend()
-        return self._summarize(tree, scanned)
+    async def run(self, sample: int | None, parallel: int) -> TableStatistics:
+        # Most tables fit into a page: there a sample is worse and no cheaper.
+        exact = await self._read_range(Bounds(), whole=False)
+        if not exact:
+            self._totals = Totals()
+            if sample is None:
+                ranges = divide(await self._narrow(Bounds()) or Bounds(), (None,), parallel * _RANGES_PER_WORKER)
+                count = len(ranges)
+            else:
+                ranges = await self._find_ranges(sample)
+                count = min(sample, len(ranges))
+            chosen = [ranges[len(ranges) * number // count] for number in range(count)]
+            exact = await self._read(chosen, parallel, whole=sample is None) and count == len(ranges)
+        return self._summarize(exact=exact)
 
-    async def _fetch(self, region: KeyRegion, limit: int, continuation: str | None) -> tuple[list[Row], str | None]:
-        """Return a page of a region, and where the next one begins."""
+    async def _fetch(self, bounds: Bounds, limit: int, continuation: str | None) -> tuple[list[Row], str | None]:
+        """Return a page of a range of partitions, and where the next one begins."""
         self._requests += 1
         store, counts = self._db.sending("query", "")
-        query = RowQuery(region.partition, region.row)
-        page = await self._db.call(
-            f"measure {self._table}", self._table, store.query(self._table, query, limit, continuation)
-        )
-        for row in page.rows[:1] + page.rows[-1:]:
-            key = row["PartitionKey"], row["RowKey"]
-            if not region.holds(key) or max(map(len, key)) > MAX_KEY_UNITS:  # keys would be divided without end
-                raise Unavailable(
-                    f"measure {self._table}: the store gave the row {shown(key)}, which was not asked for"
-                )
+        request = store.query(self._table, RowQuery(bounds), limit, continuation)
+        page = await self._db.call(f"measure {self._table}", self._table, request)
         counts.rows += len(page.rows)
-        self._rows += len(page.rows)
-        self._on_progress(self._rows, self._requests)
         return page.rows, page.continuation
 
-    async def _read(self, region: KeyRegion, limit: int) -> tuple[list[Row], bool]:
-        """Read as `ReadRows` says: a page of the service may be empty although more rows follow."""
-        rows, continuation = await self._fetch(region, limit, None)
-        while not rows and continuation is not None:
-            rows, continuation = await self._fetch(region, limit, continuation)
-        return rows, continuation is not None
+    async def _find_ranges(self, wanted: int) -> list[Bounds]:
+        """
+        Return ranges of partitions in key order that together hold all rows, each with some: as many as are wanted or
+        some more, or fewer if there are fewer partitions.
+        """
+        ranges: list[Bounds] = [Bounds()]
+        for _ in range(_MOST_ROUNDS):
+            found = await map_together(self._narrow, ranges)
+            ranges = [bounds for bounds in found if bounds is not None]
+            if len(ranges) >= wanted or all(bounds.point for bounds in ranges):
+                break
+            parts = min(_MOST_PARTS, 2 * math.ceil(wanted / len(ranges)))
+            ranges = [part for bounds in ranges for part in divide(bounds, (None,), parts)]
+        return ranges
 
-    async def _read_all(self, tree: KeyTree, parallel: int) -> None:
-        """Divide the keys until there is enough to do at the same time, then read all of it."""
-        ready = [tree.root]
-        while 0 < len(ready) < parallel * _GROUPS_PER_WORKER and parallel > 1:
-            group = ready.pop(0)
-            await tree.divide(group)
-            group.visits, group.known = 1, True
-            ready += group.parts or ()
-        waiting = iter(ready)
+    async def _narrow(self, bounds: Bounds) -> Bounds | None:
+        """Return a range without what is empty at its ends, as far as a few requests tell; None if it has no rows."""
+        first = await self._find_first(bounds)
+        if first is None or bounds.point:
+            return None if first is None else bounds
+        second = await self._find_first(attrs.evolve(bounds, lower=first, lower_open=True))
+        if second is None:
+            return Bounds.only(first)
+        # Each key that begins otherwise is behind all that begin alike, and the next one tells where they part.
+        shared = common_prefix(first, second)
+        while (end := successor(shared) if shared else None) is not None:
+            rest = meet(bounds, Bounds(end))
+            other = None if rest is None else await self._find_first(rest)
+            if other is None:
+                return meet(bounds, Bounds(first, end, upper_open=True))
+            shared = common_prefix(shared, other)
+        return attrs.evolve(bounds, lower=first, lower_open=False)
+
+    async def _find_first(self, bounds: Bounds) -> str | None:
+        """Return the first PartitionKey in a range; None if it has no rows."""
+        rows, continuation = await self._fetch(bounds, 1, None)
+        while not rows and continuation is not None:  # the service may end a page before the first row
+            rows, continuation = await self._fetch(bounds, 1, continuation)
+        return str(rows[0]["PartitionKey"]) if rows else None
+
+    async def _read(self, ranges: list[Bounds], parallel: int, *, whole: bool) -> bool:
+        """Count the rows of ranges, or of the first page of each; return whether these were all of their rows."""
+        left = iter(ranges)
+        ended = True
+        self._ranges = len(ranges)
 
         async def work() -> None:
-            for group in waiting:
-                await self._scan(group)
+            nonlocal ended
+            for bounds in left:
+                ended = await self._read_range(bounds, whole=whole) and ended
+                self._done += 1
 
-        await work_together(work, min(parallel, len(ready)))
+        await work_together(work, min(parallel, len(ranges)))
+        return ended
 
-    async def _scan(self, group: KeyGroup, most: int | None = None) -> bool:
-        """Count all rows of a group, page by page; return False if there are more than so many pages."""
+    async def _read_range(self, bounds: Bounds, *, whole: bool) -> bool:
+        """Count the rows of a range, or of its first page; return whether these were all of its rows."""
         continuation: str | None = None
-        partition, number, pages = "", 0, 0
+        partition, number = "", 0
         while True:
-            rows, continuation = await self._fetch(group.region, _PAGE, continuation)
-            pages += 1
-            group.seen.add_rows(rows)
+            rows, continuation = await self._fetch(bounds, MAX_PAGE, continuation)
+            self._totals.add_rows(rows)
             for key, some in count_partitions(rows):
-                if number and key != partition:
-                    group.count_partition(partition, number)
-                    number = 0
-                partition, number = key, number + some
-            if continuation is None:
-                break
-            if pages == most:
-                return False
-        if number:
-            group.count_partition(partition, number)
-        group.visits, group.known = 1, True
-        return True
+                if key != partition:
+                    self._totals.add_partition(partition, number)
+                    partition, number = key, 0
+                number += some
+            if self._on_progress is not None:
+                self._on_progress(self._totals.rows, self._done / self._ranges)
+            if continuation is None or (rows and not whole):
+                self._totals.add_partition(partition, number)
+                return continuation is None
 
-    def _summarize(self, tree: KeyTree, scanned: int = 0) -> TableStatistics:
-        totals, exact = tree.sum_up(), tree.root.known
-        telling = exact or tree.root.visits >= _TELLING_DESCENTS
-        kinds = sorted(totals.kinds.items(), key=lambda item: (-item[1][0], item[0]))
+    def _summarize(self, *, exact: bool) -> TableStatistics:
+        totals = self._totals
         return TableStatistics(
             table=self._table,
-            rows=round(totals.rows),
-            counted=max(scanned, tree.count_rows()),
-            size=round(totals.size),
-            partitions=round(totals.partitions),
-            kinds={kind: KindStatistics(round(rows), round(size)) for kind, (rows, size) in kinds},
-            largest={key: round(rows) for key, rows in totals.places.find_largest(_LARGEST)},
-            prefixes={key: round(rows) for key, rows in totals.places.find_prefixes(max(1.0, _HOT * totals.rows))},
+            rows=totals.rows,
+            size=totals.size,
+            partitions=totals.partitions,
+            kinds=dict(sorted(totals.kinds.items(), key=lambda item: (-item[1].rows, item[0]))),
+            largest=dict(totals.places.find_largest(_LARGEST)),
+            prefixes=dict(totals.places.find_prefixes(max(1, math.ceil(_HOT * totals.rows)))),
             exact=exact,
-            rows_error=tree.find_error(lambda each: each.rows) if telling else None,
-            size_error=tree.find_error(lambda each: each.size) if telling else None,
             requests=self._requests,
-            descents=0 if exact else tree.root.visits,
         )
-
-
-def _show_error(error: float | None) -> str:
-    return "" if error is None else f" ±{error:.0%}"
 
 
 def _count(number: int, noun: str) -> str:

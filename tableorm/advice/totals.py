@@ -39,35 +39,32 @@ class PartitionCounts:
     """
 
     def __init__(self) -> None:
-        self._largest: dict[str, float] = {}
-        self._prefixes: dict[str, float] = {}
+        self._largest: dict[str, int] = {}
+        self._prefixes: dict[str, int] = {}
 
-    def add(self, partition: str, rows: float) -> None:
-        """Add rows of a partition. All that are added of one partition are added without others between."""
-        self._add_large(partition, rows)
-        self._add_prefix(partition + _END, rows)
+    def add(self, partition: str, rows: int) -> None:
+        """Add all rows of a partition."""
+        if len(self._largest) >= 2 * _LARGEST:
+            self._largest = dict(self.find_largest(_LARGEST))
+        self._largest[partition] = rows
+        self._prefixes[partition + _END] = rows
+        while len(self._prefixes) > _MOST_COUNTS:
+            self._fold()
 
-    def merge(self, other: "PartitionCounts", weight: float, within: float) -> None:
-        """Add what was counted elsewhere, where each row stands for so many, and for so many of its partition."""
-        for partition, rows in other._largest.items():
-            self._add_large(partition, within * rows)
-        for prefix, rows in other._prefixes.items():
-            self._add_prefix(prefix, weight * rows)
-
-    def find_largest(self, count: int) -> list[tuple[str, float]]:
+    def find_largest(self, count: int) -> list[tuple[str, int]]:
         """Return the partitions with the most rows, and how many these are."""
         return sorted(self._largest.items(), key=lambda item: (-item[1], item[0]))[:count]
 
-    def find_prefixes(self, least: float) -> list[tuple[str, float]]:
+    def find_prefixes(self, least: int) -> list[tuple[str, int]]:
         """
         Return the prefixes of PartitionKeys under which so many rows are, and how many these are.
 
         A prefix counts if its rows are so many even without the partitions, and the longer prefixes, that have as many
         themselves.
         """
-        found: list[tuple[str, float]] = []
+        found: list[tuple[str, int]] = []
         # For each prefix that is open: its length, its rows, and those of them that nothing larger below it has.
-        stack: list[list[float]] = [[0, 0, 0]]
+        stack: list[list[int]] = [[0, 0, 0]]
         previous = ""
 
         def close(length: int) -> None:
@@ -93,22 +90,12 @@ class PartitionCounts:
         close(0)
         return sorted(found, key=lambda item: (-item[1], item[0]))
 
-    def _add_large(self, partition: str, rows: float) -> None:
-        if partition not in self._largest and len(self._largest) >= 2 * _LARGEST:
-            self._largest = dict(self.find_largest(_LARGEST))
-        self._largest[partition] = self._largest.get(partition, 0) + rows
-
-    def _add_prefix(self, prefix: str, rows: float) -> None:
-        self._prefixes[prefix] = self._prefixes.get(prefix, 0) + rows
-        while len(self._prefixes) > _MOST_COUNTS:
-            self._fold()
-
     def _fold(self) -> None:
         """Count the smaller half under the longest prefixes that they share with their neighbours."""
         keys = sorted(self._prefixes)
         middle = sorted(self._prefixes.values())[len(keys) // 2]
         shared = [0, *(len(common_prefix(a, b)) for a, b in pairwise(keys)), 0]
-        folded: dict[str, float] = {}
+        folded: dict[str, int] = {}
         for number, key in enumerate(keys):
             rows, kept = self._prefixes[key], key
             if rows <= middle:
@@ -118,23 +105,37 @@ class PartitionCounts:
         self._prefixes = folded
 
 
+@attrs.frozen
+class KindStatistics:
+    """
+    The rows of one kind.
+
+    Args:
+        rows: How many there are.
+        size: Their bytes.
+    """
+
+    rows: int
+    size: int
+
+
 @attrs.define(eq=False, kw_only=True)
 class Totals:
     """
-    What was counted of some rows; or what all rows are taken to have, where each counted one stands for several.
+    What was counted of some rows.
 
     Attributes:
         rows: How many there are.
         size: Their bytes, as the service counts them.
         partitions: How many partitions they are in.
-        kinds: For each kind, "" for none, how many rows are of it, and their bytes.
+        kinds: The rows of each kind, "" for none.
         places: In which partitions they are.
     """
 
-    rows: float = 0
-    size: float = 0
-    partitions: float = 0
-    kinds: dict[str, tuple[float, float]] = attrs.field(factory=dict[str, tuple[float, float]])
+    rows: int = 0
+    size: int = 0
+    partitions: int = 0
+    kinds: dict[str, KindStatistics] = attrs.field(factory=dict[str, KindStatistics])
     places: PartitionCounts = attrs.field(factory=PartitionCounts)
 
     def add_rows(self, rows: Sequence[Row]) -> None:
@@ -144,27 +145,19 @@ class Totals:
             size = entity_size(row)
             self.size += size
             kind = row.get(ENTITY_TYPE)
-            self._add_kind(kind if isinstance(kind, str) else "", 1, size)
+            self._add_kind(kind if isinstance(kind, str) else "", size)
 
     def add_partition(self, partition: str, rows: int) -> None:
-        """Count all rows of a partition as its rows; `add_rows` counts what they are."""
-        self.partitions += 1
-        self.places.add(partition, rows)
+        """Count all rows of a partition as its rows, if there are any; `add_rows` counts what they are."""
+        if rows:
+            self.partitions += 1
+            self.places.add(partition, rows)
 
-    def merge(self, other: "Totals", weight: float, within: float) -> None:
-        """Add what was counted elsewhere, where each row stands for so many, and for so many of its partition."""
-        self.rows += weight * other.rows
-        self.size += weight * other.size
-        self.partitions += weight * other.partitions
-        for kind, (rows, size) in other.kinds.items():
-            self._add_kind(kind, weight * rows, weight * size)
-        self.places.merge(other.places, weight, within)
-
-    def _add_kind(self, kind: str, rows: float, size: float) -> None:
+    def _add_kind(self, kind: str, size: int) -> None:
         if kind not in self.kinds and len(self.kinds) >= _MOST_KINDS:
             kind = _OTHER_KINDS
-        before = self.kinds.get(kind, (0, 0))
-        self.kinds[kind] = (before[0] + rows, before[1] + size)
+        before = self.kinds.get(kind, KindStatistics(0, 0))
+        self.kinds[kind] = KindStatistics(before.rows + 1, before.size + size)
 
 
 def count_partitions(rows: Sequence[Row]) -> Iterator[tuple[str, int]]:

@@ -13,11 +13,18 @@ import attrs
 
 from ..audit.ranges import RangeReport
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "draw_bar"]
 
 R = TypeVar("R", bound=RangeReport)
 
 _SECONDS = 1.0  # between two lines of progress, and between two writes of the state file
+_WIDTH = 24
+
+
+def draw_bar(share: float) -> str:
+    """Return a bar that shows a share from 0 to 1."""
+    done = int(share * _WIDTH)
+    return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:>4.0%}"
 
 
 @attrs.define

@@ -15,6 +15,7 @@ from ..advice import TableStatistics, measure_table
 from ..errors import counted
 from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_tables, open_existing, parse_count
+from .progress import draw_bar
 
 __all__ = ["STATS", "StatsCommand"]
 
@@ -26,7 +27,7 @@ class StatsCommand:
     """
     `tableorm stats URL [TABLE ...]` prints rows, bytes, kinds, the largest partitions and costs of tables.
 
-    All tables are measured if none is named: small ones in full, larger ones by a sample, or in full with `--full`.
+    All tables are measured if none is named, each in full, or by a sample with `--sample`.
     """
 
     help: str = "count rows, bytes and kinds, and show the largest partitions"
@@ -35,20 +36,18 @@ class StatsCommand:
         """Declare the arguments."""
         add_database(parser)
         add_tables(parser, optional=True)
-        parser.add_argument("--full", action="store_true", help="read all rows, and estimate nothing")
         parser.add_argument(
-            "--requests",
+            "--sample",
             metavar="N",
             type=parse_count,
-            default=500,
-            help="how many requests a sample of a table takes, about",
+            help="read no more than the first page of N evenly spaced ranges of each table",
         )
         parser.add_argument(
             "--parallel",
             metavar="N",
             type=parse_count,
             default=8,
-            help="how many ranges of keys to read at the same time with --full",
+            help="how many ranges of keys to read at the same time",
         )
         parser.add_argument("--json", action="store_true", help="print the statistics of each table as JSON")
         parser.add_argument(
@@ -71,8 +70,7 @@ class StatsCommand:
                 measured = await measure_table(
                     db,
                     table,
-                    full=args.full,
-                    requests=args.requests,
+                    sample=args.sample,
                     parallel=args.parallel,
                     on_progress=_Progress(table),
                 )
@@ -86,11 +84,10 @@ class _Progress:
     def __init__(self, table: str) -> None:
         self._table, self._printed = table, time.monotonic()
 
-    def __call__(self, rows: int, requests: int) -> None:
+    def __call__(self, rows: int, share: float) -> None:
         if time.monotonic() - self._printed >= _SECONDS:
             self._printed = time.monotonic()
-            line = f"{self._table}: {counted(rows, 'row')} read by {counted(requests, 'request')}"
-            print(escape_unprintable(line), file=sys.stderr)
+            print(escape_unprintable(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}"), file=sys.stderr)
 
 
 def _to_text(measured: TableStatistics, args: argparse.Namespace) -> str:

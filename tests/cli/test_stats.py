@@ -64,7 +64,7 @@ def test_the_url_of_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_json_and_costs(url: str) -> None:
     """Each table is an object on a line; a cost is there if a price was given."""
-    done = run_command("stats", url, "Orders", "--json", "--full", "--gib-price", "0.05")
+    done = run_command("stats", url, "Orders", "--json", "--sample", "3", "--gib-price", "0.05")
     text = run_command("stats", url, "Orders", "--request-price", "10000").stdout
     without = json.loads(run_command("stats", url, "Orders", "--json").stdout)
 

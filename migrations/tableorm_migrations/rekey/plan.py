@@ -156,8 +156,9 @@ async def plan_rekey(
         to_new: What `run_rekey` will be given.
         target: The open database that will have the entities of the newer model, if it is another one.
         online: Whether programs go on writing meanwhile; otherwise the plan is for `run_rekey`.
-        full: Read all entities; this needs memory for each. Otherwise some are read, chosen at random.
-        sample: How many are read then, about.
+        full: Convert all entities; this needs memory for each. Otherwise some are converted, chosen at random, and the
+            rows of the table are counted, by one request for each 1,000 or more.
+        sample: How many are converted then, about.
         rejected: A file that gets a line of JSON for each entity that was read and cannot be converted or collides.
 
     Raises:
@@ -314,7 +315,7 @@ async def _read_rest(rows: AsyncGenerator[list[Row], None], found: _Findings, sa
 
 
 async def _estimate(layouts: Layouts, found: _Findings) -> int:
-    """Return how many older entities there are, about."""
+    """Return how many older entities there are, about: it counts the rows of their table."""
     measured = await measure_table(layouts.db, layouts.old.table_name())
     old = layouts.old
     if old.discriminator == "property" and old.kind is not None:
