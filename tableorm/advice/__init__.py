@@ -5,7 +5,8 @@ stored; and statistics of what is stored.
 
 from .lint import LintFinding, lint
 from .rules import RULES, LintRule
-from .statistics import KindStatistics, TableCost, TableStatistics, measure_table
+from .statistics import TableCost, TableStatistics, measure_table
+from .totals import KindStatistics
 
 __all__ = [
     "RULES",

@@ -18,7 +18,7 @@ from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, Row, RowQuery
 from .totals import KindStatistics, Totals, common_prefix, count_partitions
 
-__all__ = ["KindStatistics", "TableCost", "TableStatistics", "measure_table"]
+__all__ = ["TableCost", "TableStatistics", "measure_table"]
 
 _RANGES_PER_WORKER = 4
 _MOST_PARTS = 16  # of a range that is divided

@@ -11,7 +11,7 @@ from ..models.reserved import ENTITY_TYPE
 from ..protocol.limits import entity_size
 from ..stores import Row
 
-__all__ = ["PartitionCounts", "Totals", "common_prefix", "count_partitions"]
+__all__ = ["KindStatistics", "PartitionCounts", "Totals", "common_prefix", "count_partitions"]
 
 _MOST_KINDS = 1_000
 _OTHER_KINDS = "(other kinds)"
