@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, AsyncIterable, Generator, Mapping, S
 from functools import partial
 from typing import Any
 
-import apsw
 import attrs
 import msgspec
 
@@ -18,9 +17,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import check_text
 from tableorm.protocol.limits import (
     MAX_APPENDS,
-    MAX_BLOB_NAME,
     MAX_BLOB_PAGE,
-    MAX_METADATA_BYTES,
     check_append,
     check_blob_name,
     check_container_name,
@@ -29,11 +26,10 @@ from tableorm.protocol.limits import (
 from tableorm.stores import BlobInfo, BlobPage, BlobStream, Capabilities
 
 from . import blob_contents
-from .faults import DAMAGE
 from .sqlite import Connection
 from .write_session import Host, Steps, WriteSession, moment
 
-__all__ = ["SCHEMA", "Blobs", "find_damage", "reclaim"]
+__all__ = ["SCHEMA", "Blobs", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE containers (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE) STRICT;
@@ -300,21 +296,6 @@ def reclaim(connection: Connection, rows: int) -> bool:
     return True
 
 
-def find_damage(connection: Connection) -> str | None:
-    """Look for a container or blob that no request can reach, or at which reading ends. Return what is wrong."""
-    for (name,) in connection.execute("SELECT name FROM containers WHERE name IS NOT NULL"):
-        try:
-            check_container_name(name)
-        except Fault as fault:
-            return f"the container {name[:80]!r} cannot be read ({fault.message})"
-    for shown, *row in connection.execute(f"SELECT substr(name, 1, 80), {_COLUMNS_READ} FROM blobs"):  # noqa: S608
-        try:
-            check_blob_name(_make_blob(0, row).info.name)
-        except (Fault, *DAMAGE) as error:
-            return f"the blob {shown!r} cannot be read ({error})"
-    return None
-
-
 @contextlib.contextmanager
 def _snapshot(connection: Connection) -> Generator[None, None, None]:
     connection.execute("BEGIN")
@@ -338,12 +319,6 @@ def _require_container(connection: Connection, container: str) -> int:
 
 
 _COLUMNS = "name, content, length, tick, appends, metadata"
-# Many are read at once. A file that somebody else has made may have much larger ones, which may even share their pages:
-# they are read as null, which is damage. In UTF-8, and metadata in JSON, none that was written has so many bytes.
-_COLUMNS_READ = (
-    f"CASE WHEN octet_length(name) <= {6 * MAX_BLOB_NAME} THEN name END, content, length, tick, appends, "
-    f"CASE WHEN length(metadata) <= {8 * MAX_METADATA_BYTES} THEN metadata END"
-)
 
 
 def _make_blob(number: int, row: Sequence[Any]) -> _Blob:
@@ -356,7 +331,7 @@ def _make_info(name: str, length: int, tick: int, metadata: Mapping[str, str]) -
 
 
 def _find_blob(connection: Connection, number: int, name: str) -> _Blob | None:
-    row = connection.execute(f"SELECT {_COLUMNS_READ} FROM blobs WHERE container = ? AND name = ?", (number, name)).get  # noqa: S608
+    row = connection.execute(f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name = ?", (number, name)).get  # noqa: S608
     return None if row is None else _make_blob(number, row)
 
 
@@ -371,17 +346,13 @@ def _require_blob(connection: Connection, container: str, name: str) -> _Blob:
 
 def _list_page(connection: Connection, container: str, prefix: str, after: str, count: int) -> list[BlobInfo]:
     number, found = _require_container(connection, container), list[BlobInfo]()
-    # One bound: by a second one SQLite would pass over rows without an end in a damaged file.
-    sql = f"SELECT {_COLUMNS_READ} FROM blobs WHERE container = ? AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608
+    sql = f"SELECT {_COLUMNS} FROM blobs WHERE container = ? AND name >= ? ORDER BY name LIMIT ?"  # noqa: S608
     low = max(after + "\0", prefix)
     with contextlib.closing(connection.execute(sql, (number, low, count))) as rows:
         for row in rows:
-            if row[0] < low:
-                raise apsw.CorruptError("its blobs are out of order")
             if not row[0].startswith(prefix):
                 break
             found.append(_make_blob(number, row).info)
-            low = row[0] + "\0"
     return found
 
 

@@ -7,16 +7,11 @@ look the name up again, and its pages are freed later, in slices.
 """
 # ruff: noqa: S608 - the only names in statements are made here, of numbers
 
-import re
-
-import apsw
-
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import utf16_key
-from tableorm.protocol.limits import MAX_KEY_UNITS
 
 from .faults import not_found_fault
-from .sqlite import MAX_BYTES, Connection
+from .sqlite import Connection
 from .write_session import LongSteps, WriteSession
 
 __all__ = [
@@ -25,9 +20,6 @@ __all__ = [
     "Table",
     "create_table",
     "drop_table",
-    "find_large_row",
-    "find_misnamed",
-    "find_rows_number",
     "find_table",
     "key_of",
     "list_names",
@@ -41,14 +33,6 @@ CREATE TABLE catalog (id INTEGER PRIMARY KEY AUTOINCREMENT, folded TEXT NOT NULL
 """
 _ROWS = "(key BLOB PRIMARY KEY, ts INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID, STRICT"
 # AUTOINCREMENT: an id must never be used again, or a statement cached elsewhere would reach another table.
-
-# SQLite counts to a number of 19 digits.
-_NAME = re.compile(r"(t|(?P<deleted>gone_))(?P<number>[1-9][0-9]{0,18})")
-
-# Two keys of characters of three bytes, and what separates them.
-_MAX_KEY_BYTES = 2 * 3 * MAX_KEY_UNITS + 1
-# A scan collects many keys before it looks at them. One that is larger than any fails as what is too large to be read.
-_KEY = f"CASE WHEN octet_length(key) > {_MAX_KEY_BYTES} THEN zeroblob({MAX_BYTES + 1}) ELSE key END"
 
 
 def key_of(partition_key: str, row_key: str) -> bytes:
@@ -79,7 +63,7 @@ class Table:
         name = f'"t{number}"'
         self.read = f"SELECT body FROM {name} WHERE key = ?"
         self.tick = f"SELECT ts FROM {name} WHERE key = ?"
-        self.scan = f"SELECT {_KEY}, body FROM {name} WHERE key >= ? AND key < ? ORDER BY key"
+        self.scan = f"SELECT key, body FROM {name} WHERE key >= ? AND key < ? ORDER BY key"
         self.insert = f"INSERT INTO {name} VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         self.put = f"REPLACE INTO {name} VALUES (?, ?, ?)"
         self.delete = f"DELETE FROM {name} WHERE key = ?"
@@ -133,42 +117,9 @@ def list_names(connection: Connection, start: str, limit: int | None) -> list[st
         connection: Where to read.
         start: The first name there may be, in lower case.
         limit: How many names at most; None for all.
-
-    Raises:
-        apsw.CorruptError: A name contradicts its place. A list that goes on after that name would begin anew.
     """
-    sql = "SELECT CASE folded WHEN lower(name) THEN name END FROM catalog WHERE folded >= ? ORDER BY folded LIMIT ?"
-    names = [name for (name,) in connection.execute(sql, (start, -1 if limit is None else limit))]
-    if None in names:
-        raise apsw.CorruptError("a table is listed by another name than it has")
-    return names
-
-
-# What `check_table_name` does not allow. The numbers of bytes and characters differ if a character is not ASCII, or is
-# U+0000, which ends a text for GLOB. The bytes come first, as counting them reads nothing.
-_FIND_MISNAMED = """
-SELECT name, folded FROM catalog WHERE octet_length(name) NOT BETWEEN 3 AND 63 OR length(name) <> octet_length(name)
-OR folded <> lower(name) OR folded NOT GLOB '[a-z]*' OR folded GLOB '*[^a-z0-9]*' OR folded = 'tables' LIMIT 1
-"""
-
-
-def find_misnamed(connection: Connection) -> str | None:
-    """Return what is wrong if a table has a name that no table can have, or is listed by another one."""
-    found = connection.execute(_FIND_MISNAMED).get
-    return None if found is None else f"no table can have the name {found[0][:80]!r}, listed as {found[1][:80]!r}"
-
-
-def find_large_row(connection: Connection) -> str | None:
-    """
-    Return what is wrong if a row is larger than any may be, also in a deleted table.
-
-    SQLite reads a row whole to compare its key with one that is looked for, also one of another row.
-    """
-    large = f"octet_length(key) > {_MAX_KEY_BYTES} OR octet_length(body) > {MAX_BYTES}"
-    for (name,) in list(connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")):
-        if _NAME.fullmatch(name) and connection.execute(f'SELECT 1 FROM "{name}" WHERE {large} LIMIT 1').get:
-            return f"{name!r} has a row that is larger than any may be"
-    return None
+    sql = "SELECT name FROM catalog WHERE folded >= ? ORDER BY folded LIMIT ?"
+    return [name for (name,) in connection.execute(sql, (start, -1 if limit is None else limit))]
 
 
 def create_table(session: WriteSession, name: str) -> None:
@@ -196,7 +147,7 @@ def drop_table(session: WriteSession, name: str) -> LongSteps:
 
 def reclaim(connection: Connection, rows: int) -> bool:
     """Free the pages of up to `rows` rows of a deleted table. Return False if there is no deleted table."""
-    # Digits alone: the name goes into statements, and a file may have been made by somebody else.
+    # Digits alone: the name goes into statements.
     find = "SELECT name FROM sqlite_schema WHERE name GLOB 'gone_[1-9]*' AND NOT name GLOB 'gone_*[^0-9]*' LIMIT 1"
     name = connection.execute(find).get
     if name is None:
@@ -204,20 +155,8 @@ def reclaim(connection: Connection, rows: int) -> bool:
     last = connection.execute(f'SELECT key FROM "{name}" ORDER BY key LIMIT 1 OFFSET ?', (rows,)).get
     if last is None:
         connection.execute(f'DROP TABLE "{name}"')
-        if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)).get is not None:
-            raise apsw.CorruptError(f"{name} stays in the schema")  # which undoes it: others would get its pages
     else:
         connection.execute(f'DELETE FROM "{name}" WHERE key < ?', (last,))
         if not connection.changes():
             return False  # The file is damaged: the keys are out of order, and it would go on for ever.
     return True
-
-
-def find_rows_number(name: str, sql: str | None) -> int | None:
-    """Return the number of a table of rows, deleted or not; None if the schema does not describe one so."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return None
-    # SQLite quotes the name of a table that was renamed.
-    made = f'CREATE TABLE "{name}" {_ROWS}' if found["deleted"] else f"CREATE TABLE {name} {_ROWS}"
-    return int(found["number"]) if sql == made else None

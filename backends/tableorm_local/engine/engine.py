@@ -17,7 +17,6 @@ from typing import Any, TypeVar
 
 import apsw
 
-from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_key, check_table_name
 from tableorm.stores import (
@@ -55,7 +54,6 @@ from .sqlite import Connection
 from .stored_settings import Settings
 from .worker import InlineWorker, ThreadWorker, Worker
 from .write_session import Work, WriteSession
-from .writes import ETAG_LENGTH
 
 __all__ = ["Engine"]
 
@@ -206,15 +204,15 @@ class Engine:
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """Read one row. Fault ResourceNotFound or TableNotFound."""
-        state, keys = self._require_open(), (partition_key, row_key)
+        state = self._require_open()
         try:
             key = key_of(partition_key, row_key)
         except UnicodeEncodeError:
             key = b""  # the key of no row: the keys are refused below
         try:
-            row = _read_row(state, table, key, keys, select)
+            row = _read_row(state, table, key, select)
         except (apsw.Error, *DAMAGE) as error:
-            row = await self._read(lambda state: _read_row(state, table, key, keys, select), error)
+            row = await self._read(lambda state: _read_row(state, table, key, select), error)
         if row is None:
             check_key("PartitionKey", partition_key)
             check_key("RowKey", row_key)
@@ -405,24 +403,12 @@ def _call_with_table(state: _Open, name: str, action: Callable[[Table], T]) -> T
     raise missing_table_fault()
 
 
-def _read_row(state: _Open, name: str, key: bytes, keys: tuple[str, str], select: tuple[str, ...] | None) -> Row | None:
-    """
-    Return the row with these PartitionKey and RowKey, of which `key` is made.
-
-    Raises:
-        ValueError: The row is damaged, as `check_stored` says.
-    """
+def _read_row(state: _Open, name: str, key: bytes, select: tuple[str, ...] | None) -> Row | None:
+    """Return the row with a key of its B-tree. Raises ValueError or the like if it is damaged."""
     body: bytes | None = _call_with_table(state, name, lambda table: state.reader.execute(table.read, (key,)).get)
     if body is None:
         return None
     row = writes.decode(body)
-    get = row.get
-    stored = get("PartitionKey"), get("RowKey")
-    if stored != keys:
-        raise ValueError(f"its keys are {shown(stored)}, and it is stored under {shown(keys)}")
-    etag, timestamp = get("odata.etag"), get("Timestamp")
-    if type(etag) is not str or type(timestamp) is not str or len(etag) != ETAG_LENGTH or "*" in etag:
-        raise ValueError(f"its ETag and Timestamp are {shown((etag, timestamp))}")
     return row if select is None else project(row, select)
 
 

@@ -1,8 +1,8 @@
 """
 Files: opens the databases of tableorm and creates new ones. Never changes a file of another program.
 
-A file may have been made by somebody else, to attack whoever opens it. So it is opened only if it holds the tables that
-this version makes, and nothing that SQLite would run; until that is known, nothing is written.
+Whoever can write a file owns the rows in it. What must hold is that nothing in a file runs as code: `sqlite.connect`
+turns off whatever could.
 """
 
 import contextlib
@@ -10,7 +10,6 @@ import os
 import stat
 import threading
 import weakref
-from functools import cache
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,10 +19,8 @@ import attrs
 from tableorm.errors import NotSupported, Unavailable
 
 from . import blob_contents, blobs, catalog, queues, stored_settings
-from .damage import find_damaged_page, last_number
 from .faults import DAMAGE, open_error_from
 from .sqlite import Connection, connect
-from .write_session import LAST_TICK
 from .writer_lock import WriterLock
 
 __all__ = ["Files", "after_fork", "open_file", "open_memory"]
@@ -40,14 +37,8 @@ _MMAP_BYTES = 1 << 30
 # In pages of the log, 32 MiB: with fewer, larger checkpoints a page that changes often is written only once.
 _CHECKPOINT_PAGES = 4000
 
-# The files that belong to a database, by what is added to its name.
-_BESIDE = ("-lock", "-wal", "-shm", "-journal")
-_ROOT = 0
 # The end of a journal that names another file, which SQLite reads, and may delete.
 _NAMES_ANOTHER = bytes.fromhex("d9d505f920a163d7")
-
-# Without a number for what is inserted SQLite would undo the whole transaction, also what others have written in it.
-_MOST_NUMBERS = 1 << 62
 
 _SCHEMA = catalog.SCHEMA + queues.SCHEMA + blobs.SCHEMA + blob_contents.SCHEMA + stored_settings.SCHEMA
 
@@ -132,8 +123,8 @@ def open_file(path: str, timeout: float, *, create: bool) -> Files:
 
 
 def _check_place(path: str, *, create: bool) -> tuple[int, int]:
-    """Check a file and what lies beside it, without SQLite; with `create`, make a missing one. Return its identity."""
-    _check_beside(path)
+    """Check a file without SQLite; with `create`, make a missing one. Return its identity."""
+    _check_journal(path)
     if not os.path.lexists(path):
         if not create:
             raise Unavailable(f"there is no database {path!r}; check the path, or create it with tableorm.connect().")
@@ -142,7 +133,6 @@ def _check_place(path: str, *, create: bool) -> tuple[int, int]:
 
 
 def _open(path: str, timeout: float, identity: tuple[int, int]) -> Files:
-    _check_journal(path, timeout)
     try:
         connection, writable = _connect(path, timeout)
     except (apsw.CantOpenError, apsw.ReadOnlyError):
@@ -161,79 +151,12 @@ def _open(path: str, timeout: float, identity: tuple[int, int]) -> Files:
         raise
 
 
-def _check_beside(path: str) -> None:
-    """Refuse a database if another file, or one of another user, lies beside it under the name of one of its files."""
-    file = _look_at(path)
-    # Whose the file will be if there is none; Windows has no numbers of users. If others may write to it, they need no
-    # other way to change it.
-    user: int = getattr(os, "geteuid", int)() if file is None else file.st_uid
-    open_to_others = file is not None and bool(file.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
-    for beside in (path + suffix for suffix in _BESIDE):
-        status = _look_at(beside)
-        if status is None:
-            continue
-        if not stat.S_ISREG(status.st_mode):
-            raise NotSupported(f"{beside!r} is not a regular file, as {path!r} needs it to be; remove it.")
-        if status.st_nlink > 1:
-            raise NotSupported(
-                f"{beside!r} has another name (a hard link), and what {path!r} writes would appear there; replace it "
-                "by a copy of itself."
-            )
-        if status.st_uid not in (user, _ROOT) and not open_to_others:
-            raise NotSupported(
-                f"{beside!r} belongs to another user than {path!r}, who could change the database by it; find out who "
-                "put it there, then remove it."
-            )
+def _check_journal(path: str) -> None:
+    """Refuse a journal that names another file, which SQLite would read and could delete."""
     with contextlib.suppress(FileNotFoundError), Path(path + "-journal").open("rb") as journal:
         journal.seek(max(0, journal.seek(0, os.SEEK_END) - len(_NAMES_ANOTHER)))
         if journal.read() == _NAMES_ANOTHER:
             raise NotSupported(f"the journal beside {path!r} names another file; restore both, or remove the journal.")
-
-
-def _check_journal(path: str, timeout: float) -> None:
-    """
-    Refuse a journal that SQLite would put back into a file that holds anything: tableorm writes that by the log alone.
-    What a crash leaves of a file that was being made holds nothing, and SQLite puts that right.
-    """
-    if _look_at(path + "-journal") is None or not _holds_anything(path):
-        return
-    probe = connect(path, apsw.SQLITE_OPEN_READONLY)
-    try:
-        probe.set_busy_timeout(int(timeout * 1000))
-        probe.execute("PRAGMA schema_version")
-    except apsw.ReadOnlyError:  # it cannot read before it has written
-        raise NotSupported(
-            f"the journal beside {path!r} would change it, and tableorm leaves none beside a file with rows; if you "
-            f"know the program that made it, let that open the file, otherwise remove {path + '-journal'!r}."
-        ) from None
-    finally:
-        probe.close()
-
-
-def _holds_anything(path: str) -> bool:
-    """Return whether a file, without its journal, has a log or anything that was written since it was made."""
-    log = _look_at(path + "-wal")
-    if log is not None and log.st_size:
-        return True
-    connection = _connect_as_it_is(path)
-    try:
-        return connection.execute(_FIND_ANYTHING).get is not None
-    except apsw.Error:
-        return False  # no engine opens such a file
-    finally:
-        connection.close()
-
-
-# Each table, queue and container gets a number, before there are rows, messages or blobs.
-_FIND_ANYTHING = "SELECT 1 FROM sqlite_sequence UNION ALL SELECT 1 FROM settings LIMIT 1"
-
-
-def _look_at(path: str) -> os.stat_result | None:
-    """Return the status of a file, which may be gone at any moment; None if it is."""
-    try:
-        return os.lstat(path)
-    except FileNotFoundError:
-        return None
 
 
 def _create_empty(path: str) -> None:
@@ -289,108 +212,29 @@ def _check_version(version: int, path: str) -> None:
         )
 
 
-def _check_content(connection: Connection, path: str) -> None:
+def _check_format(connection: Connection, path: str) -> None:
     """
-    Refuse a database that is not as this version makes them, also if that is only in its log yet.
+    Refuse a database of another program or a newer format, also if that is only in its log yet.
 
     Raises:
-        NotSupported, Unavailable: It has another format or schema, or the tables that list others are damaged.
+        NotSupported: It is one.
     """
     if connection.execute("PRAGMA application_id").get != APPLICATION_ID:
         raise NotSupported(f"{path!r} is not a database of tableorm; give the path of another file.")
     _check_version(connection.execute("PRAGMA user_version").get, path)
-    if connection.execute("PRAGMA auto_vacuum").get:
-        raise NotSupported(
-            f"{path!r} lets SQLite move its tables within the file, as tableorm never does; if you know who has set "
-            "that, take it back by the statements PRAGMA auto_vacuum = NONE; VACUUM.",
-        )
-    encoding = connection.execute("PRAGMA encoding").get
-    if encoding != "UTF-8":
-        raise NotSupported(
-            f"{path!r} has its texts in {encoding}, and tableorm makes files in UTF-8. Open only files that tableorm "
-            "has written alone.",
-        )
-    # SQLite itself reads the rows that describe tables, and compares each column of them in its own way.
-    missing, numbers, pages = set(_make_schema()), set[int](), set[int]()
-    for kind, name, table, page, sql in connection.execute(_READ_SCHEMA):
-        number = catalog.find_rows_number(name, sql) if kind == "table" and name == table else None
-        if (item := (kind, name, table, sql)) in missing:
-            missing.remove(item)
-        elif number is None:
-            raise _schema_error(path, f"it has the {kind} {str(name)[:80]!r}, which this version does not make so")
-        elif number in numbers:
-            raise _damage_error(path, f"it has two tables with the number {number}")
-        else:
-            numbers.add(number)
-        if type(page) is not int or page < _FIRST_ROOT or page in pages:
-            raise _damage_error(path, f"the {kind} {name!r} does not begin at a page of its own")
-        pages.add(page)
-    for kind, name, *_ in missing:
-        raise _schema_error(path, f"it lacks the {kind} {name!r}")
-    unnamed = connection.execute(_FIND_UNNAMED).get
-    if unnamed is not None:
-        raise _damage_error(path, f"it has the table {unnamed!r}, which has no name")
-    for table in ("sqlite_sequence", "clock", "catalog", "settings", "queues", "containers"):
-        problem = find_damaged_page(connection, table)
-        if problem is not None:
-            raise _damage_error(path, problem)
-    misnamed = catalog.find_misnamed(connection)
-    if misnamed is not None:
-        raise _damage_error(path, misnamed)
-    if (lost := connection.execute(_FIND_LOST).get) is not None:
-        raise _damage_error(path, f"the table {lost[:80]!r} is in its catalog, but not in the file")
-    for table in ("catalog", "queues", "messages", "containers"):
-        last = last_number(connection, table)
-        if not isinstance(last, int) or last > _MOST_NUMBERS:
-            raise _damage_error(path, f"{table} has given the number {last}, and none would be left")
-    tick = connection.execute("SELECT tick FROM clock").get
-    if not isinstance(tick, int) or not 0 <= tick < LAST_TICK:
-        raise _damage_error(path, f"its clock says {tick}")
-
-
-def _damage_error(path: str, problem: str) -> Unavailable:
-    return Unavailable(f"{path!r} is damaged ({problem}); restore it from a backup.")
-
-
-def _schema_error(path: str, problem: str) -> NotSupported:
-    return NotSupported(
-        f"{path!r} has another schema than tableorm makes: {problem}. Open only files that tableorm has written alone.",
-    )
-
-
-_FIND_LOST = "SELECT name FROM catalog WHERE 't' || id NOT IN (SELECT name FROM sqlite_schema) LIMIT 1"
-# A table of rows without a name would be in the way of the next one that is made with its number.
-_FIND_UNNAMED = (
-    "SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 't[1-9]*' AND CAST(substr(name, 2) AS INTEGER) "
-    "NOT IN (SELECT id FROM catalog) LIMIT 1"
-)
-_READ_SCHEMA = "SELECT type, name, tbl_name, rootpage, sql FROM sqlite_schema"
-# The list of tables itself begins at page 1.
-_FIRST_ROOT = 2
-
-
-@cache
-def _make_schema() -> frozenset[tuple[str, str, str, str | None]]:
-    """Return how a new database describes its tables and indexes."""
-    connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-    connection.execute(_SCHEMA)
-    made = frozenset((kind, name, table, sql) for kind, name, table, _, sql in connection.execute(_READ_SCHEMA))
-    connection.close()
-    return made
 
 
 def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     """Return a connection, and whether it may write."""
-    log = _look_at(path + "-wal")
     connection = connect(path, apsw.SQLITE_OPEN_READWRITE)
     try:
         # If the file is refused, closing it must not move its log into it.
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, bool(log and log.st_size))
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.set_busy_timeout(int(timeout * 1000))
         writable = not connection.readonly("main")
         if writable:
             _initialise(connection)
-        _check_content(connection, path)
+        _check_format(connection, path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
         if writable:
             _use_log(connection, path)
@@ -402,15 +246,11 @@ def _connect(path: str, timeout: float) -> tuple[Connection, bool]:
     return connection, writable
 
 
-def _connect_as_it_is(path: str) -> Connection:
-    """Return a connection that reads the file alone, neither its log nor a journal, and writes and locks nothing."""
-    return connect(f"file:{quote(path)}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-
-
 def _connect_immutable(path: str) -> Connection:
-    connection = _connect_as_it_is(path)
+    """Return a connection that reads the file alone, neither its log nor a journal, and writes and locks nothing."""
+    connection = connect(f"file:{quote(path)}?immutable=1", apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     try:
-        _check_content(connection, path)
+        _check_format(connection, path)
         _tune(connection)
     except BaseException:
         connection.close()

@@ -25,9 +25,9 @@ from tableorm.protocol.limits import (
 from tableorm.stores import Capabilities, Message
 
 from .sqlite import Connection
-from .write_session import LAST_TICK, Host, Steps, WriteSession, moment, now
+from .write_session import Host, Steps, WriteSession, moment, now
 
-__all__ = ["SCHEMA", "Queues", "find_damage", "reclaim"]
+__all__ = ["SCHEMA", "Queues", "reclaim"]
 
 SCHEMA = """
 CREATE TABLE queues (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, length INTEGER NOT NULL DEFAULT 0) STRICT;
@@ -217,22 +217,6 @@ def reclaim(connection: Connection, rows: int) -> bool:
     if connection.changes() < rows:
         connection.execute("DELETE FROM queues WHERE id = ?", (number,))
     return True
-
-
-_FIND_DAMAGED = (
-    "SELECT id FROM messages WHERE id < 1 OR visible < 0 OR inserted NOT BETWEEN 0 AND ? OR length(body) > ? LIMIT 1"
-)
-
-
-def find_damage(connection: Connection) -> str | None:
-    """Look for a queue or message that no request can reach, or at which reading ends. Return what is wrong."""
-    for (name,) in connection.execute("SELECT name FROM queues WHERE name IS NOT NULL"):
-        try:
-            check_queue_name(name)
-        except Fault as fault:
-            return f"the queue {name[:80]!r} cannot be read ({fault.message})"
-    message = connection.execute(_FIND_DAMAGED, (LAST_TICK, MAX_MESSAGE_BYTES)).get
-    return None if message is None else f"the message {message} cannot be read, or not be deleted"
 
 
 def _add_seconds(ticks: int, seconds: int) -> int:

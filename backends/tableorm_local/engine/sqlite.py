@@ -1,25 +1,19 @@
 """
 SQLite: the part of apsw's connection that the engine uses, with types that hold on every version of Python.
 
-Every connection is made here, and is told before its first statement to trust nothing that a file says: a file may have
-been made by somebody else. So every statement has an end, also on pages that lead in a circle.
+Every connection is made here, and is told before its first statement to run nothing that a file says: a file may have
+been made by somebody else.
 """
 
-import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, cast
 
 import apsw
 
-__all__ = ["MAX_BYTES", "Connection", "Cursor", "bound_statements", "connect"]
+__all__ = ["Connection", "Cursor", "connect"]
 
 _STATEMENTS = 512
-MAX_BYTES = 16 * 1024 * 1024
-"""The most bytes of a value that is read. No row is as large, whatever is escaped in its JSON."""
-# The most steps of a statement, and how often they are counted. The longest of ours read a list of all tables, some
-# 50 steps for each, of which there may be a million.
-_MAX_STEPS = 50_000_000
-_COUNTED_STEPS = 1_000_000
+_MAX_BYTES = 16 * 1024 * 1024  # of a value; no row is as large, whatever is escaped in its JSON
 
 # What a schema could make a connection do, beside storing rows.
 _WALLS = (
@@ -85,14 +79,6 @@ class Connection(Protocol):
         """Set an option of the connection. See the constants SQLITE_DBCONFIG_ of SQLite."""
         ...
 
-    def cache_stats(self) -> Mapping[str, Any]:
-        """Return how many statements were found among those that are kept ("hits"), and how many not ("misses")."""
-        ...
-
-    def set_progress_handler(self, callable: Callable[[], bool] | None, nsteps: int = ...) -> None:  # noqa: A002
-        """Call a function every so many steps of a statement, which fails if that returns True."""
-        ...
-
     def set_busy_timeout(self, milliseconds: int) -> None:
         """Set how long a statement waits for locks."""
         ...
@@ -103,31 +89,11 @@ class Connection(Protocol):
 
 
 def connect(path: str, flags: int) -> Connection:
-    """Open a file, ":memory:", or with the flag SQLITE_OPEN_URI a URI. Nothing in it is run; every statement ends."""
+    """Open a file, ":memory:", or with the flag SQLITE_OPEN_URI a URI. Nothing in it is run."""
     connection = apsw.Connection(path, flags=flags, statementcachesize=_STATEMENTS)
     for option, value in _WALLS:
         connection.config(option, value)
     connection.limit(apsw.SQLITE_LIMIT_ATTACHED, 0)
-    connection.limit(apsw.SQLITE_LIMIT_LENGTH, MAX_BYTES)
+    connection.limit(apsw.SQLITE_LIMIT_LENGTH, _MAX_BYTES)
     # apsw's own annotations name `collections.abc.Buffer`, which Python 3.11 does not have.
-    typed = cast("Connection", connection)
-    bound_statements(typed)
-    return typed
-
-
-def bound_statements(connection: Connection) -> None:
-    """Let each statement from now on fail, as on a damaged file, when it takes more steps than any of the engine's."""
-    reference = weakref.ref(connection)
-    statement, steps = 0, 0
-
-    def count_steps() -> bool:
-        nonlocal statement, steps
-        stats = cast("Connection", reference()).cache_stats()
-        # SQLite counts on when a statement is run again. Whether one still runs is seen by the number of statements.
-        before, statement = statement, stats["hits"] + stats["misses"]
-        steps = steps + _COUNTED_STEPS if statement == before else 0
-        if steps >= _MAX_STEPS:
-            raise apsw.CorruptError("a statement comes to no end")
-        return False
-
-    connection.set_progress_handler(count_steps, _COUNTED_STEPS)
+    return cast("Connection", connection)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from tableorm.protocol.codes import Code, Fault
 
 from . import catalog
-from .faults import damage_fault, missing_table_fault
+from .faults import missing_table_fault
 from .sqlite import Connection
 from .write_session import Host, WriteSession
 
-__all__ = ["MAX_BYTES", "SCHEMA", "Settings"]
+__all__ = ["SCHEMA", "Settings"]
 
 # A table's settings are stored under its number, which is never used again; `catalog.drop_table` deletes them.
 # 0 is the file.
@@ -22,9 +22,7 @@ CREATE TABLE settings (owner INTEGER NOT NULL, name TEXT NOT NULL, value BLOB NO
 """
 
 _FILE = 0
-_READ = "SELECT length(value), CASE WHEN length(value) <= ? THEN value END FROM settings WHERE owner = ? AND name = ?"
-MAX_BYTES = 16 * 1024
-"""Bytes of a setting, which is read whole, on the event loop, for requests of anybody. A server writes a few KiB."""
+_MAX_BYTES = 16 * 1024  # of a setting, which is read whole, on the event loop; a server writes a few KiB
 
 
 class Settings:
@@ -38,7 +36,7 @@ class Settings:
         Read a setting of the table, or of the file; None if it is not set.
 
         Raises:
-            Fault: TableNotFound; InternalError if the file holds a larger value than is ever written.
+            Fault: TableNotFound.
         """
         return await self._host.read(lambda connection: _read(connection, _find_owner(connection, table), name))
 
@@ -65,8 +63,8 @@ class Settings:
             value = change(_read(connection, owner, name))
             if value is None:
                 connection.execute("DELETE FROM settings WHERE owner = ? AND name = ?", (owner, name))
-            elif len(value) > MAX_BYTES:
-                problem = f"The setting {name!r} has {len(value)} bytes, {MAX_BYTES} are allowed."
+            elif len(value) > _MAX_BYTES:
+                problem = f"The setting {name!r} has {len(value)} bytes, {_MAX_BYTES} are allowed."
                 raise Fault(Code.INVALID_INPUT, problem)
             else:
                 connection.execute("REPLACE INTO settings VALUES (?, ?, ?)", (owner, name, value))
@@ -76,12 +74,9 @@ class Settings:
 
 
 def _read(connection: Connection, owner: int, name: str) -> bytes | None:
-    found: tuple[int, bytes | None] | None = connection.execute(_READ, (MAX_BYTES, owner, name)).get
-    if found is None:
-        return None
-    size, value = found
-    if value is None:
-        raise damage_fault(f"The setting {name!r}", ValueError(f"it has {size} bytes, {MAX_BYTES} are allowed"))
+    value: bytes | None = connection.execute(
+        "SELECT value FROM settings WHERE owner = ? AND name = ?", (owner, name)
+    ).get
     return value
 
 

@@ -15,15 +15,12 @@ from tableorm.stores import CLOCK, Capabilities
 
 from .sqlite import Connection
 
-__all__ = ["LAST_TICK", "Host", "LongSteps", "Steps", "Work", "WriteSession", "moment", "now"]
+__all__ = ["Host", "LongSteps", "Steps", "Work", "WriteSession", "moment", "now"]
 
 T = TypeVar("T")
 
 _UNIX_EPOCH = 719_162 * 86_400 * TICKS_PER_SECOND  # days from 0001-01-01 to 1970-01-01
 assert EPOCH.toordinal() == 1
-
-LAST_TICK = 9_000 * 366 * 86_400 * TICKS_PER_SECOND
-"""The clock of a file is earlier: it must be a time that can still be written, and a little before the last one."""
 
 
 def now() -> int:

@@ -13,7 +13,6 @@ from operator import attrgetter
 import apsw
 import msgspec
 
-from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import ANNOTATION, TICKS_PER_SECOND, etag_from_ticks, marks_from_ticks
 from tableorm.protocol.limits import (
@@ -32,11 +31,9 @@ from .sqlite import Connection
 from .write_session import Steps, WriteSession
 
 __all__ = [
-    "ETAG_LENGTH",
     "Write",
     "apply_transaction",
     "apply_write",
-    "check_stored",
     "decode",
     "prepare_write",
 ]
@@ -51,26 +48,6 @@ _decoder = msgspec.json.Decoder(dict[str, str | int | float | bool | None])
 
 decode: Callable[[bytes], Row] = _decoder.decode
 """Decodes a stored body into its row, whose keys nobody has checked. No value is a list or an object."""
-
-
-ETAG_LENGTH = len(etag_from_ticks(0))
-"""The characters of an ETag. None is "*", under which who has read the row would write any version of it."""
-
-
-def check_stored(key: bytes, row: Row) -> None:
-    """
-    Refuse a row that is damaged: it says other keys than those that it is stored under, so that its reader would write
-    another row; its ETag or Timestamp is no text; or its ETag is none, by its length or a "*".
-
-    Raises:
-        ValueError: It is so.
-    """
-    partition_key, row_key = row.get("PartitionKey"), row.get("RowKey")
-    etag, timestamp = row.get("odata.etag"), row.get("Timestamp")
-    if type(partition_key) is not str or type(row_key) is not str or key_of(partition_key, row_key) != key:
-        raise ValueError(f"its keys are {shown((partition_key, row_key))}, and it is stored under {shown(key)}")
-    if type(etag) is not str or type(timestamp) is not str or len(etag) != ETAG_LENGTH or "*" in etag:
-        raise ValueError(f"its ETag and Timestamp are {shown((etag, timestamp))}")
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
