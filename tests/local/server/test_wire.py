@@ -277,6 +277,8 @@ def test_verbs(verb: str, methods: list[str], found: str) -> None:
         ("application/json;odata=nometadata", Level.NONE),
         ('Application/JSON; charset=utf-8; OData = "FullMetadata"', Level.FULL),
         ("application/atom+xml, application/json;odata=nometadata", Level.NONE),
+        ('application/json;profile="a,b;c\\"";odata=nometadata', Level.NONE),
+        ('text/html;profile="application/json", application/json;odata=fullmetadata', Level.FULL),
         ("text/html, */*;q=0.1", Level.MINIMAL),
         ("application/atom+xml", Code.ATOM_NOT_SUPPORTED),
         ("application/atom+xml, text/html", Code.ATOM_NOT_SUPPORTED),

@@ -30,6 +30,7 @@ __all__ = [
     "options_of",
     "prefers_content",
     "read_filter",
+    "read_media_type",
     "seconds_of",
     "select_of",
     "top_of",
@@ -250,6 +251,32 @@ def select_of(call: Call) -> tuple[str, ...] | None:
     return None if not names or "*" in names else names
 
 
+# Repetitions are possessive (`*+`), so that the time grows with the length, whatever quotes there are.
+_PARAMETER = re.compile(r""";\s*+([^\s;="]*+)\s*+(?:=\s*+("(?:[^"\\]|\\.)*+"|[^\s;"]*+)\s*+)?""")
+_MEDIA_RANGE = re.compile(r"""(?:[^,"]++|"(?:[^"\\]|\\.)*+"?+)++""")
+_ESCAPED = re.compile(r"\\(.)")
+_MAX_MEDIA_TYPE = 1000
+
+
+@lru_cache
+def read_media_type(text: str) -> tuple[str, Mapping[str, str]]:
+    """
+    Read a media type: its name in lower case, and its parameters by their names in lower case.
+
+    A parameter may be quoted. Of two with one name the first one counts. What cannot be read ends the parameters. A
+    text of more than 1,000 characters has none.
+    """
+    kind, parameters = text.partition(";")[0].strip().lower(), dict[str, str]()
+    found = _PARAMETER.match(text, text.find(";")) if ";" in text and len(text) <= _MAX_MEDIA_TYPE else None
+    while found is not None:
+        name, value = found[1].lower(), found[2] or ""
+        if value.startswith('"'):
+            value = _ESCAPED.sub(r"\1", value[1:-1])
+        parameters.setdefault(name, value)
+        found = _PARAMETER.match(text, found.end())
+    return kind, parameters
+
+
 _JSON = "application/json"
 _ATOM = "application/atom+xml"
 # The most characters of a list of what a client accepts or prefers, which is split: far more than clients send.
@@ -274,14 +301,10 @@ def level_of(call: Call) -> Level:
             f"characters (got {len(wanted)}).",
         )
     atom = False
-    for media in wanted.split(","):
-        name, *parameters = (part.strip().lower() for part in media.split(";"))
+    for media in _MEDIA_RANGE.findall(wanted):
+        name, parameters = read_media_type(media)
         if name in ("json", _JSON, "application/*", "*/*"):
-            for parameter in parameters:
-                key, _, value = parameter.partition("=")
-                if key.strip() == "odata":
-                    return _level(value.strip().strip('"'))
-            return Level.MINIMAL
+            return _level(parameters["odata"].lower()) if "odata" in parameters else Level.MINIMAL
         atom = atom or name == _ATOM
     if atom:
         raise Fault(Code.ATOM_NOT_SUPPORTED, f"Atom format is not supported; accept {_JSON}.")
@@ -311,7 +334,7 @@ def check_json_body(call: Call) -> None:
     Raises:
         Fault: AtomFormatNotSupported, MediaTypeNotSupported.
     """
-    kind = call.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    kind, _ = read_media_type(call.headers.get("Content-Type", ""))
     if kind in ("", _JSON):
         return
     if kind == _ATOM:
