@@ -36,6 +36,7 @@ __all__ = [
     "edm_type",
     "encode",
     "etag_from_ticks",
+    "is_entity_tag",
     "marks_from_ticks",
     "natural_type",
     "text_from_datetime",
@@ -210,6 +211,15 @@ def marks_from_ticks(ticks: int) -> tuple[str, str]:
     text, escaped = _second_texts(second)
     rest = f".{str(fraction).zfill(7)}Z"  # half the time of a format
     return text + rest, f"W/\"datetime'{escaped}{rest}'\""
+
+
+# Source: RFC 9110, "ETag"; besides, a tag of the service may have spaces.
+_ENTITY_TAG = re.compile(r'(?:W/)?"[ !\x23-\x7e\x80-\xff]*"')
+
+
+def is_entity_tag(text: str) -> bool:
+    """Return whether `text` is one ETag as HTTP has them, which need not be one of the service's."""
+    return _ENTITY_TAG.fullmatch(text) is not None
 
 
 def timestamp_of_etag(etag: str) -> str | None:

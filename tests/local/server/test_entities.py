@@ -374,6 +374,19 @@ async def test_conditions_that_are_none(api: Api, verb: str, headers: dict[str, 
     assert problem in reply.message
 
 
+@pytest.mark.parametrize("tag", ['W/"wrong"', "W/\"datetime''2017-01-01T00%3A00%3A00Z''\"", '"strong"', 'W/"a tag"'])
+@pytest.mark.parametrize("verb", ["PUT", "PATCH", "DELETE"])
+async def test_tags_that_no_entity_has(api: Api, verb: str, tag: str) -> None:
+    """What has the form of an ETag is compared, and is the tag of nothing."""
+    body: object = None if verb == "DELETE" else {}
+    assert (await api(verb, ONE, body, If_Match=tag)).code == "ResourceNotFound"
+    before = (await api("POST", "/Tab", entity(A=1))).etag
+
+    reply = await api(verb, ONE, body, If_Match=tag)
+    assert (reply.status, reply.code) == (412, "UpdateConditionNotSatisfied")
+    assert (await api("GET", ONE)).etag == before
+
+
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def test_missing_table_comes_first(api: Api, verb: str) -> None:
     """That there is no table is told before what is wrong with the body or the condition."""

@@ -113,6 +113,7 @@ async def test_every_operation(api: Api) -> None:
         (insert("there"), 409, "EntityAlreadyExists"),
         (part("PUT", one("none"), {"A": 1}, If_Match="*"), 404, "ResourceNotFound"),
         (part("DELETE", one("there"), If_Match="W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\""), 412, None),
+        (part("DELETE", one("there"), If_Match='W/"wrong"'), 412, None),
         (part("DELETE", one("there")), 400, "MissingRequiredHeader"),
         (insert("x", "q"), 400, "CommandsInBatchActOnDifferentPartitions"),
         (insert("0"), 400, "InvalidDuplicateRow"),

@@ -345,10 +345,15 @@ def test_timeouts() -> None:
 def test_conditions() -> None:
     """`If-Match` is one ETag or a star, trimmed."""
     tag = "W/\"datetime'2024-01-01T00%3A00%3A00Z'\""
-    given = (None, "*", " * ", tag, f" {tag}\t")
+    others = ('W/"wrong"', "W/\"datetime''2017-01-01T00%3A00%3A00Z''\"", '"strong"', 'W/""')
+    given = (None, "*", " * ", tag, f" {tag}\t", *others)
     found = [options.if_match_of(call_of({} if each is None else {"If-Match": each})) for each in given]
 
-    assert found == [None, "*", "*", tag, tag]
+    assert found == [None, "*", "*", tag, tag, *others]
+    for wrong in ("", "W/", "W/x", 'w/"x"', '"', 'W/"x', f"{tag},{tag}", 'W/"a\x7f"'):
+        with pytest.raises(Fault, match="is not one ETag") as caught:
+            options.if_match_of(call_of({"If-Match": wrong}))
+        assert caught.value.code == Code.INVALID_INPUT
 
 
 def test_an_error_in_json_and_in_xml() -> None:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from multidict import MultiMapping
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import is_entity_tag
 from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, parse_in_steps
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE, MAX_PROPERTY_NAME
@@ -43,7 +44,6 @@ _FIRST_VERSION = "2013-08-15"
 _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_TAG = re.compile(r"""W/"datetime'[0-9A-Za-z%:.+-]+'\"""")
 
 
 def options_of(query: str) -> dict[str, str]:
@@ -366,6 +366,6 @@ def if_match_of(call: Call) -> str | None:
     if tag is None:
         return None
     tag = tag.strip()
-    if tag != "*" and not _TAG.fullmatch(tag):
+    if tag != "*" and not is_entity_tag(tag):
         raise invalid_input(f"If-Match {tag[:80]!r} is not one ETag or '*'.")
     return tag
