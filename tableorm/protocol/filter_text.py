@@ -11,6 +11,7 @@ from typing import cast
 
 import attrs
 
+from .codes import Code
 from .edm import Edm, Value, encode, natural_type
 from .filter_tokens import PREFIXES, FilterSyntaxError, Kind, Token, tokens
 from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, constant
@@ -37,7 +38,7 @@ def parse_filter(text: str) -> Filter:
 
     Raises:
         FilterSyntaxError: The text is blank or malformed; it compares two properties, two constants or `null`; it calls
-            a function (`.unsupported`); it has more than `MAX_FILTER_LENGTH` characters, or nests deeper than
+            a function (`.code`); it has more than `MAX_FILTER_LENGTH` characters, or nests deeper than
             `MAX_DEPTH` levels of and, or, not. Parentheses alone do not count.
 
     Source: REST, "Querying tables and entities", "Supported comparison operators".
@@ -111,8 +112,8 @@ class _Reader:
     def next(self) -> Token:
         return next(self._tokens)
 
-    def fault(self, token: Token, problem: str, *, unsupported: bool = False) -> FilterSyntaxError:
-        return FilterSyntaxError(self.text, token.position, problem, unsupported)
+    def fault(self, token: Token, problem: str, code: Code = Code.INVALID_INPUT) -> FilterSyntaxError:
+        return FilterSyntaxError(self.text, token.position, problem, code)
 
     def operand(self, token: Token) -> Token:
         """Return the token with the constant that it stands for; without one if it is a property."""
@@ -130,7 +131,7 @@ class _Reader:
             problem = (
                 f"the service has no functions such as {token.text!r}; for a prefix write Name ge 'ab' and Name lt 'ac'"
             )
-            raise self.fault(token, problem, unsupported=True)
+            raise self.fault(token, problem, Code.NOT_IMPLEMENTED)
         if self.text.startswith("'", end):
             if token.text in PREFIXES:
                 raise self.fault(token, f"the {token.text} has no closing quote")

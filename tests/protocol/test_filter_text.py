@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tableorm.protocol.codes import Code
 from tableorm.protocol.edm import Edm, ticks_from_datetime, ticks_from_text
 from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, format_filter, parse_filter
 from tableorm.protocol.filters import (
@@ -80,6 +81,7 @@ A, B, C, D = true("a"), true("b"), true("c"), true("d")
         ("datetime'2024-02-29T12:00:00Z'", Edm.DATETIME, ticks_from_datetime(NOON)),
         ("datetime'2024-02-29T12:00:00'", Edm.DATETIME, ticks_from_datetime(NOON)),
         ("datetime'2024-02-29T12:00:00.0000007Z'", Edm.DATETIME, ticks_from_datetime(NOON) + 7),
+        ("datetime'2024-02-29T12:00:00.000000651Z'", Edm.DATETIME, ticks_from_datetime(NOON) + 7),
         ("datetime'2024-02-29T13:00:00+01:00'", Edm.DATETIME, ticks_from_datetime(NOON)),
         (f"guid'{GUID}'", Edm.GUID, UUID(GUID)),
         (f"guid'{GUID.upper()}'", Edm.GUID, UUID(GUID)),
@@ -234,7 +236,9 @@ def test_what_is_refused(text: str, position: int, problem: str) -> None:
         parse_filter(text)
     assert (caught.value.position, caught.value.text) == (position, text)
     assert problem in caught.value.problem
-    assert caught.value.unsupported is (problem == "no functions")
+    outside = "1600" in text
+    code = Code.KEY_OUT_OF_RANGE if outside else Code.INVALID_INPUT
+    assert caught.value.code == (Code.NOT_IMPLEMENTED if problem == "no functions" else code)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +249,7 @@ def test_functions_are_told_apart(text: str) -> None:
     """A function call is not a mistake in the text but something that the service does not have."""
     with pytest.raises(FilterSyntaxError, match="no functions") as caught:
         parse_filter(text)
-    assert caught.value.unsupported
+    assert caught.value.code == Code.NOT_IMPLEMENTED
 
 
 def test_the_message_shows_the_place() -> None:
@@ -259,9 +263,9 @@ def test_the_message_shows_the_place() -> None:
         "filter at position 68: not a number: 'L2' follows its digits; L makes an Int64 and d a Double: "
         "...xxxxxxxxxxxxxxxxxx'\\n and b eq >>>1L2 and c eq 'xxxxxxxxxxxxxxxx..."
     )
-    assert (str(copy), copy.position, copy.problem, copy.text, copy.unsupported) == (
+    assert (str(copy), copy.position, copy.problem, copy.text, copy.code) == (
         *(str(error), error.position, error.problem, error.text),
-        False,
+        Code.INVALID_INPUT,
     )
 
 

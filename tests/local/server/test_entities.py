@@ -191,7 +191,10 @@ async def test_forms_of_values(api: Api, name: str, value: object, annotation: s
         (b'{"PartitionKey":"p","RowKey":"r","x":"1","x@odata.type":"Edm.What"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"1.5","x@odata.type":"Edm.Int64"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"9223372036854775808","x@odata.type":"Edm.Int64"}', "InvalidInput"),
-        (b'{"PartitionKey":"p","RowKey":"r","x":"1500-01-01T00:00:00Z","x@odata.type":"Edm.DateTime"}', "InvalidInput"),
+        (
+            b'{"PartitionKey":"p","RowKey":"r","x":"1500-01-01T00:00:00Z","x@odata.type":"Edm.DateTime"}',
+            "OutOfRangeInput",
+        ),
         (b'{"PartitionKey":"p","RowKey":"r","x":"=","x@odata.type":"Edm.Binary"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"AAAA====","x@odata.type":"Edm.Binary"}', "InvalidInput"),
         (

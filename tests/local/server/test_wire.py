@@ -535,7 +535,7 @@ def test_pages_are_encoded_whole(count: int) -> None:
         (-(2**31), None, -(2**31)),
         ("AA==", "Edm.Binary", "AA=="),
         ("2024-01-01T00:00:00.1Z", "Edm.DateTime", "2024-01-01T00:00:00.1Z"),
-        ("2024-01-01T00:00:00.12345678Z", "Edm.DateTime", None),
+        ("2024-01-01T00:00:00.123456789Z", "Edm.DateTime", "2024-01-01T00:00:00.1234568Z"),
         (str(2**63), "Edm.Int64", None),
         (str(-(2**63) - 1), "Edm.Int64", None),
         (2**31, "Edm.Int32", None),

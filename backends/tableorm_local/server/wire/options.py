@@ -183,7 +183,8 @@ def read_filter(call: Call) -> Generator[None, None, Filter | None]:
     Read `$filter` in steps; None if it is missing or blank.
 
     Raises:
-        Fault: InvalidInput, also beyond `MAX_COMPARISONS` or `MAX_NESTINGS`; NotImplemented for functions.
+        Fault: InvalidInput, also beyond `MAX_COMPARISONS` or `MAX_NESTINGS`; NotImplemented for functions;
+            OutOfRangeInput for a DateTime that no row can have.
     """
     text = call.options.get("$filter", "")
     if not text or text.isspace():
@@ -201,8 +202,7 @@ def read_filter(call: Call) -> Generator[None, None, Filter | None]:
     try:
         return (yield from parse_in_steps(text))
     except FilterSyntaxError as error:
-        code = Code.NOT_IMPLEMENTED if error.unsupported else Code.INVALID_INPUT
-        raise Fault(code, f"One of the request inputs is not valid: {error}.") from None
+        raise Fault(error.code, f"One of the request inputs is not valid: {error}.") from None
 
 
 # Far more than the 15 that are documented for the service, whose users report that 200 work. The mapper sends what it
