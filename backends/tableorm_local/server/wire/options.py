@@ -41,6 +41,8 @@ __all__ = [
 DEFAULT_VERSION = "2019-02-02"
 # The first with JSON. Source: REST, "Versioning for Azure Storage".
 _FIRST_VERSION = "2013-08-15"
+# Operations in XML that came before, by their `comp`. Source: REST, "Get Table ACL", "Set Table ACL".
+_FIRST_VERSIONS = {"acl": "2012-02-12"}
 _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -87,19 +89,20 @@ def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
         Fault: InvalidHeaderValue.
     """
     version = headers.get("x-ms-version") or options.get("sv") or DEFAULT_VERSION
-    if not _is_version(version):
+    first = _FIRST_VERSIONS.get(options.get("comp", ""), _FIRST_VERSION)
+    if not (_is_date(version) and version >= first):
         raise Fault(
             Code.INVALID_HEADER_VALUE,
             f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
-            f"not a version of the service from {_FIRST_VERSION} on.",
+            f"not a version of the service from {first} on.",
         )
     return version
 
 
 @lru_cache
-def _is_version(text: str) -> bool:
+def _is_date(text: str) -> bool:
     try:
-        return _VERSION.fullmatch(text) is not None and date.fromisoformat(text).isoformat() >= _FIRST_VERSION
+        return _VERSION.fullmatch(text) is not None and date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
 
