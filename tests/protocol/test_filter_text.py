@@ -44,6 +44,7 @@ def true(name: str) -> Compare:
 
 
 A, B, C, D = true("a"), true("b"), true("c"), true("d")
+EVERY, NONE = And(()), Or(())
 
 
 @pytest.mark.parametrize(
@@ -136,10 +137,19 @@ def test_not_a_number() -> None:
         ("and and or or not eq", Or((And((true("and"), true("or"))), Not(true("eq"))))),
         ("eq eq 1 and le le 1", And((compare("eq"), compare("le", Op.LE)))),
         ("PartitionKey eq 'a'", compare("PartitionKey", Op.EQ, "a", Edm.STRING)),
+        ("true", EVERY),
+        ("not (false)", EVERY),
+        ("false and a", NONE),
+        ("a or b or true", EVERY),
+        ("a and true", A),
+        ("true and a and not b", And((A, Not(B)))),
+        ("(true and a) and ((false or b) or c) or d", Or((And((A, Or((B, C)))), D))),
+        ("a and (false or (b and c))", And((A, B, C))),
+        ("true eq a", A),
     ],
 )
 def test_grammar(text: str, tree: Filter) -> None:
-    """Precedence, parentheses and names; what joins its like becomes one node."""
+    """Precedence, parentheses and names; what joins its like becomes one node, and `true` and `false` count."""
     assert parse_filter(text) == tree
 
 
@@ -180,7 +190,7 @@ def test_a_constant_on_the_left(op: Op, flipped: Op) -> None:
         ("a eq b", 5, "compares the properties 'a' and 'b'"),
         ("a eq TRUE", 5, "compares the properties 'a' and 'TRUE'"),
         ("1 eq 1", 0, "compares two constants"),
-        ("true", 0, "is not a condition"),
+        ("NaN or a", 0, "is not a condition"),
         ("a and (1)", 7, "is not a condition"),
         ("a eq null", 5, "there is no null"),
         ("null eq a", 0, "there is no null"),
@@ -356,6 +366,38 @@ trees: st.SearchStrategy[Filter] = st.recursive(
 )
 
 
+A_ROW_EACH: list[dict[str, bool]] = [
+    {},
+    *({"a": True}, {"a": False}, {"a": True, "b": True}, {"a": True, "b": False}, {"a": False, "b": False}),
+]
+trees_with_constants: st.SearchStrategy[Filter] = st.recursive(
+    st.sampled_from([And(()), Or(()), true("a"), true("b")]),
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.lists(inner, min_size=1, max_size=4).map(lambda terms: And(tuple(terms))),
+        st.lists(inner, min_size=1, max_size=4).map(lambda terms: Or(tuple(terms))),
+    ),
+    max_leaves=12,
+)
+
+
+def has_constants(node: Filter) -> bool:
+    """Whether `true` or `false` is anywhere in a tree."""
+    terms = (node.term,) if isinstance(node, Not) else () if isinstance(node, Compare) else node.terms
+    return (isinstance(node, And | Or) and not terms) or any(map(has_constants, terms))
+
+
+@given(trees_with_constants)
+def test_true_and_false_are_conditions(tree: Filter) -> None:
+    """A filter with them means the same once it is read, also where a property is absent, and has none inside."""
+    found = parse_filter(to_odata(tree))
+
+    for row in A_ROW_EACH:
+        assert compile_filter(found)(row) is compile_filter(tree)(row)
+        assert matcher(found)(row) is matcher(tree)(row) is (compile_filter(tree)(row) is True)
+    assert found in (EVERY, NONE) or not has_constants(found)
+
+
 def flat(node: Filter) -> Filter:
     """The same with And in And, and Or in Or, as one, and nothing around a single term."""
     if isinstance(node, Compare):
@@ -514,7 +556,7 @@ def test_nothing_is_injected(values: list[str]) -> None:
         ("a eq '{}'", ["x"], 9, "within quotes {} is text"),
         ("a", [1], 1, "values given: 1, placeholders: 0"),
         ("a {} 1", ["eq"], 2, "'{}' stands where an operator is expected"),
-        ("{}", [True], 0, "is not a condition"),
+        ("{}", [1], 0, "is not a condition"),
         ("{} eq 1", ["a"], 0, "compares two constants"),
         ("a eq {} {}", [1, 2], 8, "'{}' stands where an operator is expected"),
         ("a eq {}{}", [1, 2], 7, "a space is missing"),

@@ -238,7 +238,7 @@ def test_queries(query: str, found: dict[str, str]) -> None:
     ],
 )
 def test_versions(headers: dict[str, str], query: dict[str, str], found: str | None) -> None:
-    """The header counts, then the version of the token; there must be such a date, and JSON in that version."""
+    """The header counts, then the version of the token; there is such a date, and the operation in that version."""
     if found is not None:
         assert options.version_of(headers, query) == found
         return
