@@ -143,7 +143,7 @@ REFUSED: dict[str, Sequence[tuple[Code, str, Callable[[], object]]]] = {
             f"{INPUT}{FUNCTION}",
             lambda: filtered("startswith(A, 'x')"),
         ),
-        (Code.INVALID_INPUT, f"{INPUT}$top is '{'x' * 20}', not 1 to 1000.", lambda: options.top_of(call_of(top=LONG))),
+        (Code.INVALID_INPUT, f"{INPUT}$top is '{'x' * 20}', not 0 to 1000.", lambda: options.top_of(call_of(top=LONG))),
         (
             Code.INVALID_INPUT,
             f"{INPUT}$select has 511 commas, 510 are allowed.",

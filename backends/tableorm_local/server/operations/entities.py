@@ -66,7 +66,7 @@ async def query_entities(request: Request) -> Answer:
     query = RowQuery(where=where, select=wanted)
     within = query if keys is None else narrowed(query, keys)
     start, found = first_entity(request.options), RowPage([], None)
-    if within is not None:
+    if within is not None and limit:
         more = make_byte_counter(table, request.place, level, wanted)
         found = await request.engine.query(table, within, limit, start, more, request.page_bytes)
     body = await request.engine.take_turns(encode_entities(found.rows, table, request.place, level, hidden))

@@ -25,7 +25,9 @@ async def list_tables(request: Request) -> Answer:
     level, limit = level_of(request), top_of(request)
     where = await request.engine.take_turns(read_filter(request))
     start = first_table(request.options)
-    if where is None:
+    if not limit:
+        names = list[str]()
+    elif where is None:
         names = await request.engine.list_tables(start, limit + 1)
     else:
         names = await _find_names(request, start, where, limit)

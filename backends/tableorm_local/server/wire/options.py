@@ -219,7 +219,7 @@ _NESTINGS = re.compile(r"\(|\bnot\b")
 
 def top_of(call: Call) -> int:
     """
-    Read `$top`, the most items of a page.
+    Read `$top`, the most items of a page. Storage Explorer sends 0.
 
     Raises:
         Fault: InvalidInput.
@@ -227,8 +227,8 @@ def top_of(call: Call) -> int:
     text = call.options.get("$top", "").strip()
     if not text:
         return MAX_PAGE
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and 1 <= int(text) <= MAX_PAGE):
-        raise invalid_input(f"$top is {text[:20]!r}, not 1 to {MAX_PAGE}.")
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and int(text) <= MAX_PAGE):
+        raise invalid_input(f"$top is {text[:20]!r}, not 0 to {MAX_PAGE}.")
     return int(text)
 
 
