@@ -149,7 +149,7 @@ class AllOf(Expression):
     terms: tuple[Expression, ...]
 
     def __str__(self) -> str:
-        return " & ".join(f"({term})" for term in self.terms)
+        return " & ".join(f"({term})" for term in self.terms) or "true"
 
 
 @attrs.frozen(eq=False, str=False, repr=False)
@@ -159,7 +159,7 @@ class AnyOf(Expression):
     terms: tuple[Expression, ...]
 
     def __str__(self) -> str:
-        return " | ".join(f"({term})" for term in self.terms)
+        return " | ".join(f"({term})" for term in self.terms) or "false"
 
 
 @attrs.frozen(eq=False, str=False, repr=False)

@@ -27,6 +27,7 @@ __all__ = [
     "SYSTEM_MEMBERS",
     "TICKS_PER_SECOND",
     "Edm",
+    "OutOfRangeError",
     "Value",
     "bytes_from_text",
     "check_datetime",
@@ -36,6 +37,7 @@ __all__ = [
     "edm_type",
     "encode",
     "etag_from_ticks",
+    "is_entity_tag",
     "marks_from_ticks",
     "natural_type",
     "text_from_datetime",
@@ -141,14 +143,19 @@ def check_text(text: str) -> str | None:
     return None
 
 
+class OutOfRangeError(ValueError):
+    """A value that can be read, and is beyond what its type holds. The service has a code of its own for it."""
+
+
 # The offset is at most 14 hours, as in XML Schema.
 _DATETIME = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,7}))?)?(Z|[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00))?",
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d)(?::(\d\d)(?:\.(\d++))?)?(Z|[+-](?:(?:0\d|1[0-3]):[0-5]\d|14:00))?",
     re.ASCII,
 )
 
 
 # The form in which the service itself writes a DateTime.
+_TOO_FINE = re.compile(r"\.[0-9]{8}")
 _CANONICAL = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{7}Z")
 
 
@@ -156,8 +163,12 @@ def ticks_from_text(text: str) -> int:
     """
     Return the ticks of a DateTime in the service's text, which has 0 to 7 fractional digits.
 
+    More digits, such as those of nanoseconds, are rounded to seven, a half to the even one. So does the parser of .NET,
+    in which the service is written. Source: .NET, `XmlConvert.ToDateTime`.
+
     Raises:
-        ValueError: `text` is not a date, or is outside 1601-01-01 to 9999-12-31.
+        OutOfRangeError: `text` is outside 1601-01-01 to 9999-12-31.
+        ValueError: `text` is not a date.
     """
     if _CANONICAL.fullmatch(text):
         ticks = ticks_from_datetime(dt.datetime.fromisoformat(text)) + int(text[26])
@@ -165,25 +176,39 @@ def ticks_from_text(text: str) -> int:
             return ticks
     found = _DATETIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is not an Edm.DateTime such as 2024-02-29T12:34:56.7891234Z")
+        raise ValueError(f"{text[:40]!r} is not an Edm.DateTime such as 2024-02-29T12:34:56.7891234Z")
     year, month, day, hour, minute, second, fraction, zone = found.groups()
     moment = dt.datetime(int(year), int(month), int(day), int(hour), int(minute), int(second or 0), tzinfo=dt.UTC)
     ticks = (moment - EPOCH) // dt.timedelta(seconds=1) * TICKS_PER_SECOND
-    ticks += int((fraction or "").ljust(7, "0"))
+    ticks += _round_fraction(fraction or "")
     if zone and zone != "Z":
         sign = 1 if zone[0] == "+" else -1
         ticks -= sign * (int(zone[1:3]) * 60 + int(zone[4:6])) * 60 * TICKS_PER_SECOND
     if not MIN_TICKS <= ticks <= MAX_TICKS:
-        raise ValueError(f"{text!r} is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31")
+        raise OutOfRangeError(f"{text[:40]!r} is outside the range of Edm.DateTime, 1601-01-01 to 9999-12-31")
     return ticks
 
 
+def _round_fraction(digits: str) -> int:
+    """Return the fraction of a second in ticks: a half is rounded to the even tick."""
+    ticks, rest = int(digits[:7].ljust(7, "0")), digits[7:].rstrip("0")
+    return ticks + (rest > "5" or (rest == "5" and ticks % 2))
+
+
 def check_datetime(text: str) -> None:
-    """Raise the ValueError of `ticks_from_text` if there is one; this is faster, since it counts no ticks."""
+    """
+    Refuse a text that a row cannot have as a DateTime. This is faster than `ticks_from_text`, since it counts no ticks.
+
+    Raises:
+        OutOfRangeError: `text` is outside 1601-01-01 to 9999-12-31.
+        ValueError: `text` is not a date, or has more than 7 fractional digits.
+    """
     if text >= "1601" and _CANONICAL.fullmatch(text):
         dt.datetime.fromisoformat(text)
-    else:
-        ticks_from_text(text)
+        return
+    ticks_from_text(text)
+    if _TOO_FINE.search(text):
+        raise ValueError(f"{text[:40]!r} has more fractional digits than the 7 of an Edm.DateTime")
 
 
 @lru_cache(maxsize=256)
@@ -210,6 +235,15 @@ def marks_from_ticks(ticks: int) -> tuple[str, str]:
     text, escaped = _second_texts(second)
     rest = f".{str(fraction).zfill(7)}Z"  # half the time of a format
     return text + rest, f"W/\"datetime'{escaped}{rest}'\""
+
+
+# Source: RFC 9110, "ETag"; besides, a tag of the service may have spaces.
+_ENTITY_TAG = re.compile(r'(?:W/)?"[ !\x23-\x7e\x80-\xff]*"')
+
+
+def is_entity_tag(text: str) -> bool:
+    """Return whether `text` is one ETag as HTTP has them, which need not be one of the service's."""
+    return _ENTITY_TAG.fullmatch(text) is not None
 
 
 def timestamp_of_etag(etag: str) -> str | None:

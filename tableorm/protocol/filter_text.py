@@ -11,6 +11,7 @@ from typing import cast
 
 import attrs
 
+from .codes import Code
 from .edm import Edm, Value, encode, natural_type
 from .filter_tokens import PREFIXES, FilterSyntaxError, Kind, Token, tokens
 from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, constant
@@ -28,16 +29,17 @@ def parse_filter(text: str) -> Filter:
     Read the text of `$filter`.
 
     `or` binds weakest, then `and`, then `not`. `not a eq 1` is read as `not (a eq 1)`: OData lets `not` bind tighter
-    than the comparison, which has no meaning here. A property alone, `active`, means `active eq true`. A constant may
-    stand on the left: `5 lt age` becomes `age gt 5`. An `and` within an `and` becomes one node with it, and so does an
-    `or` within an `or`. A whole number beyond Int32 without a suffix is an Int64.
+    than the comparison, which has no meaning here. A property alone, `active`, means `active eq true`. `true` and
+    `false` alone are conditions; they are left out where they do not matter, so that `true and a eq 1` becomes
+    `a eq 1`. A constant may stand on the left: `5 lt age` becomes `age gt 5`. An `and` within an `and` becomes one node
+    with it, and so does an `or` within an `or`. A whole number beyond Int32 without a suffix is an Int64.
 
     Names and operators are case-sensitive. A property may have the name of an operator, such as `and` or `le`. A
     property named `not`, `null`, `true`, `false`, `NaN` or `INF` cannot be used in a filter.
 
     Raises:
         FilterSyntaxError: The text is blank or malformed; it compares two properties, two constants or `null`; it calls
-            a function (`.unsupported`); it has more than `MAX_FILTER_LENGTH` characters, or nests deeper than
+            a function (`.code`); it has more than `MAX_FILTER_LENGTH` characters, or nests deeper than
             `MAX_DEPTH` levels of and, or, not. Parentheses alone do not count.
 
     Source: REST, "Querying tables and entities", "Supported comparison operators".
@@ -98,6 +100,7 @@ _COMPARISONS = {op.value: op for op in Op}
 _FLIPPED = {Op.GT: Op.LT, Op.GE: Op.LE, Op.LT: Op.GT, Op.LE: Op.GE}
 _ARITHMETIC = frozenset({"add", "sub", "mul", "div", "mod"})
 _CALL = re.compile(r"\s*+\(")
+_TRUE, _FALSE = And(()), Or(())
 
 
 class _Reader:
@@ -111,8 +114,8 @@ class _Reader:
     def next(self) -> Token:
         return next(self._tokens)
 
-    def fault(self, token: Token, problem: str, *, unsupported: bool = False) -> FilterSyntaxError:
-        return FilterSyntaxError(self.text, token.position, problem, unsupported)
+    def fault(self, token: Token, problem: str, code: Code = Code.INVALID_INPUT) -> FilterSyntaxError:
+        return FilterSyntaxError(self.text, token.position, problem, code)
 
     def operand(self, token: Token) -> Token:
         """Return the token with the constant that it stands for; without one if it is a property."""
@@ -130,7 +133,7 @@ class _Reader:
             problem = (
                 f"the service has no functions such as {token.text!r}; for a prefix write Name ge 'ab' and Name lt 'ac'"
             )
-            raise self.fault(token, problem, unsupported=True)
+            raise self.fault(token, problem, Code.NOT_IMPLEMENTED)
         if self.text.startswith("'", end):
             if token.text in PREFIXES:
                 raise self.fault(token, f"the {token.text} has no closing quote")
@@ -164,10 +167,13 @@ class _Reader:
             raise self.fault(right, problem)
         raise self.fault(left, "compares two constants; one side must be a property, a name without quotes")
 
-    def boolean(self, operand: Token) -> Compare:
-        """Return the condition that a Boolean property alone is."""
+    def boolean(self, operand: Token) -> Filter:
+        """Return the condition that an operand alone is: a Boolean property, `true` or `false`."""
         if operand.constant is not None:
-            raise self.fault(operand, "a constant alone is not a condition; compare it with a property")
+            if operand.constant.type is not Edm.BOOLEAN:
+                problem = "a constant alone is not a condition, unless it is true or false; compare it with a property"
+                raise self.fault(operand, problem)
+            return _TRUE if operand.constant.value else _FALSE
         return Compare(operand.text, Op.EQ, Constant(Edm.BOOLEAN, value=True))
 
     def misplaced(self, token: Token) -> FilterSyntaxError:
@@ -214,11 +220,11 @@ def _constant(value: object) -> Constant:
     return constant(cast("Value", value))
 
 
-def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Compare | Token]]":
+def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Filter | Token]]":
     """
-    Return the comparisons in their order, and each operator after its operands: `a and not b` as `a b not and`.
+    Return the conditions in their order, and each operator after its operands: `a and not b` as `a b not and`.
     """
-    output: list[Compare | Token] = []
+    output: list[Filter | Token] = []
     waiting: list[Token] = []  # operators and parentheses whose operands are not complete
     token, conditions = reader.next(), 0
     while True:
@@ -247,7 +253,7 @@ def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Compare | Token]
             yield
 
 
-def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: "list[Compare | Token]") -> Token:
+def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: "list[Filter | Token]") -> Token:
     """Read on after an operand until it is a condition; return the token after that."""
     token = reader.next()
     # `(age) ge 30`: parentheses around an operand mean nothing.
@@ -261,7 +267,7 @@ def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: 
     return token
 
 
-def _pop_operators(waiting: list[Token], output: "list[Compare | Token]", rank: int) -> None:
+def _pop_operators(waiting: list[Token], output: "list[Filter | Token]", rank: int) -> None:
     """Move the operators since the last open parenthesis that bind at least as tightly as `rank` to the output."""
     while waiting and waiting[-1].kind is not Kind.OPEN and _RANKS[waiting[-1].text] >= rank:
         output.append(waiting.pop())
@@ -277,12 +283,33 @@ class _Node:
 
     def filter(self) -> Filter:
         if self.word == "not":
-            return Not(self.terms[0])
-        terms = tuple(reversed(self.terms))
-        return And(terms) if self.word == "and" else Or(terms)
+            return _negate(self.terms[0])
+        return _join(And if self.word == "and" else Or, self.terms)
 
 
-def _build_tree(text: str, postfix: "list[Compare | Token]") -> Filter:
+def _negate(term: Filter) -> Filter:
+    if term == _TRUE:
+        return _FALSE
+    return _TRUE if term == _FALSE else Not(term)
+
+
+def _join(kind: type[And | Or], terms: list[Filter]) -> Filter:
+    """
+    Join terms, the last one first, and leave out `true` and `false`.
+
+    One of these decides by itself, also over unknown terms; the other one does not matter.
+    """
+    deciding = _FALSE if kind is And else _TRUE
+    kept = list[Filter]()
+    for term in reversed(terms):
+        if term == deciding:
+            return deciding
+        # What is left of `false or (a and b)` may be of the same kind.
+        kept += term.terms if isinstance(term, kind) else (term,)
+    return kept[0] if len(kept) == 1 else kind(tuple(kept))
+
+
+def _build_tree(text: str, postfix: "list[Filter | Token]") -> Filter:
     """Build the tree from the end, where operators come before their terms: `and` within `and` just adds a term."""
     nodes: list[_Node] = []
     while True:

@@ -12,7 +12,8 @@ from uuid import UUID
 
 import attrs
 
-from .edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm, check_text, ticks_from_text
+from .codes import Code
+from .edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm, OutOfRangeError, check_text, ticks_from_text
 from .filters import Constant
 
 __all__ = ["PREFIXES", "FilterSyntaxError", "Kind", "Token", "tokens"]
@@ -28,13 +29,13 @@ class FilterSyntaxError(ValueError):
         text: The filter.
         position: Where in the text: the offset of a character, or the text's length for its end.
         problem: What is wrong there, and the remedy if there is one.
-        unsupported: Whether it is a function call, which OData has and the service has not: it answers NotImplemented
-            to that, and InvalidInput to everything else.
+        code: What the service answers: NotImplemented to a call of a function, which OData has and the service has not;
+            OutOfRangeInput to a DateTime that it cannot hold; InvalidInput to everything else.
     """
 
-    def __init__(self, text: str, position: int, problem: str, unsupported: bool = False) -> None:  # noqa: FBT001, FBT002
-        super().__init__(text, position, problem, unsupported)
-        self.text, self.position, self.problem, self.unsupported = text, position, problem, unsupported
+    def __init__(self, text: str, position: int, problem: str, code: Code = Code.INVALID_INPUT) -> None:
+        super().__init__(text, position, problem, code)
+        self.text, self.position, self.problem, self.code = text, position, problem, code
 
     def __str__(self) -> str:
         start, end = max(self.position - _SHOWN, 0), self.position + _SHOWN
@@ -151,7 +152,8 @@ def _make_token(text: str, found: re.Match[str]) -> Token:
             try:
                 constant = _read_literal(found)
             except ValueError as error:
-                raise FilterSyntaxError(text, position, str(error)) from None
+                code = Code.KEY_OUT_OF_RANGE if isinstance(error, OutOfRangeError) else Code.INVALID_INPUT
+                raise FilterSyntaxError(text, position, str(error), code) from None
     return Token(Kind.LITERAL, word, position, constant)
 
 
@@ -168,7 +170,7 @@ def _read_literal(found: re.Match[str]) -> Constant:
             try:
                 return Constant(Edm.DATETIME, ticks_from_text(found["content"]))
             except ValueError as error:
-                raise ValueError(f"not a DateTime: {error}") from None
+                raise type(error)(f"not a DateTime: {error}") from None
         case _, "guid":
             if not _GUID.fullmatch(found["content"]):
                 raise ValueError("not a guid such as guid'c9da6455-213d-42c9-9a79-3e9149a57833'")

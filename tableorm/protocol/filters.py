@@ -97,14 +97,14 @@ class Compare:
 
 @attrs.frozen
 class And:
-    """All of `terms` hold."""
+    """All of `terms` hold. `And(())` holds for every row: the condition `true`."""
 
     terms: tuple["Filter", ...]
 
 
 @attrs.frozen
 class Or:
-    """Any of `terms` holds."""
+    """Any of `terms` holds. `Or(())` holds for no row: the condition `false`."""
 
     terms: tuple["Filter", ...]
 
@@ -190,6 +190,8 @@ def _to_odata(node: Filter, outer: int, *, show_values: bool) -> str:
         shown = show_values or node.property in ("PartitionKey", "RowKey")
         return f"{node.property} {node.op} {_literal(node.constant) if shown else '{}'}"
     own = _PRECEDENCE[type(node)]
+    if not _terms(node):
+        return "true" if isinstance(node, And) else "false"
     if isinstance(node, Not):
         text = f"not ({_to_odata(node.term, 0, show_values=show_values)})"
     else:

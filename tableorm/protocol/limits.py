@@ -10,7 +10,18 @@ from math import isfinite
 from typing import Any
 
 from .codes import Code, Fault
-from .edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm, check_datetime, check_text, decode, utf16_length
+from .edm import (
+    ANNOTATION,
+    INT32_MAX,
+    INT32_MIN,
+    SYSTEM_MEMBERS,
+    Edm,
+    OutOfRangeError,
+    check_datetime,
+    check_text,
+    decode,
+    utf16_length,
+)
 from .filters import Filter, check_depth
 
 __all__ = [
@@ -252,7 +263,8 @@ def _check_annotated(name: str, value: object, annotation: str, *, small: bool) 
         else:
             decode(value, annotation)
     except ValueError as error:
-        raise Fault(Code.INVALID_INPUT, f"{name}: {error}.", property=name) from None
+        code = Code.KEY_OUT_OF_RANGE if isinstance(error, OutOfRangeError) else Code.INVALID_INPUT
+        raise Fault(code, f"{name}: {error}.", property=name) from None
     if not small and isinstance(value, str) and annotation in (Edm.BINARY, Edm.STRING):
         _check_size(name, value_size(value, annotation))
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..protocol.codes import Code, Fault
-from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, timestamp_of_etag
+from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, is_entity_tag
 from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_key, check_row
 from ..protocol.sas import Access
 from .tables import Operation, Row, Verb
@@ -61,7 +61,7 @@ def check_if_match(verb: Verb, tag: str | None) -> str | None:
         if tag is None:
             raise Fault(Code.INVALID_INPUT, f"A {verb} needs If-Match: the row's ETag, or '*' for any.")
         tag = tag.strip()
-        if tag != "*" and timestamp_of_etag(tag) is None:
+        if tag != "*" and not is_entity_tag(tag):
             raise Fault(
                 Code.INVALID_INPUT, f"If-Match {tag[:80]!r} is neither '*' nor an ETag such as {etag_from_ticks(0)}."
             )

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tableorm.protocol.codes import Code
 from tableorm.protocol.edm import Edm, ticks_from_datetime, ticks_from_text
 from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, format_filter, parse_filter
 from tableorm.protocol.filters import (
@@ -43,6 +44,7 @@ def true(name: str) -> Compare:
 
 
 A, B, C, D = true("a"), true("b"), true("c"), true("d")
+EVERY, NONE = And(()), Or(())
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,7 @@ A, B, C, D = true("a"), true("b"), true("c"), true("d")
         ("datetime'2024-02-29T12:00:00Z'", Edm.DATETIME, ticks_from_datetime(NOON)),
         ("datetime'2024-02-29T12:00:00'", Edm.DATETIME, ticks_from_datetime(NOON)),
         ("datetime'2024-02-29T12:00:00.0000007Z'", Edm.DATETIME, ticks_from_datetime(NOON) + 7),
+        ("datetime'2024-02-29T12:00:00.000000651Z'", Edm.DATETIME, ticks_from_datetime(NOON) + 7),
         ("datetime'2024-02-29T13:00:00+01:00'", Edm.DATETIME, ticks_from_datetime(NOON)),
         (f"guid'{GUID}'", Edm.GUID, UUID(GUID)),
         (f"guid'{GUID.upper()}'", Edm.GUID, UUID(GUID)),
@@ -134,10 +137,19 @@ def test_not_a_number() -> None:
         ("and and or or not eq", Or((And((true("and"), true("or"))), Not(true("eq"))))),
         ("eq eq 1 and le le 1", And((compare("eq"), compare("le", Op.LE)))),
         ("PartitionKey eq 'a'", compare("PartitionKey", Op.EQ, "a", Edm.STRING)),
+        ("true", EVERY),
+        ("not (false)", EVERY),
+        ("false and a", NONE),
+        ("a or b or true", EVERY),
+        ("a and true", A),
+        ("true and a and not b", And((A, Not(B)))),
+        ("(true and a) and ((false or b) or c) or d", Or((And((A, Or((B, C)))), D))),
+        ("a and (false or (b and c))", And((A, B, C))),
+        ("true eq a", A),
     ],
 )
 def test_grammar(text: str, tree: Filter) -> None:
-    """Precedence, parentheses and names; what joins its like becomes one node."""
+    """Precedence, parentheses and names; what joins its like becomes one node, and `true` and `false` count."""
     assert parse_filter(text) == tree
 
 
@@ -178,7 +190,7 @@ def test_a_constant_on_the_left(op: Op, flipped: Op) -> None:
         ("a eq b", 5, "compares the properties 'a' and 'b'"),
         ("a eq TRUE", 5, "compares the properties 'a' and 'TRUE'"),
         ("1 eq 1", 0, "compares two constants"),
-        ("true", 0, "is not a condition"),
+        ("NaN or a", 0, "is not a condition"),
         ("a and (1)", 7, "is not a condition"),
         ("a eq null", 5, "there is no null"),
         ("null eq a", 0, "there is no null"),
@@ -234,7 +246,9 @@ def test_what_is_refused(text: str, position: int, problem: str) -> None:
         parse_filter(text)
     assert (caught.value.position, caught.value.text) == (position, text)
     assert problem in caught.value.problem
-    assert caught.value.unsupported is (problem == "no functions")
+    outside = "1600" in text
+    code = Code.KEY_OUT_OF_RANGE if outside else Code.INVALID_INPUT
+    assert caught.value.code == (Code.NOT_IMPLEMENTED if problem == "no functions" else code)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +259,7 @@ def test_functions_are_told_apart(text: str) -> None:
     """A function call is not a mistake in the text but something that the service does not have."""
     with pytest.raises(FilterSyntaxError, match="no functions") as caught:
         parse_filter(text)
-    assert caught.value.unsupported
+    assert caught.value.code == Code.NOT_IMPLEMENTED
 
 
 def test_the_message_shows_the_place() -> None:
@@ -259,9 +273,9 @@ def test_the_message_shows_the_place() -> None:
         "filter at position 68: not a number: 'L2' follows its digits; L makes an Int64 and d a Double: "
         "...xxxxxxxxxxxxxxxxxx'\\n and b eq >>>1L2 and c eq 'xxxxxxxxxxxxxxxx..."
     )
-    assert (str(copy), copy.position, copy.problem, copy.text, copy.unsupported) == (
+    assert (str(copy), copy.position, copy.problem, copy.text, copy.code) == (
         *(str(error), error.position, error.problem, error.text),
-        False,
+        Code.INVALID_INPUT,
     )
 
 
@@ -350,6 +364,38 @@ trees: st.SearchStrategy[Filter] = st.recursive(
     ),
     max_leaves=12,
 )
+
+
+A_ROW_EACH: list[dict[str, bool]] = [
+    {},
+    *({"a": True}, {"a": False}, {"a": True, "b": True}, {"a": True, "b": False}, {"a": False, "b": False}),
+]
+trees_with_constants: st.SearchStrategy[Filter] = st.recursive(
+    st.sampled_from([And(()), Or(()), true("a"), true("b")]),
+    lambda inner: st.one_of(
+        st.builds(Not, inner),
+        st.lists(inner, min_size=1, max_size=4).map(lambda terms: And(tuple(terms))),
+        st.lists(inner, min_size=1, max_size=4).map(lambda terms: Or(tuple(terms))),
+    ),
+    max_leaves=12,
+)
+
+
+def has_constants(node: Filter) -> bool:
+    """Whether `true` or `false` is anywhere in a tree."""
+    terms = (node.term,) if isinstance(node, Not) else () if isinstance(node, Compare) else node.terms
+    return (isinstance(node, And | Or) and not terms) or any(map(has_constants, terms))
+
+
+@given(trees_with_constants)
+def test_true_and_false_are_conditions(tree: Filter) -> None:
+    """A filter with them means the same once it is read, also where a property is absent, and has none inside."""
+    found = parse_filter(to_odata(tree))
+
+    for row in A_ROW_EACH:
+        assert compile_filter(found)(row) is compile_filter(tree)(row)
+        assert matcher(found)(row) is matcher(tree)(row) is (compile_filter(tree)(row) is True)
+    assert found in (EVERY, NONE) or not has_constants(found)
 
 
 def flat(node: Filter) -> Filter:
@@ -510,7 +556,7 @@ def test_nothing_is_injected(values: list[str]) -> None:
         ("a eq '{}'", ["x"], 9, "within quotes {} is text"),
         ("a", [1], 1, "values given: 1, placeholders: 0"),
         ("a {} 1", ["eq"], 2, "'{}' stands where an operator is expected"),
-        ("{}", [True], 0, "is not a condition"),
+        ("{}", [1], 0, "is not a condition"),
         ("{} eq 1", ["a"], 0, "compares two constants"),
         ("a eq {} {}", [1, 2], 8, "'{}' stands where an operator is expected"),
         ("a eq {}{}", [1, 2], 7, "a space is missing"),

@@ -210,8 +210,8 @@ def test_size_of_each_type(properties: dict[str, Any], size: int) -> None:
         {"a": "x", "a@odata.type": "Edm.Int64"},
         {"a": "x", "a@odata.type": "Edm.Guid"},
         {"a": "x", "a@odata.type": "Edm.Nonsense"},
-        {"a": "1600-01-01T00:00:00.0000000Z", "a@odata.type": "Edm.DateTime"},
         {"a": "2023-02-29T00:00:00.0000000Z", "a@odata.type": "Edm.DateTime"},
+        {"a": "2024-02-29T00:00:00.00000001Z", "a@odata.type": "Edm.DateTime"},
     ],
 )
 def test_values_that_no_type_has(properties: dict[str, Any]) -> None:
@@ -220,6 +220,14 @@ def test_values_that_no_type_has(properties: dict[str, Any]) -> None:
         check_row(row(**properties))
     assert caught.value.code == Code.INVALID_INPUT
     assert caught.value.property is not None
+
+
+@pytest.mark.parametrize("moment", ["1600-12-31T23:59:59.9999999Z", "1601-01-01T00:00+00:01", "9999-12-31T23:59-00:01"])
+def test_dates_outside_the_range(moment: str) -> None:
+    """A DateTime before 1601 or after 9999 has a code of its own."""
+    with pytest.raises(Fault, match="1601-01-01 to 9999-12-31") as caught:
+        check_row(row(**{"a": moment, "a@odata.type": "Edm.DateTime"}))
+    assert (caught.value.code, caught.value.property) == (Code.KEY_OUT_OF_RANGE, "a")
 
 
 def test_a_small_row_is_checked_too() -> None:

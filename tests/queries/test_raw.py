@@ -103,6 +103,19 @@ async def test_conditions_on_keys_give_the_requests(people: Database) -> None:
     assert await raw.where("age gt 23").allow_scan().count() == 2
 
 
+async def test_true_and_false_as_conditions(people: Database) -> None:
+    """`true` narrows nothing, so it is no leave to read every partition; `false` finds nothing, and nothing is sent."""
+    query = people.select_raw("People")
+
+    assert len(await query.where("PartitionKey eq 'a' and true").all()) == 6
+    assert len(await query.where("true").where("(false or PartitionKey eq 'a') and not {}", False).all()) == 6
+    assert await query.where("not true").all() == []
+    assert query.where("PartitionKey eq 'a'").where("false").explain().requests == ()
+    assert "where(true, false)" in repr(query.where("true").where("false"))
+    with pytest.raises(ScanRefused):
+        await query.where("true").all()
+
+
 async def test_raw_queries_run_as_others_do(people: Database) -> None:
     """Pages, cursors, limits, first, parts and deletion."""
     raw = people.select_raw("People").where("PartitionKey eq 'a' or PartitionKey eq 'b'")

@@ -61,7 +61,7 @@ async def test_names_of_this_machine(api: Api, host: str) -> None:
         "127.0.0.1:x",
     ],
 )
-@pytest.mark.parametrize("path", [f"/{DEVELOPMENT_ACCOUNT}/Tables", "/metrics", "/healthz"])
+@pytest.mark.parametrize("path", [f"/{DEVELOPMENT_ACCOUNT}/Tables", "/metrics"])
 async def test_other_names_are_refused(api: Api, host: str, path: str) -> None:
     """A name that may stand for another machine tomorrow, or did yesterday, is refused with the remedy."""
     query = f"?{token()}" if "Tables" in path else ""
@@ -69,6 +69,13 @@ async def test_other_names_are_refused(api: Api, host: str, path: str) -> None:
         text = await reply.text()
     assert reply.status == (403 if "Tables" in path else 404)
     assert "Tables" not in path or "under the names of this machine alone" in text
+
+
+@pytest.mark.parametrize("host", ["evil.example", "10.0.0.1:10002", "devstoreaccount1.table.core.windows.net", ""])
+async def test_whether_the_server_runs_is_told_under_any_name(api: Api, host: str) -> None:
+    """A probe gives the address of a container or a balancer, and learns no more than that the server runs."""
+    async with api.session.get(f"{api.root}/healthz", headers={"Host": host}) as reply:
+        assert (reply.status, await reply.text()) == (200, "ok\n")
 
 
 async def test_the_account_in_another_host_is_refused(api: Api) -> None:

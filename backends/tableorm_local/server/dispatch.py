@@ -214,10 +214,8 @@ def _find_route(call: Call) -> _Route:
     verb = "GET" if call.verb == "HEAD" else call.verb
     kind = call.resource.kind
     if kind in _NEEDS_TABLE and call.options.get("restype") == "service":
-        raise Fault(
-            Code.INVALID_URI,
-            "The requested URI is invalid: it asks for the service below a table; give the account's URL.",
-        )
+        # SDKs make a hint of the code and the text.
+        raise invalid_parameter("restype, as a table has no service; give the account's URL")
     if kind is Kind.BELOW_TABLE:
         return _Route("Unknown", Access.QUERY, _refuse_below_table)
     route = _ROUTES.get((kind, verb, comp))

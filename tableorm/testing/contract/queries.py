@@ -205,6 +205,10 @@ FILTERS: list[tuple[Filter, set[str]]] = [
     ),
     (Compare("Timestamp", Op.GT, constant(EARLY)), set(FILTER_ROWS)),
     (Compare("Timestamp", Op.LT, constant(EARLY)), set()),
+    (And(()), set(FILTER_ROWS)),
+    (Or(()), set()),
+    (And((Compare("W", Op.EQ, constant(1)), Not(Or(())))), {"absent"}),
+    (Or((Compare("W", Op.EQ, constant(1)), Or(()))), {"absent"}),
 ]
 
 

@@ -2,7 +2,6 @@
 Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, cast
@@ -27,7 +26,7 @@ from ...models.property_bag import PropertyBag
 from ...models.schema import MISFITS, Schema
 from ...models.state import state_of
 from ...protocol.codes import Code
-from ...protocol.edm import ANNOTATION, timestamp_of_etag
+from ...protocol.edm import ANNOTATION, is_entity_tag, timestamp_of_etag
 from ...stores import Row
 from ..plan import Change, PlannedWrite
 from ..subject import Subject, key_of, schema_of_subject
@@ -44,9 +43,6 @@ __all__ = [
     "refuse_removal",
     "validate",
 ]
-
-# Source: RFC 9110, "ETag".
-_ENTITY_TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 
 
 def missing_etag(verb: str, subject: Subject | Key[Any], *, stale: bool = False) -> PreconditionFailed | NotRead:
@@ -79,7 +75,7 @@ def check_etag(verb: str, subject: Subject | Key[Any], if_match: object) -> None
     if if_match == "*" or (isinstance(if_match, str) and timestamp_of_etag(if_match) is not None):
         return
     what = f"{verb} of {subject.model.__name__ if isinstance(subject, Key) else type(subject).__name__}"
-    if isinstance(if_match, str) and _ENTITY_TAG.fullmatch(if_match):
+    if isinstance(if_match, str) and is_entity_tag(if_match):
         problem = f"no row has the ETag {shown(if_match)}; read the row, and give its entity.etag"
         raise PreconditionFailed(f"{what}: {problem}", Code.CONDITION_NOT_SATISFIED, subject)
     raise MalformedETag("is neither '*' nor an ETag; give what entity.etag was", what, "if_match", if_match)

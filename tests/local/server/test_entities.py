@@ -191,7 +191,10 @@ async def test_forms_of_values(api: Api, name: str, value: object, annotation: s
         (b'{"PartitionKey":"p","RowKey":"r","x":"1","x@odata.type":"Edm.What"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"1.5","x@odata.type":"Edm.Int64"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"9223372036854775808","x@odata.type":"Edm.Int64"}', "InvalidInput"),
-        (b'{"PartitionKey":"p","RowKey":"r","x":"1500-01-01T00:00:00Z","x@odata.type":"Edm.DateTime"}', "InvalidInput"),
+        (
+            b'{"PartitionKey":"p","RowKey":"r","x":"1500-01-01T00:00:00Z","x@odata.type":"Edm.DateTime"}',
+            "OutOfRangeInput",
+        ),
         (b'{"PartitionKey":"p","RowKey":"r","x":"=","x@odata.type":"Edm.Binary"}', "InvalidInput"),
         (b'{"PartitionKey":"p","RowKey":"r","x":"AAAA====","x@odata.type":"Edm.Binary"}', "InvalidInput"),
         (
@@ -372,6 +375,19 @@ async def test_conditions_that_are_none(api: Api, verb: str, headers: dict[str, 
         "If-None-Match has no" if "If_None_Match" in headers else f"If-Match {headers['If_Match'][:80]!r} is not one"
     )
     assert problem in reply.message
+
+
+@pytest.mark.parametrize("tag", ['W/"wrong"', "W/\"datetime''2017-01-01T00%3A00%3A00Z''\"", '"strong"', 'W/"a tag"'])
+@pytest.mark.parametrize("verb", ["PUT", "PATCH", "DELETE"])
+async def test_tags_that_no_entity_has(api: Api, verb: str, tag: str) -> None:
+    """What has the form of an ETag is compared, and is the tag of nothing."""
+    body: object = None if verb == "DELETE" else {}
+    assert (await api(verb, ONE, body, If_Match=tag)).code == "ResourceNotFound"
+    before = (await api("POST", "/Tab", entity(A=1))).etag
+
+    reply = await api(verb, ONE, body, If_Match=tag)
+    assert (reply.status, reply.code) == (412, "UpdateConditionNotSatisfied")
+    assert (await api("GET", ONE)).etag == before
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST", "PUT", "PATCH", "DELETE"])

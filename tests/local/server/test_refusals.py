@@ -143,7 +143,7 @@ REFUSED: dict[str, Sequence[tuple[Code, str, Callable[[], object]]]] = {
             f"{INPUT}{FUNCTION}",
             lambda: filtered("startswith(A, 'x')"),
         ),
-        (Code.INVALID_INPUT, f"{INPUT}$top is '{'x' * 20}', not 1 to 1000.", lambda: options.top_of(call_of(top=LONG))),
+        (Code.INVALID_INPUT, f"{INPUT}$top is '{'x' * 20}', not 0 to 1000.", lambda: options.top_of(call_of(top=LONG))),
         (
             Code.INVALID_INPUT,
             f"{INPUT}$select has 511 commas, 510 are allowed.",
@@ -270,9 +270,12 @@ REFUSED: dict[str, Sequence[tuple[Code, str, Callable[[], object]]]] = {
         ),
         (Code.INVALID_INPUT, f"{INPUT}x: '{'9' * 40}' is not an Edm.Double.", lambda: row(f'"x":{"9" * 400}')),
         (
-            Code.INVALID_INPUT,
-            f"{INPUT}x: '1500-01-01T00:00:00Z' is not an Edm.DateTime.",
-            lambda: row('"x":"1500-01-01T00:00:00Z","x@odata.type":"Edm.DateTime"'),
+            Code.KEY_OUT_OF_RANGE,
+            (
+                "One of the request inputs is out of range: x: '1500-01-01T00:00Z' is outside the range of "
+                "Edm.DateTime, 1601-01-01 to 9999-12-31."
+            ),
+            lambda: row('"x":"1500-01-01T00:00Z","x@odata.type":"Edm.DateTime"'),
         ),
         (
             Code.INVALID_INPUT,

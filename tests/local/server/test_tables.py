@@ -513,11 +513,25 @@ async def test_cors_of_requests(api: Api) -> None:
 @pytest.mark.parametrize("path", ["/Tab", "/Tab/", "/Tab()", "/None", "/Tab/x"])
 @pytest.mark.parametrize(("verb", "comp"), [("GET", "properties"), ("PUT", "properties"), ("GET", "stats")])
 async def test_the_service_below_a_table(api: Api, path: str, verb: str, comp: str) -> None:
-    """Who was given a table's URL as the account's, and asks for the service, is told that the URI is invalid."""
+    """Who was given a table's URL as the account's, and asks for the service, gets the answer that SDKs know."""
     reply = await api(verb, path, b"{}" if verb == "PUT" else None, query=f"restype=service&comp={comp}")
 
-    assert (reply.status, reply.code) == (400, "InvalidUri")
-    assert b"The requested URI is invalid" in reply.body
+    assert (reply.status, reply.code) == (400, "InvalidQueryParameterValue")
+    assert b"Value for one of the query parameters specified in the request URI is invalid" in reply.body
+
+
+async def test_the_first_version_with_policies(api: Api) -> None:
+    """The policies of a table are read and set in versions from before there was JSON; nothing else is."""
+    body = b"<SignedIdentifiers><SignedIdentifier><Id>one</Id></SignedIdentifier></SignedIdentifiers>"
+    old = {"x-ms-version": "2012-02-12"}
+
+    assert (await api("PUT", "/Tab", body, query="comp=acl", headers=old)).status == 204
+    reply = await api("GET", "/Tab", query="comp=acl", headers=old)
+    assert (reply.status, reply.headers["x-ms-version"]) == (200, "2012-02-12")
+    assert b"<Id>one</Id>" in reply.body
+    older = await api("GET", "/Tab", query="comp=acl", headers={"x-ms-version": "2011-08-18"})
+    assert (older.status, older.code) == (400, "InvalidHeaderValue")
+    assert (await api("GET", "/Tab", headers=old)).code == "InvalidHeaderValue"
 
 
 @pytest.mark.parametrize("content", ["____", "A", "Tab.", "VGFi=", "gA", "", "ISE"])

@@ -113,6 +113,7 @@ async def test_every_operation(api: Api) -> None:
         (insert("there"), 409, "EntityAlreadyExists"),
         (part("PUT", one("none"), {"A": 1}, If_Match="*"), 404, "ResourceNotFound"),
         (part("DELETE", one("there"), If_Match="W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\""), 412, None),
+        (part("DELETE", one("there"), If_Match='W/"wrong"'), 412, None),
         (part("DELETE", one("there")), 400, "MissingRequiredHeader"),
         (insert("x", "q"), 400, "CommandsInBatchActOnDifferentPartitions"),
         (insert("0"), 400, "InvalidDuplicateRow"),
@@ -263,6 +264,8 @@ async def test_a_fault_of_the_server_is_that_of_the_whole(
         'multipart/mixed; boundary="batch_a"',
         "Multipart/Mixed; charset=utf-8; boundary=batch_a",
         "multipart/mixed; boundary=batch_a; charset=utf-8",
+        'multipart/mixed; charset="utf-8"; boundary=batch_a',
+        'multipart/mixed; note="; boundary=b \\"quoted\\""; Boundary = batch_a',
     ],
 )
 async def test_spellings_of_the_frame(api: Api, end: str, kind: str) -> None:
@@ -271,7 +274,8 @@ async def test_spellings_of_the_frame(api: Api, end: str, kind: str) -> None:
 
     ((status, _, _),) = answers_in(await send(api, body, kind))
     assert status == 404
-    body = frame(api, [insert("x", A="--changeset_b--")], end)
+    inner = kind.replace("batch_a", "changeset_b").encode()
+    body = frame(api, [insert("x", A="--changeset_b--")], end).replace(b"multipart/mixed; boundary=changeset_b", inner)
     ((status, _, _),) = answers_in(await send(api, body, kind))
     assert status == 201
 
@@ -328,7 +332,13 @@ async def test_frames_that_are_broken(api: Api, body: bytes) -> None:
     assert (reply.status, reply.code) == (400, "InvalidInput")
 
 
-@pytest.mark.parametrize("kind", ["multipart/mixed", "application/json", "multipart/mixed; boundary=", "text/plain"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("multipart/mixed", "application/json", "multipart/mixed; boundary=", "text/plain"),
+        *('multipart/mixed; x="; boundary=batch_a', 'multipart/mixed; boundary="batch_a', "x; boundary=batch_a"),
+    ],
+)
 async def test_other_content_types(api: Api, kind: str) -> None:
     """Without a boundary it is no transaction."""
     reply = await send(api, frame(api, []), kind)

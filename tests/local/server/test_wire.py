@@ -227,6 +227,9 @@ def test_queries(query: str, found: dict[str, str]) -> None:
         ({"x-ms-version": ""}, {"sv": ""}, "2019-02-02"),
         ({"x-ms-version": "2013-08-15"}, {}, "2013-08-15"),
         ({"x-ms-version": "2013-08-14"}, {}, None),
+        ({"x-ms-version": "2012-02-12"}, {"comp": "acl"}, "2012-02-12"),
+        ({"x-ms-version": "2012-02-12"}, {"comp": "properties"}, None),
+        ({"x-ms-version": "2012-02-11"}, {"comp": "acl"}, None),
         ({"x-ms-version": "2020-2-10"}, {}, None),
         ({"x-ms-version": "20200210"}, {}, None),
         ({"x-ms-version": "2020-02-30"}, {}, None),
@@ -235,11 +238,11 @@ def test_queries(query: str, found: dict[str, str]) -> None:
     ],
 )
 def test_versions(headers: dict[str, str], query: dict[str, str], found: str | None) -> None:
-    """The header counts, then the version of the token; there must be such a date, and JSON in that version."""
+    """The header counts, then the version of the token; there is such a date, and the operation in that version."""
     if found is not None:
         assert options.version_of(headers, query) == found
         return
-    with pytest.raises(Fault, match="not a version of the service from 2013-08-15 on") as caught:
+    with pytest.raises(Fault, match=r"not a version of the service from 201[23]-[0-9-]{5} on") as caught:
         options.version_of(headers, query)
     assert caught.value.code == Code.INVALID_HEADER_VALUE
 
@@ -277,6 +280,8 @@ def test_verbs(verb: str, methods: list[str], found: str) -> None:
         ("application/json;odata=nometadata", Level.NONE),
         ('Application/JSON; charset=utf-8; OData = "FullMetadata"', Level.FULL),
         ("application/atom+xml, application/json;odata=nometadata", Level.NONE),
+        ('application/json;profile="a,b;c\\"";odata=nometadata', Level.NONE),
+        ('text/html;profile="application/json", application/json;odata=fullmetadata', Level.FULL),
         ("text/html, */*;q=0.1", Level.MINIMAL),
         ("application/atom+xml", Code.ATOM_NOT_SUPPORTED),
         ("application/atom+xml, text/html", Code.ATOM_NOT_SUPPORTED),
@@ -343,10 +348,15 @@ def test_timeouts() -> None:
 def test_conditions() -> None:
     """`If-Match` is one ETag or a star, trimmed."""
     tag = "W/\"datetime'2024-01-01T00%3A00%3A00Z'\""
-    given = (None, "*", " * ", tag, f" {tag}\t")
+    others = ('W/"wrong"', "W/\"datetime''2017-01-01T00%3A00%3A00Z''\"", '"strong"', 'W/""')
+    given = (None, "*", " * ", tag, f" {tag}\t", *others)
     found = [options.if_match_of(call_of({} if each is None else {"If-Match": each})) for each in given]
 
-    assert found == [None, "*", "*", tag, tag]
+    assert found == [None, "*", "*", tag, tag, *others]
+    for wrong in ("", "W/", "W/x", 'w/"x"', '"', 'W/"x', f"{tag},{tag}", 'W/"a\x7f"'):
+        with pytest.raises(Fault, match="is not one ETag") as caught:
+            options.if_match_of(call_of({"If-Match": wrong}))
+        assert caught.value.code == Code.INVALID_INPUT
 
 
 def test_an_error_in_json_and_in_xml() -> None:
@@ -528,7 +538,7 @@ def test_pages_are_encoded_whole(count: int) -> None:
         (-(2**31), None, -(2**31)),
         ("AA==", "Edm.Binary", "AA=="),
         ("2024-01-01T00:00:00.1Z", "Edm.DateTime", "2024-01-01T00:00:00.1Z"),
-        ("2024-01-01T00:00:00.12345678Z", "Edm.DateTime", None),
+        ("2024-01-01T00:00:00.123456789Z", "Edm.DateTime", "2024-01-01T00:00:00.1234568Z"),
         (str(2**63), "Edm.Int64", None),
         (str(-(2**63) - 1), "Edm.Int64", None),
         (2**31, "Edm.Int32", None),

@@ -4,10 +4,11 @@ Operations on entities: read one, query, insert, update, merge, upsert, delete.
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import timestamp_of_etag
-from tableorm.protocol.limits import key_fault
+from tableorm.protocol.filters import Filter
+from tableorm.protocol.limits import check_key, key_fault
 from tableorm.protocol.rights import authorize, range_of
 from tableorm.protocol.sas import Access
-from tableorm.stores import Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
+from tableorm.stores import Bounds, Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
 
 from ...engine import CALLER
 from ..wire.addressing import entity_path
@@ -22,16 +23,29 @@ __all__ = ["access_of_write", "answer_write", "get_entity", "keys_of", "query_en
 
 
 async def get_entity(request: Request) -> Answer:
-    """Answer one entity, found by its keys."""
+    """Answer one entity, found by its keys. One that does not satisfy `$filter` does not exist."""
     level, select = level_of(request), select_of(request)
     keys = _read_path_keys(request)
+    where = await request.engine.take_turns(read_filter(request))
     wanted, hidden = _add_keys(select, level)
-    row = await request.engine.get(request.resource.table, *keys, wanted)
+    if where is None:
+        row = await request.engine.get(request.resource.table, *keys, wanted)
+    else:
+        row = await _find_entity(request, keys, where, wanted)
     etag: str = row["odata.etag"]
     if timestamp_of_etag(etag) is None:  # of a file that somebody else has made; it must not end the header
         raise Fault(Code.INTERNAL_ERROR, f"The stored entity is damaged: {etag!r} is not an ETag; restore a backup.")
     body = encode_entity(row, request.resource.table, request.place, level, hidden)
     return Answer(200, headers={"ETag": etag}, body=body, content_type=level.content_type)
+
+
+async def _find_entity(request: Request, keys: tuple[str, str], where: Filter, wanted: tuple[str, ...] | None) -> Row:
+    partition, row = check_key("PartitionKey", keys[0]), check_key("RowKey", keys[1])
+    query = RowQuery(Bounds.only(partition), Bounds.only(row), where, wanted)
+    found = await request.engine.query(request.resource.table, query, 1)
+    if not found.rows:
+        raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+    return found.rows[0]
 
 
 def _add_keys(select: tuple[str, ...] | None, level: Level) -> tuple[tuple[str, ...] | None, frozenset[str]]:
@@ -66,7 +80,7 @@ async def query_entities(request: Request) -> Answer:
     query = RowQuery(where=where, select=wanted)
     within = query if keys is None else narrowed(query, keys)
     start, found = first_entity(request.options), RowPage([], None)
-    if within is not None:
+    if within is not None and limit:
         more = make_byte_counter(table, request.place, level, wanted)
         found = await request.engine.query(table, within, limit, start, more, request.page_bytes)
     body = await request.engine.take_turns(encode_entities(found.rows, table, request.place, level, hidden))

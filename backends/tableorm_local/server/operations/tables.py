@@ -25,7 +25,9 @@ async def list_tables(request: Request) -> Answer:
     level, limit = level_of(request), top_of(request)
     where = await request.engine.take_turns(read_filter(request))
     start = first_table(request.options)
-    if where is None:
+    if not limit:
+        names = list[str]()
+    elif where is None:
         names = await request.engine.list_tables(start, limit + 1)
     else:
         names = await _find_names(request, start, where, limit)
@@ -36,8 +38,8 @@ async def list_tables(request: Request) -> Answer:
 
 async def _find_names(request: Request, start: str, where: Filter, limit: int) -> list[str]:
     """Return the names that satisfy a filter, at most one more than `limit`, as that one starts the next page."""
-    step = min(_NAMES_AT_ONCE, max(1, _COMPARISONS_AT_ONCE // _count_comparisons(where)))
-    test, found = matcher(where), list[str]()
+    test, comparisons = _make_test(where)
+    step, found = min(_NAMES_AT_ONCE, _COMPARISONS_AT_ONCE // max(1, comparisons)), list[str]()
     while len(found) <= limit:
         names = await request.engine.list_tables(start, step)
         found += await request.engine.take_turns(_pass(names, test))
@@ -58,7 +60,8 @@ _NAMES_AT_ONCE = 1_000
 _COMPARISONS_AT_ONCE = 2_000
 
 
-def _count_comparisons(where: Filter) -> int:
+def _make_test(where: Filter) -> tuple[Callable[[Row], bool], int]:
+    """Return the test whether a table satisfies a filter, and how many comparisons that makes."""
     nodes, count = [where], 0
     for node in nodes:
         match node:
@@ -70,16 +73,18 @@ def _count_comparisons(where: Filter) -> int:
                 nodes.append(term)
             case And(terms) | Or(terms):
                 nodes += terms
-    return count
+    return matcher(where), count
 
 
 async def get_table(request: Request) -> Answer:
-    """Answer one table."""
+    """Answer one table. One that does not satisfy `$filter` does not exist."""
     level = level_of(request)
     check_table_name(request.resource.table)
+    where = await request.engine.take_turns(read_filter(request))
     folded = request.resource.table.lower()
+    test = None if where is None else _make_test(where)[0]
     for name in await request.engine.list_tables(folded, 1):
-        if name.lower() == folded:
+        if name.lower() == folded and (test is None or test({"TableName": name})):
             return Answer(200, body=encode_table(name, request.place, level), content_type=level.content_type)
     raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 

@@ -20,6 +20,7 @@ from tableorm.protocol.edm import (
     INT64_MIN,
     SYSTEM_MEMBERS,
     Edm,
+    OutOfRangeError,
     bytes_from_text,
     text_from_ticks,
     ticks_from_text,
@@ -236,9 +237,13 @@ def _read_double(name: str, value: str | float) -> float:
 
 
 def _read_time(name: str, value: str) -> str:
-    """Return a time as it was sent if that is in UTC, with the same number of digits; else in UTC."""
+    """Return a time as it was sent if that is in UTC, with no more than 7 digits; else in UTC, with 7."""
     try:
         ticks = ticks_from_text(value)
+    except OutOfRangeError as error:
+        raise Fault(
+            Code.KEY_OUT_OF_RANGE, f"One of the request inputs is out of range: {name[:80]}: {error}."
+        ) from None
     except ValueError:
         raise _value_fault(name, value, Edm.DATETIME) from None
     return value if _CANONICAL_MOMENT.fullmatch(value) else text_from_ticks(ticks)

@@ -16,6 +16,7 @@ from multidict import CIMultiDict
 from tableorm.protocol.codes import Code, Fault
 
 from .calls import Answer, invalid_input
+from .options import read_media_type
 
 __all__ = ["Part", "Parts", "read", "write"]
 
@@ -101,24 +102,19 @@ def read(content_type: str, body: bytes) -> Generator[None, None, Parts]:
     raise _malformed_fault(f"has a part of type {kind[:80]!r}")
 
 
-_BOUNDARY = re.compile(
-    r"""multipart/mixed\s*;(?:[^;"]*;)*?\s*boundary=(?:"([^"\r\n]{1,200})"|([^\s;"]{1,200}))\s*(?:;.*)?""",
-    re.IGNORECASE,
-)
+_MAX_BOUNDARY = 200
 
 
 def _boundary(content_type: str) -> bytes | None:
-    found = _BOUNDARY.fullmatch(content_type.strip()) if len(content_type) <= 1000 else None
-    if found is None:
+    kind, parameters = read_media_type(content_type)
+    boundary = parameters.get("boundary", "")
+    if kind != "multipart/mixed" or not 1 <= len(boundary) <= _MAX_BOUNDARY or not boundary.isascii():
         return None
-    try:
-        return (found.group(1) or found.group(2)).encode("ascii")
-    except UnicodeEncodeError:
-        return None
+    return boundary.encode()
 
 
 def _is_http(content_type: str) -> bool:
-    return content_type.partition(";")[0].strip().lower() == "application/http"
+    return read_media_type(content_type)[0] == "application/http"
 
 
 def _split(body: bytes, boundary: bytes, most: int) -> list[bytes]:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl
 from multidict import MultiMapping
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import is_entity_tag
 from tableorm.protocol.filter_text import MAX_FILTER_LENGTH, FilterSyntaxError, parse_in_steps
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import MAX_PAGE, MAX_PROPERTY_NAME
@@ -30,6 +31,7 @@ __all__ = [
     "options_of",
     "prefers_content",
     "read_filter",
+    "read_media_type",
     "seconds_of",
     "select_of",
     "top_of",
@@ -39,10 +41,11 @@ __all__ = [
 DEFAULT_VERSION = "2019-02-02"
 # The first with JSON. Source: REST, "Versioning for Azure Storage".
 _FIRST_VERSION = "2013-08-15"
+# Operations in XML that came before, by their `comp`. Source: REST, "Get Table ACL", "Set Table ACL".
+_FIRST_VERSIONS = {"acl": "2012-02-12"}
 _MAX_CLIENT_ID = 1024
 _VISIBLE = re.compile(r"[!-~]*")
 _VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_TAG = re.compile(r"""W/"datetime'[0-9A-Za-z%:.+-]+'\"""")
 
 
 def options_of(query: str) -> dict[str, str]:
@@ -86,19 +89,20 @@ def version_of(headers: Mapping[str, str], options: Mapping[str, str]) -> str:
         Fault: InvalidHeaderValue.
     """
     version = headers.get("x-ms-version") or options.get("sv") or DEFAULT_VERSION
-    if not _is_version(version):
+    first = _FIRST_VERSIONS.get(options.get("comp", ""), _FIRST_VERSION)
+    if not (_is_date(version) and version >= first):
         raise Fault(
             Code.INVALID_HEADER_VALUE,
             f"The value for one of the HTTP headers is not in the correct format: x-ms-version {version[:40]!r} is "
-            f"not a version of the service from {_FIRST_VERSION} on.",
+            f"not a version of the service from {first} on.",
         )
     return version
 
 
 @lru_cache
-def _is_version(text: str) -> bool:
+def _is_date(text: str) -> bool:
     try:
-        return _VERSION.fullmatch(text) is not None and date.fromisoformat(text).isoformat() >= _FIRST_VERSION
+        return _VERSION.fullmatch(text) is not None and date.fromisoformat(text).isoformat() == text
     except ValueError:
         return False
 
@@ -182,7 +186,8 @@ def read_filter(call: Call) -> Generator[None, None, Filter | None]:
     Read `$filter` in steps; None if it is missing or blank.
 
     Raises:
-        Fault: InvalidInput, also beyond `MAX_COMPARISONS` or `MAX_NESTINGS`; NotImplemented for functions.
+        Fault: InvalidInput, also beyond `MAX_COMPARISONS` or `MAX_NESTINGS`; NotImplemented for functions;
+            OutOfRangeInput for a DateTime that no row can have.
     """
     text = call.options.get("$filter", "")
     if not text or text.isspace():
@@ -200,8 +205,7 @@ def read_filter(call: Call) -> Generator[None, None, Filter | None]:
     try:
         return (yield from parse_in_steps(text))
     except FilterSyntaxError as error:
-        code = Code.NOT_IMPLEMENTED if error.unsupported else Code.INVALID_INPUT
-        raise Fault(code, f"One of the request inputs is not valid: {error}.") from None
+        raise Fault(error.code, f"One of the request inputs is not valid: {error}.") from None
 
 
 # Far more than the 15 that are documented for the service, whose users report that 200 work. The mapper sends what it
@@ -215,7 +219,7 @@ _NESTINGS = re.compile(r"\(|\bnot\b")
 
 def top_of(call: Call) -> int:
     """
-    Read `$top`, the most items of a page.
+    Read `$top`, the most items of a page. Storage Explorer sends 0.
 
     Raises:
         Fault: InvalidInput.
@@ -223,8 +227,8 @@ def top_of(call: Call) -> int:
     text = call.options.get("$top", "").strip()
     if not text:
         return MAX_PAGE
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and 1 <= int(text) <= MAX_PAGE):
-        raise invalid_input(f"$top is {text[:20]!r}, not 1 to {MAX_PAGE}.")
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_PAGE)) and int(text) <= MAX_PAGE):
+        raise invalid_input(f"$top is {text[:20]!r}, not 0 to {MAX_PAGE}.")
     return int(text)
 
 
@@ -248,6 +252,32 @@ def select_of(call: Call) -> tuple[str, ...] | None:
             f"$select has the name {longest[:40]!r}... of {len(longest)} characters, {MAX_PROPERTY_NAME} are allowed."
         )
     return None if not names or "*" in names else names
+
+
+# Repetitions are possessive (`*+`), so that the time grows with the length, whatever quotes there are.
+_PARAMETER = re.compile(r""";\s*+([^\s;="]*+)\s*+(?:=\s*+("(?:[^"\\]|\\.)*+"|[^\s;"]*+)\s*+)?""")
+_MEDIA_RANGE = re.compile(r"""(?:[^,"]++|"(?:[^"\\]|\\.)*+"?+)++""")
+_ESCAPED = re.compile(r"\\(.)")
+_MAX_MEDIA_TYPE = 1000
+
+
+@lru_cache
+def read_media_type(text: str) -> tuple[str, Mapping[str, str]]:
+    """
+    Read a media type: its name in lower case, and its parameters by their names in lower case.
+
+    A parameter may be quoted. Of two with one name the first one counts. What cannot be read ends the parameters. A
+    text of more than 1,000 characters has none.
+    """
+    kind, parameters = text.partition(";")[0].strip().lower(), dict[str, str]()
+    found = _PARAMETER.match(text, text.find(";")) if ";" in text and len(text) <= _MAX_MEDIA_TYPE else None
+    while found is not None:
+        name, value = found[1].lower(), found[2] or ""
+        if value.startswith('"'):
+            value = _ESCAPED.sub(r"\1", value[1:-1])
+        parameters.setdefault(name, value)
+        found = _PARAMETER.match(text, found.end())
+    return kind, parameters
 
 
 _JSON = "application/json"
@@ -274,14 +304,10 @@ def level_of(call: Call) -> Level:
             f"characters (got {len(wanted)}).",
         )
     atom = False
-    for media in wanted.split(","):
-        name, *parameters = (part.strip().lower() for part in media.split(";"))
+    for media in _MEDIA_RANGE.findall(wanted):
+        name, parameters = read_media_type(media)
         if name in ("json", _JSON, "application/*", "*/*"):
-            for parameter in parameters:
-                key, _, value = parameter.partition("=")
-                if key.strip() == "odata":
-                    return _level(value.strip().strip('"'))
-            return Level.MINIMAL
+            return _level(parameters["odata"].lower()) if "odata" in parameters else Level.MINIMAL
         atom = atom or name == _ATOM
     if atom:
         raise Fault(Code.ATOM_NOT_SUPPORTED, f"Atom format is not supported; accept {_JSON}.")
@@ -311,7 +337,7 @@ def check_json_body(call: Call) -> None:
     Raises:
         Fault: AtomFormatNotSupported, MediaTypeNotSupported.
     """
-    kind = call.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    kind, _ = read_media_type(call.headers.get("Content-Type", ""))
     if kind in ("", _JSON):
         return
     if kind == _ATOM:
@@ -343,6 +369,6 @@ def if_match_of(call: Call) -> str | None:
     if tag is None:
         return None
     tag = tag.strip()
-    if tag != "*" and not _TAG.fullmatch(tag):
+    if tag != "*" and not is_entity_tag(tag):
         raise invalid_input(f"If-Match {tag[:80]!r} is not one ETag or '*'.")
     return tag
