@@ -74,6 +74,7 @@ from .outbox.workflow import Workflow, workflow
 from .protocol.edm import Edm
 from .queries.changes import ChangedEntity, ChangeStream, CommittedChange
 from .queries.explain import ExplainedRequest, Explanation
+from .queries.misfits import MisfitPolicy
 from .queries.pages import EntityStream, Page
 from .queries.planning.plan import Access
 from .queries.query import Query
@@ -142,6 +143,7 @@ __all__ = [
     "LostRace",
     "MalformedETag",
     "Mapped",
+    "MisfitPolicy",
     "ModelError",
     "MovedFrom",
     "MultipleEntitiesFound",

@@ -258,7 +258,12 @@ class DecodeError(TableOrmError, ValueError):
         model: Name of the model.
         key: (PartitionKey, RowKey) of the row.
         field: Name of the field that is at fault, if there is one.
+
+    Attributes:
+        cursor: Where the query that has found the row goes on behind it; None if it has no cursors, or was no query.
     """
+
+    cursor: str | None = None
 
     def __init__(self, problem: str, model: str, key: tuple[str, str], field: str | None = None) -> None:
         name = model[:80] if field is None else f"{model}.{field}"  # the kind that the row says, if no model is known

@@ -1,19 +1,31 @@
 """
 Codec: rows to and from the bodies of requests, the service's JSON at minimalmetadata.
 
-Values that services write in several ways (digits of a DateTime, a Double with a type or without) get one form.
+Values that services write in several ways (digits of a DateTime, a Double with a type or without) get one form. A value
+that is none of its type, such as a date before 1601 that Azurite has stored, stays as it came, with its annotation.
 """
 
 import json
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from math import isfinite, isnan
+from typing import Annotated, Any, NoReturn, cast
+from uuid import UUID
 
 import msgspec
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.edm import ANNOTATION, Edm, text_from_ticks, ticks_from_text
-from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_PAGE, MAX_VALUE_BYTES, check_properties
+from tableorm.protocol.edm import (
+    ANNOTATION,
+    INT32_MAX,
+    INT32_MIN,
+    BrokenText,
+    Edm,
+    check_text,
+    text_from_ticks,
+    ticks_from_text,
+)
+from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_PAGE, MAX_VALUE_BYTES, check_properties, check_sizes
 from tableorm.stores import Operation, Row, clean_row, encode_row, project
 
 __all__ = ["decode_page", "decode_row", "encode_body", "in_ascii"]
@@ -52,7 +64,9 @@ _DATETIME_LENGTH = len("2024-02-29T12:34:56.7891234Z")
 # What each row has, unless other properties are selected.
 _OWN = ("odata.etag", "PartitionKey", "RowKey")
 # Members that are not the row's own, at some level of metadata.
-_METADATA = frozenset({"odata.metadata", "odata.type", "odata.id", "odata.editLink", "Timestamp@odata.type"})
+_METADATA = frozenset({"odata.metadata", "odata.type", "odata.id", "odata.editLink"}) | {
+    name + ANNOTATION for name in ("PartitionKey", "RowKey", "Timestamp")
+}
 
 _Shape = tuple[tuple[tuple[str, str], ...], tuple[str, ...]]
 """For rows with certain names: the properties with an annotation, and the members that are not the row's own."""
@@ -76,9 +90,17 @@ def encode_body(operation: Operation) -> bytes:
     row, canonical = operation.row, operation.canonical
     clean = row if canonical else clean_row(row, row["PartitionKey"], row["RowKey"])
     doubles = [name for name, value in clean.items() if type(value) is float]
-    body = encode_row({**clean, **{name + ANNOTATION: "Edm.Double" for name in doubles}} if doubles else clean)
-    if not canonical or len(body) > MAX_VALUE_BYTES // 2:  # in a smaller row no value is too large
+    members = {**clean, **{name + ANNOTATION: "Edm.Double" for name in doubles}} if doubles else clean
+    try:
+        body = encode_row(members)
+    except Fault:
+        if not canonical:
+            raise
+        body = json.dumps(members).encode("ascii")  # a lone surrogate that was read is sent back as an escape
+    if not canonical:
         check_properties(clean, len(body))
+    elif len(body) > MAX_VALUE_BYTES // 2:  # in a smaller row no value is too large
+        check_sizes(clean)
     return body
 
 
@@ -106,7 +128,11 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
     try:
         _check_density(body, MAX_PAGE)
         decoder = _page_decoder if len(body) <= _LONGEST_TEXT else _long_page_decoder
-        rows: list[Row] = decoder.decode(body).value
+        rows: list[Row]
+        try:
+            rows = decoder.decode(body).value
+        except msgspec.DecodeError as error:
+            rows = _decode_odd_rows(body, error)
         names: tuple[str, ...] = ()
         shape: _Shape = ((), ())
         for row in rows:
@@ -123,7 +149,11 @@ def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
     """Decode a row, as `decode_page` does."""
     try:
         _check_density(body, 1)
-        row: Row = (_row_decoder if len(body) <= _LONGEST_TEXT else _long_row_decoder).decode(body)
+        row: Row
+        try:
+            row = (_row_decoder if len(body) <= _LONGEST_TEXT else _long_row_decoder).decode(body)
+        except msgspec.DecodeError as error:
+            row = _as_row(_decode_odd(body, error), error)
         _normalise(row, _shape_of(tuple(row)), whole=select is None)
     except _MISFITS as error:
         raise _unreadable_fault(body, error) from error
@@ -142,6 +172,37 @@ def _check_density(body: bytes, most: int) -> None:
             strings += 1
         if objects > most + 1 or strings > (most + 1) * _MAX_STRINGS:
             raise ValueError("it has more rows or members than the service answers")
+
+
+def _decode_odd(body: bytes, error: msgspec.DecodeError) -> Any:
+    """Decode what has a value that no property has: a list, an object, half of a surrogate pair, or `Infinity`."""
+    # Lists are counted as if they were none of them in texts: so many are in no row, and would take much memory.
+    if len(body) >= _LONG and 4 * sum(map(body.count, (b"[", b"{", b","))) > len(body):
+        raise error
+    return json.loads(body.decode())
+
+
+def _decode_odd_rows(body: bytes, error: msgspec.DecodeError) -> list[Row]:
+    return [_as_row(row, error) for row in _decode_odd(body, error)["value"]]
+
+
+def _as_row(found: object, error: msgspec.DecodeError) -> Row:
+    """Return an object as a row, with infinite numbers as the service spells them. Raises ValueError."""
+    row = cast("Row", found) if isinstance(found, dict) else _refuse(error)
+    for name, value in list(row.items()):
+        if type(value) is str:
+            if len(value) > _LONGEST_TEXT:
+                raise ValueError("it has a text that is longer than a row")
+            if check_text(value):
+                row[name] = BrokenText(value)
+        elif type(value) is float and not isfinite(value):
+            row[name] = "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"
+            row[name + ANNOTATION] = Edm.DOUBLE.value
+    return row
+
+
+def _refuse(error: Exception) -> NoReturn:
+    raise error
 
 
 def _unreadable_fault(body: bytes, error: Exception) -> Fault:
@@ -164,18 +225,45 @@ def _normalise(row: Row, shape: _Shape, *, whole: bool) -> None:
         kind, value = row[annotation], row[name]
         if kind == "Edm.Int64" or kind == "Edm.Binary" or value is None:  # noqa: PLR1714 - faster than a set
             continue
-        if kind == "Edm.DateTime":
-            if len(value) != _DATETIME_LENGTH or value[27] != "Z":
-                row[name] = text_from_ticks(ticks_from_text(value))
-        elif kind == "Edm.Guid":
-            row[name] = value.lower()
-        elif kind == "Edm.Double":
-            if value not in _SPECIAL:
-                row[name] = float(value)
-                del row[annotation]
-        else:  # JSON says the type of the others; an unknown annotation is an error
-            _ = Edm(kind)
+        if kind == "Edm.DateTime" and type(value) is str and len(value) == _DATETIME_LENGTH and value[27] == "Z":
+            continue
+        try:
+            plain, typed_still = _respell(kind, value)
+        except (ValueError, TypeError, OverflowError):
+            continue  # it is none of its type, and stays as it came
+        row[name] = plain
+        if not typed_still:
             del row[annotation]
+
+
+def _respell(kind: object, value: Any) -> tuple[Any, bool]:
+    """
+    Return a value in the one form that it has in rows, and whether it has an annotation there.
+
+    Raises:
+        ValueError: It is none of that type, or there is no such type. TypeError and OverflowError mean the same.
+    """
+    if kind == "Edm.DateTime":
+        return text_from_ticks(ticks_from_text(value)), True
+    if kind == "Edm.Guid":
+        text = str(value).lower()
+        if text != value and str(UUID(text)) != text:
+            raise ValueError(text)
+        return text, True
+    if kind == "Edm.Double":
+        if value in _SPECIAL:
+            return value, True
+        number = float(value)
+        if type(value) is bool or not isfinite(number) or "_" in str(value):
+            raise ValueError(value)
+        return number, False
+    if (
+        (kind == "Edm.String" and type(value) is str)
+        or (kind == "Edm.Boolean" and type(value) is bool)
+        or (kind == "Edm.Int32" and type(value) is int and INT32_MIN <= value <= INT32_MAX)
+    ):
+        return value, False
+    raise ValueError(kind)
 
 
 def _shape_of(names: tuple[str, ...]) -> _Shape:

@@ -11,7 +11,7 @@ import re
 import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -31,7 +31,7 @@ from azure.core.exceptions import (
 )
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.redaction import without_named_secrets
+from tableorm.protocol.redaction import without_named_secrets, without_secrets
 
 __all__ = [
     "EXCEPTIONS",
@@ -111,6 +111,12 @@ _KNOWN_VERSIONS = (
     " Or give connect() a version that it knows: storage_api_version='2025-11-05' for queues and blobs, "
     "api_version='2019-02-02' for tables."
 )
+_DENIED = frozenset({401, 403})
+# What is wrong with a signature or a date; in XML, and as a member of JSON.
+_DETAIL = re.compile(r'AuthenticationErrorDetail(?:>|"\s*:\s*")([^<"]*)', re.IGNORECASE)
+_MOST_DETAIL = 400
+# A signature by key may be 15 minutes old, but that of a token is refused a second before it begins.
+_CLOCKS_DIFFER = timedelta(minutes=1)
 _XML = re.compile(r"<Code>([^<]*)</Code>.*?(?:<Message>([^<]*)|$)", re.DOTALL)
 _INDEX = re.compile(r"(\d{1,3}):")
 
@@ -129,6 +135,7 @@ def fault_of_response(
         transaction: Whether it answers one operation of a transaction. Then the text begins with the index of that.
     """
     code, text = _read_error(headers, body)
+    detail = _read_detail(body) + _clock_hint(headers) if status in _DENIED else ""
     if not code:
         code = next((known for part, known in _TEXT_CODES if part in text), "")
     named, strange = code, code not in _CODES
@@ -146,6 +153,7 @@ def fault_of_response(
         text = f"{text} ({named})"
     if _UNKNOWN_VERSION.match(text):
         text += _KNOWN_VERSIONS
+    text += detail
     # A gateway's 503 has no code, or one of its own, and the request may have been done.
     doubt = write and (status in (408, 500, 502, 504) or status > 504 or (status == 503 and strange))
     return Fault(code, text, index, doubt=doubt, retry_after=retry_after_of(headers))
@@ -173,6 +181,26 @@ def _parse_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     if found is not None:
         return found.group(1) or header, found.group(2) or ""
     return header, text[:200]
+
+
+def _read_detail(body: bytes) -> str:
+    """Return what a refusal says of the signature or the date, behind a space; without signatures, and no longer."""
+    found = _DETAIL.search(body[:20_000].decode("utf-8", "replace"))
+    text = "" if found is None else " ".join(without_secrets(found[1][:_MOST_DETAIL]).split())
+    return f" {text.rstrip('.')}." if text else ""
+
+
+def _clock_hint(headers: Mapping[str, str]) -> str:
+    """Return how far the clock of this machine is from that of the service, behind a space; nothing if it is near."""
+    try:
+        ahead = datetime.now(UTC) - parsedate_to_datetime(headers.get("Date") or "")
+    except (ValueError, TypeError, OverflowError):
+        return ""
+    if abs(ahead) < _CLOCKS_DIFFER:
+        return ""
+    by = timedelta(seconds=int(abs(ahead).total_seconds()))
+    where = "ahead of" if ahead > timedelta(0) else "behind"
+    return f" The clock of this machine is {by} {where} that of the service; set it."
 
 
 def code_of(response: Any) -> str:

@@ -18,7 +18,7 @@ import msgspec
 from ..keys.bounds import Part
 from ..keys.formats import DIGITS, ESCAPE, Format, unescape
 from ..keys.template import Template
-from ..protocol.edm import ANNOTATION, Edm, check_text, datetime_from_text
+from ..protocol.edm import ANNOTATION, Edm, check_datetime, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
 from .property_types import FieldInfo
 from .state import STATE, EntityState, PackedState, packed_state
@@ -87,7 +87,7 @@ def make_decoder(
         "model": model,
         "moment": dt.datetime.fromisoformat,
         "UTC": dt.UTC,
-        "to_utc": datetime_from_text,
+        "to_utc": _read_datetime,
         "UUID": UUID,
     }
     source.add(0, "def decode(row):")
@@ -236,16 +236,24 @@ def _decode_parts(source: Source, number: int, template: Template, wanted: Seque
 _DECODERS = {
     Edm.STRING: ("type({raw}) is str", "{raw}"),
     Edm.BOOLEAN: ("{raw} is True or {raw} is False", "{raw}"),
-    Edm.INT32: ("type({raw}) is int", "{raw}"),
-    Edm.INT64: ("type({raw}) is str and row.get({annotation!r}) == 'Edm.Int64'", "int({raw})"),
+    Edm.INT32: (f"type({{raw}}) is int and -{2**31} <= {{raw}} < {2**31}", "{raw}"),
+    # A number of 18 characters is within the range.
+    Edm.INT64: ("type({raw}) is str and row.get({annotation!r}) == 'Edm.Int64' and len({raw}) <= 18", "int({raw})"),
     Edm.DOUBLE: ("type({raw}) is float", "{raw}"),
+    # With zero to seven digits of a second; Python reads more, and a date alone, which are no DateTime.
     Edm.DATETIME: (
-        "row.get({annotation!r}) == 'Edm.DateTime'",
+        "row.get({annotation!r}) == 'Edm.DateTime' and 20 <= len({raw}) <= 28 and {raw} >= '1601'",
         "value if (value := moment({raw})).tzinfo is UTC else to_utc({raw})",
     ),
     Edm.GUID: ("row.get({annotation!r}) == 'Edm.Guid'", "UUID({raw})"),
 }
 """By type of fields converted inline: what a value satisfies that is as the encoder writes it, and its value."""
+
+
+def _read_datetime(text: str) -> dt.datetime:
+    """Return a DateTime that is not in the form that the encoder writes. Raises ValueError."""
+    check_datetime(text)
+    return datetime_from_text(text)
 
 
 def _decode_field(source: Source, number: int, field: FieldInfo, *, packs: bool) -> None:

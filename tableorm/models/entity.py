@@ -18,7 +18,7 @@ from typing import (
     overload,
 )
 
-from ..errors import EncodeError, ModelError, NotLoaded, near, shown
+from ..errors import DecodeError, EncodeError, ModelError, NotLoaded, near, shown
 from ..protocol.codes import Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key
@@ -29,7 +29,7 @@ from .fields import field
 from .json_values import make_entity, set_fields
 from .key import Key, Storable
 from .partial import Partial
-from .property_bag import PropertyBag
+from .property_bag import PropertyBag, shown_properties
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
 from .reserved import is_reserved_property
 from .schema import Schema
@@ -172,7 +172,7 @@ class Entity(Storable):
         if bag is None:
             schema = self.__schema__
             row: Row = {"PartitionKey": "", "RowKey": "", **state.unknown(schema.known)}
-            bag = _Extra.of_schema(schema, row)
+            bag = _Extra.of_schema(schema, row, state.keys)
             set_state(self, state.with_extra(bag))
         return bag
 
@@ -274,8 +274,9 @@ class Entity(Storable):
 class _Extra(PropertyBag):
     """The unknown properties of an entity: a bag that refuses the names of the model's own properties."""
 
-    __slots__ = ("schema",)
+    __slots__ = ("keys_of_row", "schema")
     schema: Schema
+    keys_of_row: tuple[str, str]  # for messages; the bag itself has none, so that equal properties are equal
 
     def _check_name(self, name: Any, value: object) -> None:
         super()._check_name(name, value)
@@ -284,25 +285,34 @@ class _Extra(PropertyBag):
             remedy = f"set the field {info.name!r} instead" if info else "the name is reserved"
             raise EncodeError(f"is no unknown property: {remedy}", self.schema.name, f"extra[{name!r}]", value)
 
+    def _damaged(self, name: str, error: Exception) -> DecodeError:
+        return DecodeError(
+            f"has a value that is none of its type ({str(error)[:200]}); read the row as a PropertyBag: `bag.row` has "
+            "it as it is stored",
+            self.schema.name,
+            self.keys_of_row,
+            f"extra[{name!r}]",
+        )
+
     @classmethod
-    def of_schema(cls, schema: Schema, row: Row) -> "_Extra":
+    def of_schema(cls, schema: Schema, row: Row, keys: tuple[str, str] | None) -> "_Extra":
         bag = cls(schema.table or "", "", "")
         bag.row.update(row)
-        bag.schema = schema
+        bag.schema, bag.keys_of_row = schema, keys or ("", "")
         return bag
 
     def copy(self) -> "_Extra":
-        return _Extra.of_schema(self.schema, self.row)
+        return _Extra.of_schema(self.schema, self.row, self.keys_of_row)
 
     def __repr__(self) -> str:
-        return f"{dict(self)!r}"
+        return repr(shown_properties(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_extra, (self.schema.model, self.row)
+        return _rebuild_extra, (self.schema.model, self.row, self.keys_of_row)
 
 
-def _rebuild_extra(model: type[Entity], row: Row) -> _Extra:
-    return _Extra.of_schema(model.__schema__, row)
+def _rebuild_extra(model: type[Entity], row: Row, keys: tuple[str, str]) -> _Extra:
+    return _Extra.of_schema(model.__schema__, row, keys)
 
 
 def _loaded_fields(entity: Entity, schema: Schema) -> dict[str, Any]:

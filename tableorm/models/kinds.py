@@ -106,13 +106,13 @@ class KindSet:
         entities: list[Entity | PropertyBag] = []
         add = entities.append
         for row in rows:
-            decode = decoders.get(row.get(ENTITY_TYPE, ""))
-            if decode is not None:
-                try:
+            try:
+                decode = decoders.get(row.get(ENTITY_TYPE, ""))
+                if decode is not None:
                     add(decode(row))
                     continue
-                except MISFITS:
-                    pass  # once more, to say what is wrong
+            except MISFITS:
+                pass  # once more, to say what is wrong
             entity = slow(row)
             if entity is not None:
                 add(entity)
@@ -126,7 +126,7 @@ class KindSet:
         Raises:
             DecodeError: The row is of one of the kinds and does not fit its model.
         """
-        schema = self._current.get(row.get(ENTITY_TYPE, ""))
+        schema = self._current_model(row)
         if schema is not None:
             entity: Entity = schema.decode(row)
             return entity
@@ -160,8 +160,13 @@ class KindSet:
         Raises:
             DecodeError: What the row says of its version is not a version.
         """
-        found = self._current.get(row.get(ENTITY_TYPE) or "")
+        found = self._current_model(row)
         return self._resolve(row) if found is None else (found, found.version)
+
+    def _current_model(self, row: Row) -> Schema | None:
+        """Return the model of a row that says it is of a current version; None of another row."""
+        kind = row.get(ENTITY_TYPE)
+        return self._current.get(kind) if type(kind) is str else None
 
     def _resolve(self, row: Row) -> tuple[Schema, int] | None:
         stored = row.get(ENTITY_TYPE)

@@ -34,6 +34,7 @@ __all__ = [
     "note_written",
     "read_in_part",
     "restore_bag",
+    "shown_properties",
     "stored_row_of",
 ]
 
@@ -196,10 +197,7 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
     __hash__ = None  # type: ignore[assignment]  # a bag is mutable
 
     def __repr__(self) -> str:
-        try:
-            properties: Mapping[str, Any] = dict(self)
-        except DecodeError:
-            properties = {name: self._row[name] for name in self}  # as they are stored
+        properties = shown_properties(self)
         return f"PropertyBag({self.table!r}, {self.partition_key!r}, {self.row_key!r}, {properties!r})"
 
     def _check_name(self, name: Any, value: object) -> None:
@@ -214,7 +212,7 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
 
     def _damaged(self, name: str, error: Exception) -> DecodeError:
         return DecodeError(
-            f"has a value that is none of its type ({error}); `bag.row` has it as it is stored",
+            f"has a value that is none of its type ({str(error)[:200]}); `bag.row` has it as it is stored",
             str(self._row.get(ENTITY_TYPE, "PropertyBag")),
             (self.partition_key, self.row_key),
             name,
@@ -244,6 +242,14 @@ def bag_of_row(table: str, row: Row, *, partial: bool = False) -> PropertyBag:
     bag._before = bag._row.copy() if "odata.etag" in bag._row else None
     bag._partial = bag._selected = partial
     return bag
+
+
+def shown_properties(bag: PropertyBag) -> Mapping[str, Any]:
+    """Return the properties for a text; as they are stored, if one of them cannot be read."""
+    try:
+        return dict(bag)
+    except DecodeError:
+        return {name: bag._row[name] for name in bag}
 
 
 def stored_row_of(bag: PropertyBag) -> Row | None:

@@ -28,9 +28,11 @@ from ..protocol.edm import (
     INT32_MIN,
     INT64_MAX,
     INT64_MIN,
+    BrokenText,
     Edm,
+    Value,
     check_text,
-    datetime_from_text,
+    decode,
     text_from_datetime,
 )
 from ..protocol.limits import MAX_VALUE_BYTES
@@ -184,14 +186,33 @@ def _encode_str(value: Any) -> str:
 
 def _decode_str(value: Any, annotation: str | None) -> str:
     if type(value) is not str or annotation not in (None, Edm.STRING):
+        if isinstance(value, BrokenText):
+            raise ValueError(f"holds {shown(value)}, which {check_text(value)}")
         raise _wrong_stored_type(value, annotation, Edm.STRING)
     return value
 
 
 def _wrong_stored_type(value: object, annotation: str | None, wanted: Edm) -> ValueError:
-    names = {"str": "Edm.String", "bool": "Edm.Boolean", "int": "Edm.Int32", "float": "Edm.Double"}
-    kind = annotation or names.get(type(value).__name__, type(value).__name__)
+    kind = str(annotation or _JSON_NAMES.get(type(value).__name__, type(value).__name__))[:40]
     return ValueError(f"holds {shown(value)}, an {kind}, where {wanted} is declared")
+
+
+_JSON_NAMES = {
+    "str": "Edm.String",
+    "bool": "Edm.Boolean",
+    "int": "Edm.Int32",
+    "float": "Edm.Double",
+    "list": "array",
+    "dict": "object",
+}
+
+
+def _read(value: str | int, kind: Edm) -> Value:
+    """Return a stored value of a type. Raises ValueError, which names it, if it is none."""
+    try:
+        return decode(value, kind)
+    except ValueError as error:
+        raise ValueError(f"holds what cannot be read: {error}") from None
 
 
 def _encode_bool(value: Any) -> bool:
@@ -220,7 +241,7 @@ def _encode_int64(value: Any) -> str:
 
 def _decode_int64(value: Any, annotation: str | None) -> int:
     if type(value) is str and annotation == Edm.INT64:
-        return int(value)
+        return cast("int", _read(value, Edm.INT64))
     if type(value) is int and annotation in (None, Edm.INT32):
         return value  # reading an Int32 where Int64 is declared loses nothing
     raise _wrong_stored_type(value, annotation, Edm.INT64)
@@ -232,7 +253,7 @@ def _encode_int32(value: Any) -> int:
 
 def _decode_int32(value: Any, annotation: str | None) -> int:
     if type(value) is int and annotation in (None, Edm.INT32):
-        return value
+        return cast("int", _read(value, Edm.INT32))
     raise _wrong_stored_type(value, annotation, Edm.INT32)
 
 
@@ -281,7 +302,7 @@ def _encode_datetime(value: Any) -> str:
 
 def _decode_datetime(value: Any, annotation: str | None) -> dt.datetime:
     if type(value) is str and annotation == Edm.DATETIME:
-        return datetime_from_text(value)
+        return cast("dt.datetime", _read(value, Edm.DATETIME))
     raise _wrong_stored_type(value, annotation, Edm.DATETIME)
 
 
@@ -293,7 +314,7 @@ def _encode_guid(value: Any) -> str:
 
 def _decode_guid(value: Any, annotation: str | None) -> UUID:
     if type(value) is str and annotation == Edm.GUID:
-        return UUID(value)
+        return cast("UUID", _read(value, Edm.GUID))
     raise _wrong_stored_type(value, annotation, Edm.GUID)
 
 
@@ -305,7 +326,10 @@ def _encode_binary(value: Any) -> str:
 
 def _decode_binary(value: Any, annotation: str | None) -> bytes:
     if type(value) is str and annotation == Edm.BINARY:
-        return b64decode(value, validate=True)
+        try:
+            return b64decode(value, validate=True)
+        except ValueError:
+            raise ValueError(f"holds {shown(value)}, which is not base64") from None
     raise _wrong_stored_type(value, annotation, Edm.BINARY)
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "MIN_TICKS",
     "SYSTEM_MEMBERS",
     "TICKS_PER_SECOND",
+    "BrokenText",
     "Edm",
     "OutOfRangeError",
     "Value",
@@ -67,6 +68,12 @@ MAX_TICKS = 3_155_378_975_999_999_999  # 9999-12-31T23:59:59.9999999Z
 
 Value = str | int | float | bool | dt.datetime | UUID | bytes
 """A property's value in Python."""
+
+
+class BrokenText(str):
+    """The text of a stored row that has half of a surrogate pair: it has no UTF-8 form, so it is not a String."""
+
+    __slots__ = ()
 
 
 class Edm(StrEnum):
@@ -176,7 +183,7 @@ def ticks_from_text(text: str) -> int:
             return ticks
     found = _DATETIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text[:40]!r} is not an Edm.DateTime such as 2024-02-29T12:34:56.7891234Z")
+        raise ValueError(f"{text[:80]!r} is not an Edm.DateTime such as 2024-02-29T12:34:56.7891234Z")
     year, month, day, hour, minute, second, fraction, zone = found.groups()
     moment = dt.datetime(int(year), int(month), int(day), int(hour), int(minute), int(second or 0), tzinfo=dt.UTC)
     ticks = (moment - EPOCH) // dt.timedelta(seconds=1) * TICKS_PER_SECOND
@@ -348,23 +355,25 @@ def _decode_text(text: str, kind: Edm) -> Value:
         case Edm.STRING:
             return text
         case Edm.INT64:
-            number = int(text)
-            if str(number) == text and INT64_MIN <= number <= INT64_MAX:
-                return number
+            with contextlib.suppress(ValueError):
+                number = int(text)
+                if str(number) == text and INT64_MIN <= number <= INT64_MAX:
+                    return number
         case Edm.DOUBLE if text in _SPECIAL_DOUBLES:
             return _SPECIAL_DOUBLES[text]
         case Edm.DATETIME:
             ticks_from_text(text)
             return datetime_from_text(text)
         case Edm.GUID:
-            guid = UUID(text)
-            if str(guid) == text.lower():
-                return guid
+            with contextlib.suppress(ValueError):
+                guid = UUID(text)
+                if str(guid) == text.lower():
+                    return guid
         case Edm.BINARY:
             return bytes_from_text(text)
         case _:
             pass
-    raise ValueError(f"{text!r} is not an {kind}")
+    raise ValueError(f"{text[:80]!r} is not an {kind}")
 
 
 _SPECIAL_DOUBLES = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

@@ -432,11 +432,14 @@ def _compile_compare(node: Compare) -> Test:
         annotation = row.get(annotation_name)
         if annotation is None and is_text and type(value) is str:
             return test(value, const.value) if plain and value.isascii() else test(utf16_units(value[:most]), wanted)
-        kind = _JSON_TYPES[type(value)] if annotation is None else annotation
-        if kind in allowed:
-            found = _raw(kind, value, most)
-            return test(found if as_it_is else _comparable(const.type, found), wanted)
-        own = _TYPE_ORDER[edm_type(kind)]
+        try:
+            kind = _JSON_TYPES[type(value)] if annotation is None else annotation
+            if kind in allowed:
+                found = _raw(kind, value, most)
+                return test(found if as_it_is else _comparable(const.type, found), wanted)
+            own = _TYPE_ORDER[edm_type(kind)]
+        except _MISFITS:
+            return None
         return own != order and (own > order) is (op in (Op.GT, Op.GE))
 
     return compare
@@ -461,13 +464,18 @@ def _compile_equality(name: str, constants: Iterable[Constant], *, same: bool) -
         if annotation is None and type(value) is str:  # the commonest case: a condition on the kind of a row
             return (value in texts) is same
         # An annotated value, for example a Guid, may have the same text and is still of another type.
-        kind = _JSON_TYPES[type(value)] if annotation is None else edm_type(annotation)
-        values = wanted.get(kind)
-        return (values is not None and _raw(kind, value, most) in values) is same
+        try:
+            kind = _JSON_TYPES[type(value)] if annotation is None else edm_type(annotation)
+            values = wanted.get(kind)
+            return (values is not None and _raw(kind, value, most) in values) is same
+        except _MISFITS:
+            return not same
 
     return compare_equal
 
 
+# What a value that is none of its type raises: it equals nothing, and has no order.
+_MISFITS = (ValueError, KeyError, TypeError)
 _JSON_TYPES: dict[type, Edm] = {str: Edm.STRING, bool: Edm.BOOLEAN, int: Edm.INT32, float: Edm.DOUBLE}
 
 

@@ -56,6 +56,7 @@ __all__ = [
     "check_queue_name",
     "check_row",
     "check_seconds",
+    "check_sizes",
     "check_table_name",
     "entity_size",
     "key_fault",
@@ -176,50 +177,80 @@ def check_property_name(name: str) -> None:
         )
 
 
-def check_row(row: dict[str, Any], encoded_size: int | None = None) -> None:
+def check_row(row: dict[str, Any], encoded_size: int | None = None, read: dict[str, Any] | None = None) -> None:
     """
     Refuse a row that the service would refuse: keys, property names, count, types, sizes.
 
     Args:
         row: PartitionKey, RowKey and properties with their annotations, in canonical form.
         encoded_size: The size of the row as JSON in bytes, if it is known; a small row need not be measured.
+        read: The row as it was read. What has the same value and type there is not judged, whatever it is.
 
     Raises:
         Fault: It has the service's code; `property` names the property that is at fault.
     """
     check_key("PartitionKey", row.get("PartitionKey"))
     check_key("RowKey", row.get("RowKey"))
-    check_properties(row, encoded_size)
+    check_properties(row, encoded_size, read)
 
 
-def check_properties(row: dict[str, Any], encoded_size: int | None) -> None:
+def check_properties(row: dict[str, Any], encoded_size: int | None, read: dict[str, Any] | None = None) -> None:
     """Refuse a row as `check_row` does, except for its keys, which the caller has checked."""
-    # No String can be longer than the whole row.
-    small = encoded_size is not None and encoded_size <= MAX_VALUE_BYTES // 2
-    names = tuple(row)
-    shape = _SHAPES.get(names)
-    if shape is None:
-        shape = _shape(names)
-    for name, annotation_name in shape:
+    for name, annotation_name in _shape_of(row):
         value = row[name]
-        if annotation_name is None:
-            if type(value) is str:
-                if not small:
-                    _check_size(name, 2 * utf16_length(value))
-            elif value is True or value is False or (type(value) is float and isfinite(value)):
-                pass
-            elif type(value) is not int or not INT32_MIN <= value <= INT32_MAX:
+        if annotation_name is None and (
+            type(value) is str
+            or value is True
+            or value is False
+            or (type(value) is float and isfinite(value))
+            or (type(value) is int and INT32_MIN <= value <= INT32_MAX)
+        ):
+            continue
+        if read is not None and _is_as_read(row, read, name):
+            continue
+        if annotation_name is not None:
+            misfit = _find_misfit(value, row[annotation_name])
+        else:
+            misfit = ValueError(f"{value!r} is not a value that is stored without a type annotation")
+        if misfit is not None:
+            code = Code.KEY_OUT_OF_RANGE if isinstance(misfit, OutOfRangeError) else Code.INVALID_INPUT
+            raise Fault(code, f"{name}: {misfit}.", property=name)
+    # No String can be longer than the whole row.
+    if encoded_size is None or encoded_size > MAX_VALUE_BYTES // 2:
+        check_sizes(row)
+
+
+def check_sizes(row: dict[str, Any]) -> None:
+    """
+    Refuse a row that has too many properties, or is too large, or has a value that is, by its names and values alone.
+
+    Raises:
+        Fault: As `check_row`.
+    """
+    for name, annotation_name in _shape_of(row):
+        value, annotation = row[name], None if annotation_name is None else row[annotation_name]
+        if type(value) is str and annotation in _SIZED:
+            size = value_size(value, annotation)
+            if size > MAX_VALUE_BYTES:
                 raise Fault(
-                    Code.INVALID_INPUT,
-                    f"{name}: {value!r} is not a value that is stored without a type annotation.",
+                    Code.PROPERTY_VALUE_TOO_LARGE,
+                    f"The property {name!r} has {size} bytes, {MAX_VALUE_BYTES} are allowed.",
                     property=name,
                 )
-        else:
-            _check_annotated(name, value, row[annotation_name], small=small)
-    if not small:
-        size = entity_size(row)
-        if size > MAX_ENTITY_BYTES:
-            raise Fault(Code.ENTITY_TOO_LARGE, f"The entity has {size} bytes, {MAX_ENTITY_BYTES} are allowed.")
+    size = entity_size(row)
+    if size > MAX_ENTITY_BYTES:
+        raise Fault(Code.ENTITY_TOO_LARGE, f"The entity has {size} bytes, {MAX_ENTITY_BYTES} are allowed.")
+
+
+_SIZED = (None, Edm.STRING, Edm.BINARY)
+
+
+def _is_as_read(row: dict[str, Any], read: dict[str, Any], name: str) -> bool:
+    """Return whether a property has the value and the type that were read; no list or object, which no row holds."""
+    value, annotation = row[name], name + ANNOTATION
+    plain = isinstance(value, str | int) or (type(value) is float and isfinite(value))
+    was = read.get(name)
+    return plain and type(was) is type(value) and was == value and read.get(annotation) == row.get(annotation)
 
 
 # Rows of a table have few sets of names. The bounds keep clients that send many, or long ones, from filling the memory.
@@ -228,8 +259,12 @@ _SHAPES_MAX = 500
 _SHAPE_CHARACTERS_MAX = 4 * 1024
 
 
-def _shape(names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
+def _shape_of(row: dict[str, Any]) -> tuple[tuple[str, str | None], ...]:
     """Check all names of a row; return each property with the name of its annotation, None if it has none."""
+    names = tuple(row)
+    known = _SHAPES.get(names)
+    if known is not None:
+        return known
     present = set(names)
     for name in names:
         if name.endswith(ANNOTATION) and name[: -len(ANNOTATION)] not in present:
@@ -253,34 +288,24 @@ def _shape(names: tuple[str, ...]) -> tuple[tuple[str, str | None], ...]:
 _NATURAL = re.compile(r"0|[1-9][0-9]{0,17}")  # every number of 18 digits is an Int64
 
 
-def _check_annotated(name: str, value: object, annotation: str, *, small: bool) -> None:
+def _find_misfit(value: object, annotation: str) -> ValueError | None:
+    """Return what is wrong with a value that has an annotation, or None."""
     # The commonest type comes first, and needs no call.
     if annotation == "Edm.Int64" and type(value) is str and _NATURAL.fullmatch(value):
-        return
+        return None
     try:
         if annotation == "Edm.DateTime" and type(value) is str:
             check_datetime(value)
         else:
             decode(value, annotation)
     except ValueError as error:
-        code = Code.KEY_OUT_OF_RANGE if isinstance(error, OutOfRangeError) else Code.INVALID_INPUT
-        raise Fault(code, f"{name}: {error}.", property=name) from None
-    if not small and isinstance(value, str) and annotation in (Edm.BINARY, Edm.STRING):
-        _check_size(name, value_size(value, annotation))
+        return error
+    return None
 
 
 def value_size(value: str, annotation: str | None = None) -> int:
     """Return the bytes that the service counts of a String, or of the base64 of a Binary."""
     return binary_size(value) if annotation == Edm.BINARY else 2 * utf16_length(value)
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > MAX_VALUE_BYTES:
-        raise Fault(
-            Code.PROPERTY_VALUE_TOO_LARGE,
-            f"The property {name!r} has {size} bytes, {MAX_VALUE_BYTES} are allowed.",
-            property=name,
-        )
 
 
 _FIXED_SIZES = {Edm.DATETIME: 8, Edm.DOUBLE: 8, Edm.INT64: 8, Edm.GUID: 16}

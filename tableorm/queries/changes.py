@@ -142,7 +142,11 @@ class ChangeStream(NotAPlainStream):
             rows = await read_changes(self._db, self._table, self._partition_key, number + 1, last, _whole)
             while number < last and number + 1 in rows:
                 number += 1
-                change = self._change_of(counter.feed, number, rows[number])
+                try:
+                    change = self._change_of(counter.feed, number, rows[number])
+                except DecodeError as error:
+                    error.cursor = _cursor(counter.feed, number)
+                    raise
                 position = counter.feed, number
                 yield change
             if number < last:

@@ -6,7 +6,10 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from ..connection.connection import TURN
+from ..errors import DecodeError
+from ..stores import Row
 from .execution import FetchedPage, QueryExecution
+from .misfits import misfit_of
 from .run import apply_filters
 
 __all__ = ["count_rows"]
@@ -26,8 +29,20 @@ async def count_rows(run: QueryExecution, pages: AsyncGenerator[FetchedPage, Non
         async for page in pages:
             for start in range(0, len(page.rows), TURN):
                 rows = apply_filters(page.request, page.rows[start : start + TURN])
-                total += len(rows) if kinds.bags else sum(kinds.resolve(row) is not None for row in rows)
+                total += len(rows) if kinds.bags else _count_own(run, rows)
                 await run.db.yield_to_loop(len(rows))
             if limit is not None and total >= limit:
                 return limit
+    return total
+
+
+def _count_own(run: QueryExecution, rows: list[Row]) -> int:
+    """Return how many rows are of the kinds of a query. Raises DecodeError for a misfit that is not taken."""
+    resolve, total = run.plan.target.kinds.resolve, 0
+    for row in rows:
+        try:
+            total += resolve(row) is not None
+        except DecodeError as error:
+            if not run.take_misfit(misfit_of(row, error)):
+                raise
     return total

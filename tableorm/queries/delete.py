@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any
 
-from ..errors import DecodeError
 from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet
@@ -16,6 +15,7 @@ from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
 from .execution import FetchedPage, QueryExecution
+from .misfits import Misfit
 from .run import apply_filters, load_rows
 
 __all__ = ["delete_call", "delete_entities", "delete_rows", "needs_whole_rows"]
@@ -112,26 +112,21 @@ async def delete_entities(
         pages: The pages of its index entries.
         if_match: "*" deletes them whatever became of them.
     """
+
+    def report(misfit: Misfit) -> bool:
+        report_kept(bulk, Key(PropertyBag, run.plan.target.kinds.table, *misfit.position), misfit.error)
+        return True
+
+    run.take_misfit = report
     async with bulk, aclosing(pages):
         async for page in pages:
             for start in range(0, len(page.rows), _PART):
-                for entity in await _load(bulk, run, page, page.rows[start : start + _PART]):
+                if run.wanted == 0:
+                    break
+                for entity in await load_rows(run, page.request, page.rows[start : start + _PART]):
                     if run.wanted == 0:
                         break
                     await bulk.delete(entity, if_match=if_match)
                     if run.wanted is not None:
                         run.wanted -= 1
     return bulk.report
-
-
-async def _load(bulk: Bulk, run: QueryExecution, page: FetchedPage, rows: list[Row]) -> list[Any]:
-    """Return the entities of index entries, without those that cannot be read, which are reported."""
-    if run.wanted == 0:
-        return []
-    try:
-        return await load_rows(run, page.request, rows)
-    except DecodeError as error:
-        if len(rows) == 1:
-            report_kept(bulk, _key(PropertyBag, run.plan.target.kinds, rows[0]), error)
-            return []
-    return [entity for row in rows for entity in await _load(bulk, run, page, [row])]

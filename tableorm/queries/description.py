@@ -7,13 +7,14 @@ from typing import Any, Generic, Self, TypeVar
 import attrs
 
 from ..connection.connection import Connected, Connection, connection_of
-from ..errors import ModelError
+from ..errors import ModelError, shown
 from ..expressions import Expression, Field
 from ..keys.ranges import KeyInterval
 from ..models.derivation import RowsOf
 from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
 from .execution import CONCURRENCY
+from .misfits import MisfitPolicy, check_policy
 from .misuse import NotAList, check_count
 from .planning.plan import QueryPlan
 
@@ -40,6 +41,7 @@ class QueryDescription(NotAList, Generic[E_co]):
     _ordered: bool = True
     _verified: bool = True
     _concurrency: int = CONCURRENCY
+    _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
@@ -84,6 +86,21 @@ class QueryDescription(NotAList, Generic[E_co]):
         check_count("concurrency", count)
         return attrs.evolve(self, concurrency=count)
 
+    def misfits(self, policy: MisfitPolicy) -> Self:
+        """
+        Tell what to do with rows that do not fit their model, each of which is a `DecodeError`.
+
+        Args:
+            policy: "raise", as by default, gives the entities before the row, and then raises the error; its `cursor`
+                goes on behind the row. "skip" leaves such rows out. A function also leaves them out, and is called with
+                each error: `query.misfits(errors.append)` collects them in a list.
+
+        Raises:
+            ModelError: It is none of these.
+        """
+        check_policy(self, policy)
+        return attrs.evolve(self, misfits=policy)
+
     def bind(self, db: Connected) -> Self:
         """Return the same query on another database, or in a scope; one that was pickled has neither."""
         return attrs.evolve(self, db=connection_of(db))
@@ -101,4 +118,6 @@ class QueryDescription(NotAList, Generic[E_co]):
             text += f".limit({self._limit})"
         if self._scan:
             text += ".allow_scan()" if self._parallel == 1 else f".allow_scan(parallel={self._parallel})"
+        if self._misfits != "raise":
+            text += f".misfits({shown(self._misfits)})"
         return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"

@@ -11,7 +11,9 @@ import msgspec
 
 from ..connection.connection import Connection
 from ..connection.observe import QueryWork
+from ..keys.ranges import KeyPosition
 from ..stores import Row
+from .misfits import TakeMisfit, raise_misfits
 from .planning.index_following import PrimaryFetch
 from .planning.plan import AnyRequest, QueryPlan
 
@@ -44,6 +46,8 @@ class QueryExecution:
         primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
         work: Its requests, for who is warned of slow queries; None if nobody is.
         turns: Bounds the requests of several queries that run together; None if the caller bounds them.
+        take_misfit: Takes the rows that do not fit their model.
+        misfit_at: The keys of the row at which it has ended, as that was not taken.
     """
 
     db: Connection
@@ -62,6 +66,8 @@ class QueryExecution:
     primaries: PrimaryFetch | None = None
     work: QueryWork | None = None
     turns: asyncio.Semaphore | None = None
+    take_misfit: TakeMisfit = raise_misfits
+    misfit_at: KeyPosition | None = None
 
 
 class Source(msgspec.Struct, frozen=True, eq=False):

@@ -7,13 +7,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
-from ..errors import ModelError
+from ..errors import DecodeError, ModelError
 from ..expressions import Comparison, Expression, Field, conjuncts
 from ..keys.ranges import KeyPosition
 from ..models.kinds import KindSet
 from ..models.schema import Schema
 from ..protocol.filters import Op
 from ..stores import CLOCK
+from .misfits import MisfitPolicy, settle_error
 from .pages import key_of_entity
 from .planning.normalize import has_field
 from .polling import PollPause
@@ -26,8 +27,11 @@ E = TypeVar("E")
 _MOST = 10_000
 _SECOND = dt.timedelta(seconds=1)
 
-ReadLog = Callable[[dt.datetime, dt.datetime | None, int | None], Awaitable[list[E]]]
-"""Reads the entities from one moment to before another, or to the end; at most as many as the number says."""
+ReadLog = Callable[[dt.datetime, dt.datetime | None, int | None, list[DecodeError]], Awaitable[list[E]]]
+"""
+Reads the entities from one moment to before another, or to the end; at most as many as the number says. The list gets
+the errors of rows that do not fit their model.
+"""
 
 
 def check_durations(what: str, lag: dt.timedelta, pause: dt.timedelta) -> None:
@@ -75,7 +79,13 @@ def _moment_of(schema: Schema, given: set[str]) -> Field[Any] | None:
 
 
 async def follow_log(
-    read: ReadLog[E], moment: str, *, lag: dt.timedelta, since: dt.datetime | None, pause: dt.timedelta
+    read: ReadLog[E],
+    moment: str,
+    *,
+    lag: dt.timedelta,
+    since: dt.datetime | None,
+    pause: dt.timedelta,
+    misfits: MisfitPolicy,
 ) -> AsyncGenerator[E, None]:
     """
     Yield what is appended to a log, in the order of time as far as it has come.
@@ -86,6 +96,7 @@ async def follow_log(
         lag: How late an entity may be written, by its moment: so far back each poll looks.
         since: The moment from which on entities are given; None for what is written from now on.
         pause: The longest pause between two polls.
+        misfits: What to do with rows that do not fit their model.
     """
     moment_of = attrgetter(moment)
     known: dict[KeyPosition, dt.datetime] = {}
@@ -94,11 +105,13 @@ async def follow_log(
     least = max(lag, _SECOND)
     span: dt.timedelta | None = None  # how much of the log is read at once, if there is too much of it
     waiting = PollPause(pause.total_seconds())
+    unfit: set[KeyPosition] = set()  # of the last poll
     while True:
         settled = CLOCK.now() - lag  # nothing comes before it any more
         end = start + span if span is not None and start + span < settled else None
         length = (settled if end is None else end) - start
-        found = await read(start, end, _MOST + 1 if length > least else None)
+        errors: list[DecodeError] = []
+        found = await read(start, end, _MOST + 1 if length > least else None, errors)
         if len(found) > _MOST and length > least:
             span = length / 2
             continue
@@ -108,7 +121,10 @@ async def follow_log(
         if given:
             for each in new:
                 yield each
-        given = True
+            for error in errors:
+                if error.key not in unfit:
+                    settle_error(misfits, error)
+        given, unfit = True, {error.key for error in errors}
         start = max(start, settled if end is None else end)
         known = {key: at for key, at in known.items() if at >= start}
         if end is None:

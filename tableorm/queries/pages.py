@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_arg
 import attrs
 
 from ..connection.async_only import AsyncOnly
-from ..errors import CursorError, ModelError
+from ..errors import CursorError, DecodeError, ModelError
 from ..keys.ranges import KeyPosition
 from ..models.property_bag import PropertyBag
 from ..models.pydantic_schema import page_schema
@@ -16,10 +16,11 @@ from ..models.state import state_of
 from ..stores import Row
 from .cursors import Position, remaining_sources, write_cursor
 from .execution import FetchedPage, QueryExecution
+from .misfits import take_last_misfit
 from .planning.plan import Point
 from .run import LoadPacer, fetch_pages
 
-__all__ = ["EntityStream", "Page", "Progress", "fetch_page", "key_of_entity"]
+__all__ = ["EntityStream", "Page", "Progress", "cursor_behind_misfit", "fetch_page", "key_of_entity"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -66,7 +67,12 @@ async def fetch_page(
     """
     wanted = run.wanted
     run.wanted = size if wanted is None else min(size, wanted)
-    found, after = await _fill(run, position, concurrency)
+    try:
+        found, after = await _fill(run, position, concurrency)
+    except DecodeError as error:  # of its first row
+        run.wanted = wanted
+        error.cursor = cursor_behind_misfit(run, limit)
+        raise
     if after is None or (wanted is not None and len(found) >= wanted):
         return Page(found, None)
     after = attrs.evolve(after, wanted=None if wanted is None else wanted - len(found))
@@ -93,7 +99,13 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
                 if len(loaded) > wanted - len(found):
                     found += loaded[: wanted - len(found)]
                     return found, Position(after=key_of_entity(found[-1]))
+                misfit = take_last_misfit(loaded)
                 found += loaded
+                if misfit is not None:
+                    if found:
+                        return found, Position(after=key_of_entity(found[-1]))
+                    run.misfit_at = misfit.position
+                    raise misfit.error
                 run.wanted = wanted - len(found)
                 if not run.wanted and start < len(rows):
                     return found, Position(after=_last_key(run, found, part))
@@ -107,6 +119,21 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
     finally:
         await pages.aclose()
     return found, None
+
+
+def cursor_behind_misfit(run: QueryExecution, limit: int | None, before: str = "") -> str | None:
+    """
+    Return the cursor behind the row at which a query has ended; None if the query has no cursors, or ended otherwise.
+
+    Args:
+        run: The query.
+        limit: Its limit, which cursors know.
+        before: What stands before its cursors.
+    """
+    if run.misfit_at is None or not run.ordered:
+        return None
+    cursor = write_cursor(run.plan, Position(run.misfit_at, wanted=run.wanted), limit)
+    return None if cursor is None else before + cursor
 
 
 def _last_key(run: QueryExecution, found: list[Any], rows: list[Row]) -> KeyPosition | None:
@@ -147,6 +174,7 @@ class Progress:
         self._limit: int | None = None
         self._last: KeyPosition | None = None
         self._given, self._before = 0, ""
+        self._behind: str | None = None
         self.refused = ""  # why there is no cursor
 
     def begin(self, run: QueryExecution, position: Position, limit: int | None, before: str = "") -> None:
@@ -159,11 +187,20 @@ class Progress:
         self._last = key_of_entity(entity)
         self._given += 1
 
+    def note_misfit(self, error: DecodeError) -> None:
+        """Take note that a row has ended the results, which do not fit their model from there on."""
+        self._behind = error.cursor
+
     def cursor(self) -> str | None:
-        """Return where to go on behind the last entity that was given; None if there was none."""
+        """
+        Return where to go on behind the last entity that was given, or the row that ended the results; None if there
+        was neither.
+        """
         run = self.run
         if self.refused:
             raise CursorError(self.refused)
+        if self._behind is not None:
+            return self._behind
         if run is None or self._last is None:
             return None
         if not run.ordered:
@@ -209,7 +246,8 @@ class EntityStream(AsyncOnly, Generic[E_co]):
     @property
     def cursor(self) -> str | None:
         """
-        Where to resume after the last entity that was given; before the first one, where the stream began.
+        Where to resume after the last entity that was given; before the first one, where the stream began. After a
+        `DecodeError`, where to resume after the row that does not fit.
 
         Raises:
             CursorError: The query is unordered.

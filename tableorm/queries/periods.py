@@ -12,7 +12,7 @@ import attrs
 
 from ..connection.period_tables import coming_tables, list_periods
 from ..connection.tasks import work_together
-from ..errors import AccessDenied, CursorError, ModelError, NotSupported, ScanRefused
+from ..errors import AccessDenied, CursorError, DecodeError, ModelError, NotSupported, ScanRefused
 from ..keys.formats import Order
 from ..models.kinds import KindSet
 from ..models.periods import PeriodTables
@@ -23,7 +23,7 @@ from .cursors import Position, remaining_sources, write_cursor
 from .execution import CONCURRENCY, QueryExecution, Source
 from .explain import ExplainedRequest, Explanation
 from .misuse import check_count
-from .pages import Page, Progress, fetch_page
+from .pages import Page, Progress, cursor_behind_misfit, fetch_page
 from .planning.plan import RANKS, Access
 from .planning.spans import Span, TableConditions, find_spans
 from .run import load_entities, requests_ahead, sources_of
@@ -166,6 +166,7 @@ class PeriodSelect(Select[E_co]):
             only=self._only,
             ordered=self._ordered,
             verified=self._verified,
+            misfits=self._misfits,
             concurrency=self._concurrency,
         )
 
@@ -257,6 +258,13 @@ class PeriodSelect(Select[E_co]):
                     yield entity
                 if wanted == 0:
                     return
+        except DecodeError as error:
+            ended = next((table for table, run in runs.items() if run.misfit_at is not None), None)
+            if ended is not None:
+                error.cursor = cursor_behind_misfit(runs[ended], self._limit, before=f"{ended}.")
+            if progress is not None:
+                progress.note_misfit(error)
+            raise
         finally:
             await found.aclose()
 
@@ -293,7 +301,13 @@ class PeriodSelect(Select[E_co]):
                 run.wanted = wanted
             if len(found) == size or number == _TABLES_OF_A_PAGE:
                 return Page(found, f"{table}.{write_cursor(run.plan, position, self._limit)}")
-            page = await fetch_page(run, position, size - len(found), self._limit, self._concurrency)
+            try:
+                page = await fetch_page(run, position, size - len(found), self._limit, self._concurrency)
+            except DecodeError as error:
+                if found:  # the next page raises it
+                    return Page(found, f"{table}.{write_cursor(run.plan, position, self._limit)}")
+                error.cursor = None if error.cursor is None else f"{table}.{error.cursor}"
+                raise
             found += page.items
             if page.cursor is not None:
                 return Page(found, f"{table}.{page.cursor}")

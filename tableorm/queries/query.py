@@ -15,6 +15,7 @@ from ..connection.index_states import find_unreadable, known_unreadable, not_rea
 from ..connection.observe import QueryWork
 from ..errors import (
     CursorError,
+    DecodeError,
     EncodeError,
     EntityNotFound,
     ModelError,
@@ -34,8 +35,9 @@ from .description import QueryDescription
 from .execution import CONCURRENCY, FetchedPage, QueryExecution
 from .explain import Explanation, explain
 from .follow import check_durations, find_moment, follow_log
+from .misfits import taker_of
 from .misuse import check_count
-from .pages import EntityStream, Page, Progress, fetch_page
+from .pages import EntityStream, Page, Progress, cursor_behind_misfit, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
 from .planning.partition import divide_plan
@@ -117,7 +119,11 @@ class Query(QueryDescription[E_co]):
         if run.wanted == 0:
             return []
         parts = load_entities(sources_of(run, in_order=run.ordered), requests_ahead(run), ordered=self._ordered)
-        return [entity async for part in parts for entity in part]
+        try:
+            return [entity async for part in parts for entity in part]
+        except DecodeError as error:
+            error.cursor = cursor_behind_misfit(run, self._limit)
+            raise
 
     async def first(self) -> E_co | None:
         """Read the first entity in key order; None if there is none. Raises what `all` raises."""
@@ -216,7 +222,8 @@ class Query(QueryDescription[E_co]):
         moment, as those of `row_key="{at:ticks_desc}_{id}"` are.
 
         What one poll finds comes in the order of time. The last `lag` is read again each time, since the clocks of
-        writers differ, and what they write may arrive late. What arrives later than that is not given.
+        writers differ, and what they write may arrive late. What arrives later than that is not given. A row that does
+        not fit its model comes after the others of its poll.
 
         Args:
             lag: How far behind the clock of this process the moment of a new entity may be.
@@ -226,6 +233,7 @@ class Query(QueryDescription[E_co]):
 
         Raises:
             ModelError: RowKeys do not begin with a moment, or the query has a limit.
+            DecodeError: A row does not fit its model.
             ScanRefused: The query would visit every partition.
 
         Source: table design guide, "Log tail pattern".
@@ -235,11 +243,14 @@ class Query(QueryDescription[E_co]):
             raise ModelError(f"{self}.follow() is refused: a log has no end that a limit could count to; remove it")
         moment = find_moment(str(self), self._kinds, self._conditions)
 
-        async def read(start: dt.datetime, end: dt.datetime | None, most: int | None) -> list[E_co]:
+        async def read(
+            start: dt.datetime, end: dt.datetime | None, most: int | None, errors: list[DecodeError]
+        ) -> list[E_co]:
             within = (moment >= start,) if end is None else (moment >= start, moment < end)
-            return await attrs.evolve(self, where=self._where + within, limit=most, ordered=True).all()
+            query = self.misfits(errors.append)
+            return await attrs.evolve(query, where=self._where + within, limit=most, ordered=True).all()
 
-        return follow_log(read, moment.name, lag=lag, since=since, pause=pause)
+        return follow_log(read, moment.name, lag=lag, since=since, pause=pause, misfits=self._misfits)
 
     async def delete(
         self,
@@ -338,6 +349,7 @@ class Query(QueryDescription[E_co]):
             ordered=self._ordered,
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
+            take_misfit=taker_of(self._misfits),
             work=None if db.watch.slow is None else self._work(plan),
         )
 
@@ -377,6 +389,11 @@ class Query(QueryDescription[E_co]):
                     if progress is not None:
                         progress.note(entity)
                     yield entity
+        except DecodeError as error:
+            error.cursor = cursor_behind_misfit(run, self._limit)
+            if progress is not None:
+                progress.note_misfit(error)
+            raise
         finally:
             await found.aclose()
 

@@ -8,7 +8,7 @@ If there are too many, the first ones in the order of newer keys are given; then
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from functools import cached_property
 from typing import Any, Self, TypeVar
@@ -19,7 +19,7 @@ import msgspec
 from ..connection.rekey_phases import Phase, current_phase
 from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
-from ..errors import Conflict, NotSupported, ScanRefused, TableNotFound
+from ..errors import Conflict, DecodeError, NotSupported, ScanRefused, TableNotFound
 from ..expressions import (
     AllOf,
     AnyOf,
@@ -41,7 +41,9 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
+from ..stores import Row
 from .explain import Explanation
+from .misfits import settle_error
 from .pages import Progress
 from .planning.client_filter import make_test
 from .planning.plan import RANKS
@@ -53,6 +55,7 @@ __all__ = ["RekeyedSelect"]
 E_co = TypeVar("E_co", covariant=True)
 
 _Keys = tuple[str, str]
+_NoteMisfit = Callable[[DecodeError], object]
 _SortKey = tuple[bytes, bytes]
 
 _MOST_HELD = 50_000
@@ -115,12 +118,21 @@ class RekeyedSelect(Select[E_co]):
         left = self._limit
         if left == 0:
             return
-        async with aclosing(self._read_both(phase)) as found:
+        misfits: dict[tuple[str, _Keys], DecodeError] = {}
+
+        def note_misfit(error: DecodeError) -> None:
+            if misfits.setdefault((error.model, error.key), error) is error and self._misfits != "raise":
+                settle_error(self._misfits, error)
+
+        async with aclosing(self._read_both(phase, note_misfit)) as found:
             async for entity in found:
                 yield entity
                 left = None if left is None else left - 1
                 if left == 0:
                     return
+        first = next(iter(misfits.values()), None)
+        if first is not None and self._misfits == "raise":
+            raise first  # after all others: nobody knows the newer key, and so the place, of what does not fit
         if (phase is Phase.BACK) is not (await self._open_phase() is Phase.BACK):
             raise Conflict(f"{self}: entities began to go the other way while it ran; run it again")
 
@@ -153,7 +165,7 @@ class RekeyedSelect(Select[E_co]):
             if found:
                 raise self._refused(phase, problem)
 
-    async def _read_both(self, phase: Phase) -> AsyncGenerator[E_co, None]:
+    async def _read_both(self, phase: Phase, note_misfit: _NoteMisfit) -> AsyncGenerator[E_co, None]:
         """
         Yield entities of both queries, each once: where both have one, that which was read later.
 
@@ -164,24 +176,26 @@ class RekeyedSelect(Select[E_co]):
         while True:
             held = _Held(most, after)
             if phase is Phase.BACK:
-                async with aclosing(self._read_newer(phase, after, None)) as newer:
+                async with aclosing(self._read_newer(phase, after, None, note_misfit)) as newer:
                     async for entity in newer:
                         held.add(self._keys_of(entity), entity)
-            await self._read_older(phase, held)
+            await self._read_older(phase, held, note_misfit)
             waiting = deque(held.end())
             if phase is not Phase.BACK:
-                async with aclosing(self._read_newer(phase, after, held.last)) as newer:
+                async with aclosing(self._read_newer(phase, after, held.last, note_misfit)) as newer:
                     async for entity in newer:
                         keys = self._keys_of(entity)
                         held.found.pop(keys, None)
                         while self._ordered and waiting and _sort_key(waiting[0]) < _sort_key(keys):
                             before = waiting.popleft()
                             if before in held.found:
-                                yield self._load(held.found.pop(before))
+                                for loaded in self._load(held.found.pop(before), note_misfit):
+                                    yield loaded
                         yield entity
             for keys in waiting:
                 if keys in held.found:
-                    yield self._load(held.found.pop(keys))
+                    for loaded in self._load(held.found.pop(keys), note_misfit):
+                        yield loaded
             if held.last is None:
                 return
             after = held.last
@@ -195,11 +209,18 @@ class RekeyedSelect(Select[E_co]):
         assert keys is not None
         return keys
 
-    def _load(self, found: Any) -> Any:
-        """Return an entity that was held."""
-        return self._kinds.load(msgspec.json.decode(found)) if isinstance(found, bytes) else found
+    def _load(self, found: Any, note_misfit: _NoteMisfit) -> list[Any]:
+        """Return an entity that was held, if it fits the model."""
+        try:
+            row: Any = msgspec.json.decode(found) if isinstance(found, bytes) else found
+            return [row if isinstance(row, Entity) else self._kinds.load(row)]
+        except DecodeError as error:
+            note_misfit(error)
+            return []
 
-    async def _read_newer(self, phase: Phase, after: _Keys | None, last: _Keys | None) -> AsyncGenerator[E_co, None]:
+    async def _read_newer(
+        self, phase: Phase, after: _Keys | None, last: _Keys | None, note_misfit: _NoteMisfit
+    ) -> AsyncGenerator[E_co, None]:
         """
         Yield the entities that have their newer keys.
 
@@ -207,16 +228,18 @@ class RekeyedSelect(Select[E_co]):
             phase: The phase.
             after: Those behind this key; None for all.
             last: Those up to this key; None for all.
+            note_misfit: Called with the error of each that does not fit its model.
         """
+        query = self._newer.where(*_between(after, last)).misfits(note_misfit)
         try:
-            async with aclosing(self._newer.where(*_between(after, last))._iterate(None, None)) as found:
+            async with aclosing(query._iterate(None, None)) as found:
                 async for entity in found:
                     yield entity
         except TableNotFound:
             if phase is Phase.MOVE:
                 raise
 
-    async def _read_older(self, phase: Phase, held: "_Held") -> None:
+    async def _read_older(self, phase: Phase, held: "_Held", note_misfit: _NoteMisfit) -> None:
         """
         Hold the entities that have their older keys, by the keys that they will have, as bytes, which take less room.
 
@@ -225,12 +248,16 @@ class RekeyedSelect(Select[E_co]):
         """
         tests = [make_test(planner_of(self._kinds).target, term) for term in self._where]
         try:
-            async with aclosing(self._older._iterate(None, None)) as entities:
+            async with aclosing(self._older.misfits(note_misfit)._iterate(None, None)) as entities:
                 async for entity in entities:
-                    made = await self._renew(entity)
+                    try:
+                        made = await self._renew(entity)
+                    except DecodeError as error:
+                        note_misfit(error)
+                        continue
                     row = None if made is None else state_of(made).row
                     if row is not None and all(test(row) is True for test in tests):
-                        held.add((row["PartitionKey"], row["RowKey"]), msgspec.json.encode(row))
+                        held.add((row["PartitionKey"], row["RowKey"]), _pack(row))
         except ScanRefused as error:
             raise self._scan_refused(phase) from error
 
@@ -330,6 +357,14 @@ class _Held:
                 del self.found[each]
             self.last, self._last = keys[-1], _sort_key(keys[-1])
         return keys
+
+
+def _pack(row: Row) -> bytes | Row:
+    """Return a row in a form that takes less room; itself, if it has half of a surrogate pair, which has no JSON."""
+    try:
+        return msgspec.json.encode(row)
+    except (TypeError, ValueError):
+        return row
 
 
 def _between(after: _Keys | None, last: _Keys | None) -> list[Expression]:

@@ -25,6 +25,7 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage
 from .execution import FetchedPage, QueryExecution, Source
 from .merge import Merger
+from .misfits import Misfit, is_of_row, load_each, misfit_of, take_last_misfit, without_taken
 from .planning.plan import AnyRequest, MergedRequests, Point, Range
 
 __all__ = [
@@ -386,20 +387,35 @@ def apply_filters(request: AnyRequest, rows: list[Row]) -> list[Row]:
 
 
 async def load_rows(run: QueryExecution, request: AnyRequest, rows: list[Row]) -> list[Any]:
-    """Return the entities of rows, in order. Rows that have to be read in full are read again."""
-    found = run.load(apply_filters(request, rows))
+    """
+    Return the entities of rows, in order. Rows that have to be read in full are read again.
+
+    Of rows that do not fit their model none is among them, except for one that ends the query: its misfit comes last.
+    """
+    rows = apply_filters(request, rows)
+    try:
+        found = run.load(rows)
+    except Exception:  # noqa: BLE001 - once more, to find the row that raises it
+        found = load_each(run.load, rows)
     types = set(map(type, found))
     if dict in types:
         incomplete = iter([index for index, each in enumerate(found) if type(each) is dict])
 
         async def read_again() -> None:
             for index in incomplete:
-                found[index] = await _read_again(run, cast("Row", found[index]))
+                row = cast("Row", found[index])
+                try:
+                    found[index] = await _read_again(run, row)
+                except Exception as error:
+                    if not is_of_row(error):
+                        raise
+                    found[index] = misfit_of(row, error)
 
         await work_together(read_again, run.concurrency)
-    elif type(None) not in types:
-        return found
-    return [entity for entity in found if entity is not None]
+        types = set(map(type, found))
+    if type(None) in types:
+        found = [entity for entity in found if entity is not None]
+    return without_taken(found, run.take_misfit, run.wanted) if Misfit in types else found
 
 
 async def _read_again(run: QueryExecution, row: Row) -> Any:
@@ -449,6 +465,9 @@ async def load_entities(
         sources: The requests.
         concurrency: How many run at the same time.
         ordered: Whether they come in key order; otherwise as they arrive.
+
+    Raises:
+        DecodeError: A row does not fit its model, and was not taken. The entities before it have been given.
     """
     pacer = LoadPacer()
     pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=ordered)
@@ -459,11 +478,15 @@ async def load_entities(
                 part = pacer.part(run, page.rows, start)
                 start += len(part)
                 loaded = await pacer.load(run, page.request, part)
+                misfit = take_last_misfit(loaded)
                 if run.wanted is not None:
                     loaded = loaded[: run.wanted]
                     run.wanted -= len(loaded)
                 yield loaded
                 if run.wanted == 0:
                     break
+                if misfit is not None:
+                    run.misfit_at = misfit.position
+                    raise misfit.error
     finally:
         await pages.aclose()

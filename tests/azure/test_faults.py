@@ -3,11 +3,15 @@ Every exception and every code of the service has its place: one table, complete
 """
 
 import asyncio
+import datetime as dt
 import errno
 import inspect
+import json
 import pickle
+import re
 import socket
 import ssl
+from email.utils import format_datetime
 from typing import Any
 
 import aiohttp
@@ -201,6 +205,52 @@ def test_answers(status: int, headers: dict[str, str], body: bytes, code: str, m
 
     assert (fault.code, fault.message) == (code, message)
     assert fault.index is None
+
+
+_REFUSED = "Server failed to authenticate the request. Make sure the value of Authorization header is formed correctly."
+_TOO_OLD = "Request date header too old: 'Fri, 04 Oct 2019 18:02:12 GMT'"
+_SIGNATURE = "Kx8fJ2q0cPZt3vYb1mHn5sRd7wLgAoUeIi4C6TyQzXk="
+
+
+def _refused(detail: str) -> bytes:
+    return (
+        f"<?xml version='1.0'?><Error><Code>AuthenticationFailed</Code>"
+        f"<Message>{_REFUSED}\nRequestId:1\nTime:2</Message>"
+        f"<AuthenticationErrorDetail>{detail}</AuthenticationErrorDetail></Error>"
+    ).encode()
+
+
+def test_a_refusal_says_what_is_wrong_with_the_signature() -> None:
+    """The service's detail is in the message, in XML and in JSON, but for a signature, and no more than its start."""
+    in_json = {"error": {"code": "AuthenticationFailed", "message": _REFUSED, "AuthenticationErrorDetail": _TOO_OLD}}
+    for body in (_refused(_TOO_OLD), json.dumps(in_json).encode()):
+        assert fault_of_response(403, {}, body, write=False).message == f"{_REFUSED} {_TOO_OLD}."
+    detail = f"The MAC signature found in the HTTP request '{_SIGNATURE}' is not the same.\n{'x ' * 10_000}"
+    message = fault_of_response(403, {}, _refused(detail), write=False).message
+    assert "is not the same. x x" in message and _SIGNATURE not in message
+    assert len(message) < 600
+
+
+@pytest.mark.parametrize(
+    ("off", "hint"),
+    [
+        (dt.timedelta(minutes=37), "The clock of this machine is 0:3[67]:[0-9]{2} behind that of the service; set it."),
+        (
+            -dt.timedelta(days=2),
+            "The clock of this machine is 2 days, 0:00:[0-9]{2} ahead of that of the service; set it.",
+        ),
+        (dt.timedelta(0), ""),
+    ],
+)
+def test_a_refusal_names_a_wrong_clock(off: dt.timedelta, hint: str) -> None:
+    """If the dates of machine and service differ, a request that is denied says by how much; no other answer does."""
+    date = {"Date": format_datetime(dt.datetime.now(dt.UTC) + off, usegmt=True)}
+    message = fault_of_response(403, date, _refused(""), write=False).message
+
+    assert re.fullmatch(re.escape(_REFUSED) + (f" {hint}" if hint else ""), message)
+    assert "clock" not in fault_of_response(404, date, JSON, write=False).message
+    for odd in ("", "soon", "99999999999999"):
+        assert fault_of_response(403, {"Date": odd}, _refused(""), write=False).message == _REFUSED
 
 
 def test_a_version_that_the_service_does_not_know_names_the_options() -> None:

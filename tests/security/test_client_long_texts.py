@@ -3,16 +3,18 @@ Long texts of a hostile server: what is looked through for secrets is no longer 
 no longer than a property can be.
 """
 
+import datetime as dt
 import json
 import tracemalloc
 import zlib
 from collections.abc import Callable
 from html import unescape
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from tableorm import DecodeError, Entity, Mapped, RetryPolicy, TableOrmError, connect, field
+from tableorm import DecodeError, Entity, Mapped, PropertyBag, RetryPolicy, TableOrmError, connect, field
 from tableorm.models.manifest import manifest_of
 from tableorm.protocol import redaction
 from tableorm.protocol.codes import Fault
@@ -28,6 +30,24 @@ class Doc(Entity, table="Docs", partition_key="{p}", row_key="{r}"):
     p: Mapped[str]
     r: Mapped[str]
     items: Mapped[list[Any]] = field(factory=list)
+
+
+class Counted(Entity, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    n: Mapped[int]
+
+
+class Dated(Entity, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    n: Mapped[dt.datetime]
+
+
+class Named(Entity, table="Counted", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    n: Mapped[UUID]
 
 
 def gzip(body: bytes) -> bytes:
@@ -70,14 +90,29 @@ async def test_a_long_answer_is_not_looked_through(what: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    "members", [{"n@odata.type": "Edm." + "x" * 100_000, "n": "1"}, {"n@odata.type": "Edm.Double", "n": "x" * 100_000}]
+    "members",
+    [
+        {"n@odata.type": "Edm." + "x" * 100_000, "n": "1"},
+        {"n@odata.type": "Edm.Double", "n": "x" * 100_000},
+        {"n@odata.type": "Edm.DateTime", "n": "2" * 100_000},
+        {"n@odata.type": "Edm.Guid", "n": "x" * 100_000},
+        {"n": ["x" * 100_000]},
+        {"n": "\ud800" + "x" * 100_000},
+    ],
 )
-def test_what_a_row_says_does_not_fill_the_error(members: dict[str, str]) -> None:
-    """The error of a row that cannot be read quotes no more than the start of a type or value, however long that is."""
-    row = {"odata.etag": "c", "PartitionKey": "a", "RowKey": "b", **members}
-    with pytest.raises(Fault) as caught:
-        decode_row(json.dumps(row).encode())
-    assert len(caught.value.message) < 1_000
+async def test_what_a_row_says_does_not_fill_the_error(members: dict[str, Any]) -> None:
+    """The error of a value that cannot be read quotes no more than its start, however long it or its type is."""
+    async with Stub() as stub:
+        stub.answers = [row_answer(id="a", **members)]
+        async with connect(stub.url, key=KEY, timeout=5, retry=RetryPolicy(attempts=1)) as db:
+            bag = await db.get(PropertyBag.key("Counted", "p", "r"))
+            for model in (Counted, Dated, Named):
+                with pytest.raises(DecodeError) as caught:
+                    await db.get(model, p="p", r="r")
+                assert len(str(caught.value)) < 500
+    with pytest.raises(DecodeError) as caught:
+        bag["n"]
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("decode", [decode_row, decode_page], ids=["row", "page"])

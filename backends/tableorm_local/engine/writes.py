@@ -21,7 +21,7 @@ from tableorm.protocol.limits import (
     MAX_VALUE_BYTES,
     check_key,
     check_properties,
-    check_row,
+    check_sizes,
 )
 from tableorm.stores import MERGES, Operation, Row, Verb, check_if_match, clean_row, encode_row, with_index
 
@@ -91,8 +91,10 @@ def prepare_write(operation: Operation, *, keys_checked: bool) -> Write:
         return Write(verb, key, b"", None, if_match)
     clean = row if operation.canonical else clean_row(row, partition_key, row_key)
     payload = encode_row(clean)
-    if not operation.canonical or len(payload) > MAX_VALUE_BYTES // 2:  # in a smaller row no value is too large
+    if not operation.canonical:
         check_properties(clean, len(payload))
+    elif len(payload) > MAX_VALUE_BYTES // 2:  # in a smaller row no value is too large
+        check_sizes(clean)
     return Write(verb, key, payload, clean if verb in MERGES else None, if_match)
 
 
@@ -296,5 +298,5 @@ def _merge_rows(stored: Row, row: Row) -> bytes:
     payload = _encode(stored)
     # Each part was checked when it arrived; only their sum can be too large.
     if len(payload) > MAX_VALUE_BYTES // 2 or (grows and len(stored) > MAX_CUSTOM_PROPERTIES):
-        check_row(stored)
+        check_sizes(stored)
     return payload

@@ -205,7 +205,7 @@ class Bulk(AsyncOnly):
             self._written += 1
             return
         if not (late or is_light(write)):
-            plan_writes((write,))
+            (write,) = plan_writes((write,)).writes
         size = most_bytes(write)
         self._taken += 1
         if self._taken >= _TURN:

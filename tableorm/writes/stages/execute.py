@@ -5,6 +5,7 @@ came from.
 """
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 from urllib.parse import quote
@@ -30,11 +31,13 @@ from ...protocol.limits import (
     MAX_TRANSACTION_BYTES,
     MAX_TRANSACTION_OPERATIONS,
     MAX_VALUE_BYTES,
+    check_key,
     check_row,
+    check_sizes,
     entity_size,
     value_size,
 )
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, Verb, clean_row
 from ..maintainer import Fill
 from ..plan import (
     Change,
@@ -189,11 +192,15 @@ def plan_writes(
         if write.change is not first:
             _check_partition(plan, write)
     short = len(writes) <= _FEW
-    for write in writes:
+    judged: dict[int, PlannedWrite] = {}
+    for number, write in enumerate(writes):
         if write.weight is None or write.weight > _SHORT:
             short = False
-            if not is_light(write):
+            if not is_light(write) and not _is_judged(write):
                 _check_row(plan, write, transaction=transaction)
+                judged[number] = _as_judged(write)
+    if judged:
+        plan = structs.replace(plan, writes=tuple(judged.get(number, write) for number, write in enumerate(writes)))
     if not short and len(writes) > 1:
         _check_transaction(plan, transaction=transaction)
     return plan
@@ -211,7 +218,10 @@ def most_bytes(write: PlannedWrite) -> int:
     around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
     if write.weight is not None and write.weight <= _SHORT:
         return around + 6 * write.weight + _MEMBER_BYTES * len(row)
-    return around + len(msgspec.json.encode(row))
+    try:
+        return around + len(msgspec.json.encode(row))
+    except (TypeError, ValueError):
+        return around + len(json.dumps(row))  # half of a surrogate pair, which was read, is sent as an escape
 
 
 def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> None:
@@ -220,7 +230,12 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
     # Of a row that is known in part only what is sent can be judged.
     row = write.operation.row if write.partial else write.after
     try:
-        check_row(row)
+        if write.operation.canonical:  # made by the encoder, so that only the keys and the size can be wrong
+            check_key("PartitionKey", row["PartitionKey"])
+            check_key("RowKey", row["RowKey"])
+            check_sizes(row)
+        else:
+            check_row(row, read=_read_row(write.change))
     except Fault as fault:
         error = translate(_named(fault, write), str(write.origin), plan.table, write.origin.subject)
         if isinstance(error, LimitExceeded):
@@ -228,6 +243,32 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
         if not transaction:
             raise error from None
         raise in_transaction(write.origin, write.index, error) from error
+
+
+def _read_row(change: Change) -> Row | None:
+    """Return the values that were read of the row of a change: by its subject before, and for this write."""
+    before, stored = change.before, change.stored
+    if stored is None or before is None or stored is before:
+        known = stored or before
+        return None if known is None else known.row
+    return before.row | stored.row
+
+
+def _as_judged(write: PlannedWrite) -> PlannedWrite:
+    """Return a write of an entity or bag that was judged here, so that the store does not judge its values again."""
+    operation, after = write.operation, write.after
+    row = operation.row
+    if operation.canonical or write.effect is not None or after is None:
+        return write
+    if not write.partial and after is not row and not row.items() <= after.items():
+        return write
+    if clean_row(row, row["PartitionKey"], row["RowKey"]) is not row:
+        return write
+    return structs.replace(write, operation=structs.replace(operation, canonical=True))
+
+
+def _is_judged(write: PlannedWrite) -> bool:
+    return write.weight is None and write.effect is None and write.operation.canonical
 
 
 def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) -> None:

@@ -26,7 +26,7 @@ from ...models.property_bag import bag_of_row
 from ...models.write_tokens import tokens_of
 from ...outbox.decision import Decision, decision_of, settle_decision
 from ...protocol.codes import THROTTLING, Fault
-from ...stores import Operation, RetryBudget, Row, Verb, single_try
+from ...stores import RetryBudget, Row, Verb, single_try
 from ..plan import PlannedWrite, SendOptions, WritePlan
 from ..rows import changes, content
 
@@ -342,9 +342,9 @@ def _conditional(plan: WritePlan, rows: Sequence[Row | None], fault: Fault) -> W
         operation = write.operation
         if row is not None:
             verb = {Verb.INSERT_OR_MERGE: Verb.MERGE, Verb.INSERT_OR_REPLACE: Verb.REPLACE}.get(operation.verb)
-            operation = Operation(verb or operation.verb, operation.row, row["odata.etag"])
+            operation = structs.replace(operation, verb=verb or operation.verb, if_match=row["odata.etag"])
         elif operation.if_match is None:
-            operation = Operation(Verb.INSERT, operation.row)
+            operation = structs.replace(operation, verb=Verb.INSERT)
         else:
             raise InDoubt(plan, fault, rows) from fault  # it has to exist: it did, or never did
         writes.append(structs.replace(write, operation=operation))

@@ -21,7 +21,6 @@ from tableorm.protocol.edm import (
     SYSTEM_MEMBERS,
     Edm,
     OutOfRangeError,
-    bytes_from_text,
     text_from_ticks,
     ticks_from_text,
 )
@@ -206,7 +205,7 @@ def _put_annotated(row: Row, name: str, value: str | float | bool, annotation: S
             row[name] = value.lower()
         case Edm.BINARY if isinstance(value, str):
             row[name + ANNOTATION] = Edm.BINARY.value
-            row[name] = _read_base64(name, value)
+            row[name] = value  # whoever stores it looks whether it is base64
         case _:
             raise _value_fault(name, value, str(annotation))
 
@@ -247,14 +246,6 @@ def _read_time(name: str, value: str) -> str:
     except ValueError:
         raise _value_fault(name, value, Edm.DATETIME) from None
     return value if _CANONICAL_MOMENT.fullmatch(value) else text_from_ticks(ticks)
-
-
-def _read_base64(name: str, value: str) -> str:
-    try:
-        bytes_from_text(value)
-    except ValueError:
-        raise _value_fault(name, value, Edm.BINARY) from None
-    return value
 
 
 # Answers

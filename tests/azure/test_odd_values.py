@@ -1,0 +1,279 @@
+"""
+Values that are none of their type, as Azurite stores them for other programs: they hide no row, and are not changed.
+"""
+
+import datetime as dt
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import Database, DecodeError, Entity, Int32, Mapped, PropertyBag, connect, field
+from tableorm.connection.connection import connection_of
+from tableorm.protocol.edm import ANNOTATION, decode
+from tableorm.stores import Operation, Row, Verb
+from tableorm_azure.codec import decode_page
+from tests.azure.stub import ETAG, KEY, Answer, Stub
+from tests.azurite import Azurite
+
+# What Azurite stores, with the type that it says; and what it gives back, where that is not the same.
+ODD: dict[str, tuple[Any, str | None, Any]] = {
+    "unset date of .NET": ("0001-01-01T00:00:00Z", "Edm.DateTime", None),
+    "nine digits of a second": ("2024-02-29T12:34:56.123456789Z", "Edm.DateTime", None),
+    "date alone": ("2024-02-29", "Edm.DateTime", "2024-02-29Z"),
+    "no date": ("soon", "Edm.DateTime", None),
+    "half of a surrogate pair": ("a\ud800b", None, None),
+    "no guid": ("ABC", "Edm.Guid", None),
+    "no base64": ("$$", "Edm.Binary", None),
+    "no number": ("abc", "Edm.Int64", None),
+    "above Int64": ("99999999999999999999", "Edm.Int64", None),
+    "above Int32": (3_000_000_000, None, None),
+}
+
+
+class Moment(Entity, table="OddValues", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    odd: Mapped[dt.datetime | None] = field(default=None)
+
+
+class Guid(Entity, table="OddValues", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    odd: Mapped[UUID | None] = field(default=None)
+
+
+class Binary(Entity, table="OddValues", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    odd: Mapped[bytes | None] = field(default=None)
+
+
+class Large(Entity, table="OddValues", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    odd: Mapped[int | None] = field(default=None)
+
+
+class Small(Entity, table="OddValues", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    odd: Mapped[Int32 | None] = field(default=None)
+
+
+class Text(Entity, table="OddValues", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    odd: Mapped[str | None] = field(default=None)
+
+
+class Other(Entity, table="OddValues", partition_key="{p}", row_key="{r}", kind=None):
+    p: Mapped[str]
+    r: Mapped[str]
+    size: Mapped[int] = field(default=0)
+    text: Mapped[str | None] = field(default=None)
+
+
+MODELS: dict[str | None, type[Any]] = {
+    "Edm.DateTime": Moment,
+    "Edm.Guid": Guid,
+    "Edm.Binary": Binary,
+    "Edm.Int64": Large,
+}
+
+
+@pytest.fixture
+async def db(azurite: Azurite) -> AsyncIterator[Database]:
+    async with connect(azurite.connection_string) as database:
+        await database.create_tables("OddValues")
+        yield database
+        await database.drop_table("OddValues")
+
+
+def odd_members(name: str) -> tuple[Row, Row]:
+    """What is written, and what is read of it."""
+    value, annotation, back = ODD[name]
+    members: Row = {"odd": value} if annotation is None else {"odd": value, "odd" + ANNOTATION: annotation}
+    return members, members if back is None else {**members, "odd": back}
+
+
+async def put(db: Database, row_key: str, members: Row) -> None:
+    """Store a row as another program does, whose values nobody judges."""
+    row = {"PartitionKey": "p", "RowKey": row_key, **members}
+    await connection_of(db).require_open().write("OddValues", Operation(Verb.INSERT, row, canonical=True))
+
+
+async def odd_of(db: Database, row_key: str = "b") -> Row:
+    """What the store has of the odd property."""
+    row = await connection_of(db).require_open().get("OddValues", "p", row_key)
+    return {name: value for name, value in row.items() if name.startswith("odd") and "etag" not in name}
+
+
+@pytest.mark.parametrize("name", list(ODD))
+async def test_a_value_that_is_none_of_its_type_hides_no_row(db: Database, name: str) -> None:
+    """A bag has the value as it came; a model that declares it says what it is, and other rows are read."""
+    members, back = odd_members(name)
+    model = Small if name == "above Int32" else MODELS.get(members.get("odd" + ANNOTATION), Text)
+    for row_key, some in (("a", {}), ("b", members), ("c", {})):
+        await put(db, row_key, some)
+
+    bags = await db.select_raw("OddValues").where("PartitionKey eq 'p'").all()
+    assert [bag.row_key for bag in bags] == ["a", "b", "c"]
+    assert {n: bags[1].row[n] for n in back} == back and await odd_of(db) == back
+    with pytest.raises(DecodeError, match=r"odd: row \('p', 'b'\) has a value that is none of its type"):
+        bags[1]["odd"]
+    assert "odd" in repr(bags[1])
+
+    seen: list[str] = []
+    with pytest.raises(DecodeError) as caught:
+        async for entity in db.select(model).where(model.p == "p"):
+            seen += [entity.r]
+    error = caught.value
+    assert seen == ["a"] and error.key == ("p", "b") and error.field == "odd"
+    assert repr(back["odd"]) in str(error)
+    with pytest.raises(DecodeError):
+        await db.get(model, p="p", r="b")
+    assert [entity.r for entity in await db.select(model).where(model.p == "p").misfits("skip").all()] == ["a", "c"]
+
+
+Write = Callable[[Database, Any], Awaitable[object]]
+
+
+async def in_transaction(db: Database, subject: Any) -> None:
+    async with db.transaction() as tx:
+        tx.replace(subject)
+
+
+async def in_bulk(db: Database, subject: Any) -> None:
+    async with db.bulk() as bulk:
+        await bulk.upsert(subject, mode="replace")
+
+
+WRITES: dict[str, Write] = {
+    "save": lambda db, subject: db.save(subject),
+    "replace": lambda db, subject: db.replace(subject),
+    "upsert": lambda db, subject: db.upsert(subject, mode="replace"),
+    "merging upsert": lambda db, subject: db.upsert(subject),
+    "transaction": in_transaction,
+    "bulk": in_bulk,
+}
+
+
+def drop_size(bag: PropertyBag) -> None:
+    """A change that replaces the row."""
+    del bag["size"]
+
+
+@pytest.mark.parametrize("name", ["unset date of .NET", "half of a surrogate pair", "no guid", "above Int32"])
+async def test_a_value_is_written_back_as_it_came(db: Database, name: str) -> None:
+    """By each verb, of a bag and of an entity whose model does not know it, with its type; a new one is refused."""
+    members, back = odd_members(name)
+    await put(db, "b", {**members, "size": 1, "text": "x"})
+
+    for number, write in enumerate(WRITES.values()):
+        bag = await db.get(PropertyBag.key("OddValues", "p", "b"))
+        bag["size"] = number
+        await write(db, bag)
+        entity = await db.get(Other, p="p", r="b")
+        entity.size = number + 10
+        await write(db, entity)
+        assert await odd_of(db) == back and (await db.get(Other, p="p", r="b")).size == number + 10
+    entity = await db.get(Other, p="p", r="b")
+    entity.text = None  # which replaces the row
+    await db.save(entity)
+    assert await odd_of(db) == back
+    with pytest.raises(DecodeError, match=r"Other\.extra\['odd'\]: row \('p', 'b'\) has a value"):
+        entity.extra["odd"]
+    assert "odd" in repr(entity.extra) and entity.extra == entity.evolve().extra
+
+    await db.modify(PropertyBag.key("OddValues", "p", "b"), drop_size)
+    await db.move(await db.get(PropertyBag.key("OddValues", "p", "b")), row_key="d")
+    assert await odd_of(db, "d") == back
+    await db.move(await db.get(Other, p="p", r="d"), r="e")
+    assert await odd_of(db, "e") == back
+    bag = await db.get(PropertyBag.key("OddValues", "p", "e"))
+    bag.row["odder"] = "0001-01-01T00:00:00Z"
+    bag.row["odder" + ANNOTATION] = "Edm.DateTime"
+    with pytest.raises(Exception, match="odder"):
+        await db.save(bag)
+
+
+# What no service sends for a property, and what may be said of its type.
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False)
+    | st.text(max_size=8)
+    | st.sampled_from(["0001-01-01T00:00:00Z", "2024-02-29T12:34:56Z", "a\ud800", "5", "NaN", "AA==", "1_0", "inf"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=4,
+)
+KNOWN = ("String", "Boolean", "Int32", "Int64", "Double", "DateTime", "Guid", "Binary")
+TYPES = st.sampled_from([None, *(f"Edm.{name}" for name in KNOWN), "Edm.SByte", "", 7])
+
+
+@given(VALUES, TYPES)
+def test_whatever_a_value_is_the_other_rows_are_read(value: Any, annotation: Any) -> None:
+    """The value stays as it came, with its annotation; or it is spelt as rows have it, and means the same."""
+    rows: list[Row] = [
+        {"odata.etag": ETAG, "PartitionKey": "p", "RowKey": key, "A": "x", "A" + ANNOTATION: "Edm.String"}
+        for key in "abc"
+    ]
+    rows[1] |= {"odd": value} if annotation is None else {"odd": value, "odd" + ANNOTATION: annotation}
+
+    found = decode_page(json.dumps({"value": rows}).encode())
+    assert [(row["RowKey"], row["A"]) for row in found] == [("a", "x"), ("b", "x"), ("c", "x")]
+    kept, kind = found[1]["odd"], found[1].get("odd" + ANNOTATION)
+    if kept != value or kind != annotation:
+        meant = float(value) if kind in (None, "Edm.Double") and annotation in (None, "Edm.Double") else value
+        read = decode(kept, kind)
+        assert read in (meant, value) or read == decode(value, annotation)
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        '"odd":[1,{"a":null}]',
+        '"odd":{"a":1}',
+        '"odd":5,"odd@odata.type":"Edm.SByte"',
+        '"odd":[1],"odd@odata.type":"Edm.DateTime"',
+        '"odd":true,"odd@odata.type":"Edm.DateTime"',
+        '"EntityType":[1],"odd":{}',
+    ],
+)
+async def test_what_azurite_cannot_store(members: str) -> None:
+    """A list, an object, and a type that is unknown: the other rows are given, and the value is as it came."""
+    rows = [
+        f'{{"odata.etag":{json.dumps(ETAG)},"PartitionKey":"p","RowKey":"{key}","Timestamp":"2024-02-29T12:34:56Z"{more}}}'
+        for key, more in (("a", ""), ("b", "," + members), ("c", ""))
+    ]
+    answer = Answer(200, {"Content-Type": "application/json"}, f'{{"value":[{",".join(rows)}]}}'.encode())
+    async with Stub() as stub:
+        stub.handler = lambda _: answer
+        async with connect(stub.url, key=KEY) as db:
+            bags = await db.select_raw("OddValues").where("PartitionKey eq 'p'").all()
+            seen: list[str] = []
+            with pytest.raises(DecodeError) as caught:
+                async for entity in db.select(Moment).where(Moment.p == "p"):
+                    seen += [entity.r]
+            others = await db.select(Other).where(Other.p == "p").all()
+
+    assert bags[1].row == bags[0].row | {"RowKey": "b"} | json.loads(f"{{{members}}}")
+    assert seen == ["a"] and caught.value.key == ("p", "b")
+    assert [entity.r for entity in others] == ["a", "b", "c"]
+
+
+async def test_infinity_as_azurite_spells_it(db: Database) -> None:
+    """Azurite answers a number beyond Double with a word that is not JSON: it is the number that it means."""
+    await put(db, "a", {})
+    body = b'{"PartitionKey":"p","RowKey":"b","odd":-1e999}'
+    store: Any = connection_of(db).require_open()
+    await store._pipeline.send("POST", f"{store._url}/OddValues", {"Content-Type": "application/json"}, body)
+
+    bags = await db.select_raw("OddValues").where("PartitionKey eq 'p'").all()
+    assert [bag.get("odd") for bag in bags] == [None, float("-inf")]

@@ -1,0 +1,394 @@
+"""
+Rows that do not fit their model: the entities before such a row are given, then its error; or it is left out.
+"""
+
+import datetime as dt
+import pickle
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tableorm import (
+    Database,
+    DecodeError,
+    Entity,
+    Feed,
+    Index,
+    Mapped,
+    ModelError,
+    MovedFrom,
+    PropertyBag,
+    Select,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import Phase
+from tableorm.models.marker_rows import CHANGE_KIND
+from tableorm.stores import Operation, Row, Verb
+from tests.rekeys import set_phase
+
+pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
+
+UTC = dt.UTC
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=UTC)
+
+
+class Plain(Entity, table="MisfitsPlain", partition_key="p", row_key="{id:03d}"):
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+    note: Mapped[str] = field(default="")
+
+    changes = Feed(keep=dt.timedelta(days=7))
+
+
+class Spread(Entity, table="MisfitsSpread", partition_key="{id:spread(4)}", row_key="{id:03d}"):
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+
+class Found(Entity, table="MisfitsFound", partition_key="p", row_key="{id:03d}"):
+    """Its index holds keys, so that the entities are read by them."""
+
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+    group: Mapped[str] = field(default="g")
+
+    by_group = Index(row_key="group_{group}_{id:03d}", include="keys", building=False)
+
+
+class Daily(Entity, table="MisfitsDaily{at:%Y%m%d}", partition_key="p", row_key="{at:ticks}_{id:03d}"):
+    id: Mapped[int]
+    at: Mapped[dt.datetime]
+    size: Mapped[int] = field(default=0)
+
+
+class Log(Entity, table="MisfitsLog", partition_key="p", row_key="{at:ticks_desc}_{id:03d}"):
+    id: Mapped[int]
+    at: Mapped[dt.datetime]
+    size: Mapped[int] = field(default=0)
+
+
+class Old(Entity, table="MisfitsRekeyed", tracked=True, partition_key="p", row_key="old_{id:03d}"):
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+
+class New(
+    Entity,
+    table="MisfitsRekeyed",
+    tracked=True,
+    partition_key="n",
+    row_key="new_{id:03d}",
+    moved_from=MovedFrom(Old),
+):
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+
+class Raising(Entity, table="MisfitsRaising", partition_key="p", row_key="{id:03d}", version=2):
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+
+@upgrade(Raising, from_version=1)
+def refuse_odd_sizes(bag: PropertyBag) -> PropertyBag:
+    if bag["size"] == 13:
+        raise ZeroDivisionError("thirteen")
+    return bag
+
+
+MADE: dict[str, tuple[Callable[[int], Any], Callable[[Database], Select[Any]]]] = {
+    "partition": (lambda n: Plain(id=n), lambda db: db.select(Plain)),
+    "some fields": (lambda n: Plain(id=n), lambda db: db.select(Plain).only(Plain.size)),
+    "points": (lambda n: Plain(id=n), lambda db: db.select(Plain).where(Plain.id.in_(range(100)))),
+    "parallel": (lambda n: Plain(id=n), lambda db: db.select(Plain).allow_scan(parallel=8)),
+    "merged": (lambda n: Spread(id=n), lambda db: db.select(Spread)),
+    "by an index": (lambda n: Found(id=n), lambda db: db.select(Found.by_group)),
+    "periods": (
+        lambda n: Daily(id=n, at=NOON + dt.timedelta(hours=9 * n)),
+        lambda db: db.select(Daily).where(Daily.at >= NOON, Daily.at < NOON + dt.timedelta(days=12)),
+    ),
+}
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as db:
+        yield db
+
+
+async def spoil(db: Database, entity: Any) -> None:
+    """Write a text where the model declares a number, as another program would."""
+    key = entity.key
+    await write_past(db, key.table, {"PartitionKey": key.partition_key, "RowKey": key.row_key, "size": "large"})
+
+
+async def write_past(db: Database, table: str, row: Row) -> None:
+    """Merge members into a row as a program does that does not know tableorm."""
+    await connection_of(db).require_open().write(table, Operation(Verb.MERGE, row, "*"))
+
+
+async def fill(db: Database, make: Callable[[int], Any], fits: Sequence[bool]) -> None:
+    first: Entity = make(0)
+    await db.create_tables(type(first))
+    for number, fit in enumerate(fits):
+        entity = make(number)
+        await db.insert(entity)
+        if not fit:
+            await spoil(db, entity)
+
+
+Seen = list[int | str]
+
+
+async def streamed(query: Select[Any], _: int) -> Seen:
+    """What streams give, one after the other, each from the cursor of that before it on."""
+    seen: Seen = []
+    cursor: str | None = None
+    while True:
+        async with query.stream(cursor) as stream:
+            try:
+                async for entity in stream:
+                    seen.append(entity.id)
+                return seen
+            except DecodeError as error:
+                seen.append(error.key[1][-3:])
+                told = error.cursor
+        cursor = stream.cursor
+        assert cursor == told is not None
+
+
+async def iterated(query: Select[Any], _: int) -> Seen:
+    """What `async for` gives; the error has the cursor."""
+    seen: Seen = []
+    try:
+        async for entity in query:
+            seen.append(entity.id)
+    except DecodeError as error:
+        return [*seen, error.key[1][-3:], *await from_cursor(query, pickle.loads(pickle.dumps(error)).cursor)]
+    return seen
+
+
+async def listed(query: Select[Any], _: int) -> Seen:
+    """What lists give, where the entities before a row that does not fit are not seen."""
+    try:
+        return [entity.id for entity in await query.all()]
+    except DecodeError as error:
+        return [error.key[1][-3:], *await from_cursor(query, error.cursor)]
+
+
+async def from_cursor(query: Select[Any], cursor: str | None) -> Seen:
+    assert cursor is not None
+    async with query.stream(cursor) as stream:
+        seen: Seen = []
+        try:
+            async for entity in stream:
+                seen.append(entity.id)
+        except DecodeError as error:
+            return [*seen, error.key[1][-3:], *await from_cursor(query, error.cursor)]
+        return seen
+
+
+async def paged(query: Select[Any], size: int) -> Seen:
+    """What pages give."""
+    seen: Seen = []
+    cursor: str | None = None
+    while True:
+        try:
+            page = await query.page(size, cursor)
+        except DecodeError as error:
+            seen.append(error.key[1][-3:])
+            cursor = error.cursor
+            continue
+        assert len(page.items) <= size
+        seen += [entity.id for entity in page.items]
+        cursor = page.cursor
+        if cursor is None:
+            return seen
+
+
+@pytest.mark.parametrize("world", list(MADE))
+@given(
+    fits=st.lists(st.booleans(), max_size=8),
+    size=st.integers(1, 5),
+    limit=st.none() | st.integers(1, 8),
+    ordered=st.booleans(),
+)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+async def test_nothing_is_hidden_and_nothing_twice(
+    world: str, fits: list[bool], size: int, limit: int | None, *, ordered: bool
+) -> None:
+    """
+    However a query is read, it gives each entity once, and the error of each row that does not fit in its place; with
+    misfits("skip") or a function the entities alone, and the function gets each error up to the limit once.
+    """
+    make, select = MADE[world]
+    fits = [*fits, True]
+    async with connect("local::memory:") as db:
+        await fill(db, make, fits)
+        query = select(db) if limit is None else select(db).limit(limit)
+        expected: Seen = []
+        for number, fit in enumerate(fits):
+            if limit is not None and sum(type(each) is int for each in expected) == limit:
+                break
+            expected.append(number if fit else f"{number:03d}")
+        entities = [each for each in expected if type(each) is int]
+        unfit = [each for each in expected if type(each) is str]
+
+        assert await streamed(query, size) == await iterated(query, size) == await paged(query, size) == expected
+        first = next((at for at, each in enumerate(expected) if type(each) is str), None)
+        assert await listed(query, size) == (expected if first is None else expected[first:])
+        if not ordered:
+            query = query.unordered()
+        assert sorted([entity.id for entity in await query.misfits("skip").all()]) == entities or not ordered
+        for read in (streamed, iterated, listed, *[paged] * ordered):
+            errors: list[DecodeError] = []
+            seen = await read(query.misfits(errors.append), size)
+            if ordered:
+                assert seen == entities
+                assert [error.key[1][-3:] for error in errors] == unfit
+            elif limit is None:
+                assert sorted(map(str, seen)) == sorted(map(str, entities))
+                assert sorted(error.key[1][-3:] for error in errors) == unfit
+
+
+async def test_the_first_of_four(memory: Database) -> None:
+    """`first` and `one` need no more than the rows before the one that does not fit."""
+    await fill(memory, MADE["partition"][0], [True, True, False, True])
+    query = memory.select(Plain)
+
+    assert (await query.first()) == Plain(id=0)
+    assert (await query.where(Plain.id >= 2).misfits("skip").one()) == Plain(id=3)
+    with pytest.raises(DecodeError, match=r"Plain\.size: row \('p', '002'\) holds 'large'"):
+        await query.where(Plain.id >= 2).first()
+    assert await query.count() == 4  # reads no fields
+
+
+async def test_unions_keep_what_each_query_says(memory: Database) -> None:
+    """A union gives the entities before the row, then its error, unless its query leaves such rows out."""
+    await fill(memory, MADE["partition"][0], [True, True, False, True])
+    await fill(memory, MADE["merged"][0], [True, False, True])
+    plain, errors, seen = memory.select(Plain), list[DecodeError](), list[Any]()
+
+    with pytest.raises(DecodeError) as caught:
+        async for entity in memory.union(memory.select(Spread).misfits(errors.append), plain):
+            seen.append(entity)
+    assert seen == [Spread(id=0), Spread(id=2), Plain(id=0), Plain(id=1)]
+    assert caught.value.key == ("p", "002") and [error.key[1] for error in errors] == ["001"]
+    assert len(await memory.union(plain.misfits("skip"), plain.misfits("skip")).unordered().all()) == 6
+
+
+async def test_parts_of_a_query_keep_it(memory: Database) -> None:
+    """The parts of a query, also if they were pickled, leave out what the query leaves out."""
+    await fill(memory, MADE["partition"][0], [True, False, True])
+    parts = pickle.loads(pickle.dumps(memory.select(Plain).misfits("skip").split(3)))
+
+    assert [e.id for part in parts for e in await part.bind(memory).all()] == [0, 2]
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "function"])
+async def test_following_a_log(memory: Database, policy: str) -> None:
+    """A log gives the entities of a poll, then the error; or goes on, and tells a function of the row once."""
+    errors: list[DecodeError] = []
+    made = [Log(id=n, at=NOON + dt.timedelta(seconds=n)) for n in range(4)]
+    await fill(memory, made.__getitem__, [True, False, True])
+    query, seen = memory.select(Log), list[int]()
+    if policy != "raise":
+        query = query.misfits("skip" if policy == "skip" else errors.append)
+    log = query.follow(lag=dt.timedelta(days=20_000), since=NOON, pause=dt.timedelta(milliseconds=1))
+
+    for _ in range(2):
+        seen.append((await anext(log)).id)
+    if policy == "raise":
+        with pytest.raises(DecodeError, match="'large'"):
+            await anext(log)
+        return
+    await memory.insert(made[3])
+    seen.append((await anext(log)).id)
+    await log.aclose()
+    assert seen == [0, 2, 3]
+    assert len(errors) == (policy == "function")
+
+
+async def test_a_damaged_change_hides_no_change(memory: Database) -> None:
+    """Of a change feed the changes before a damaged one are given; the error has the cursor behind it."""
+    await memory.create_tables(Plain)
+    for number in range(3):
+        await memory.insert(Plain(id=number))
+    rows = await memory.select_raw("MisfitsPlain").where("PartitionKey eq 'p'").all()
+    changed = [row.row_key for row in rows if row["EntityType"] == CHANGE_KIND]
+    await write_past(memory, "MisfitsPlain", {"PartitionKey": "p", "RowKey": changed[1], "EntityType": "Odd"})
+
+    seen: list[int] = []
+    with pytest.raises(DecodeError) as caught:
+        async for change in memory.changes(Plain):
+            seen += [change.number]
+    assert seen == [1] and caught.value.cursor is not None
+    assert [change.number async for change in memory.changes(Plain, after=caught.value.cursor)] == [3]
+
+
+async def test_what_an_upgrade_raises(memory: Database) -> None:
+    """The entities before it are given too, and it is never left out: the program is wrong, not the row."""
+    await memory.create_tables(Raising)
+    for number, size in enumerate([1, 2, 13, 4]):
+        await memory.insert(
+            PropertyBag("MisfitsRaising", "p", f"{number:03d}", {"EntityType": "Raising", "size": size})
+        )
+    seen: list[int] = []
+
+    with pytest.raises(ZeroDivisionError):
+        async for entity in memory.select(Raising).misfits("skip"):
+            seen += [entity.id]
+    assert seen == [0, 1]
+    assert [entity.id for entity in (await memory.select(Raising).page()).items] == [0, 1]
+
+
+@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.BACK])
+async def test_while_entities_get_new_keys(memory: Database, phase: Phase) -> None:
+    """All entities are given, at whichever key they are, before the error of the one that does not fit."""
+    await memory.create_tables(Old, New)
+    set_phase(memory, New, phase)
+    for number in range(4):
+        await memory.insert(New(id=number))
+    where = "RowKey eq 'old_001' or RowKey eq 'new_001'"
+    rows = await memory.select_raw("MisfitsRekeyed").where(where).allow_scan().all()
+    (row,) = [row for row in rows if "size" in row]
+    await write_past(
+        memory, "MisfitsRekeyed", {"PartitionKey": row.partition_key, "RowKey": row.row_key, "size": "large"}
+    )
+    seen, errors = list[int](), list[DecodeError]()
+
+    with pytest.raises(DecodeError, match="'large'") as caught:
+        async for entity in memory.select(New).allow_scan():
+            seen.append(entity.id)
+    assert seen == [0, 2, 3] and caught.value.cursor is None
+    assert [e.id for e in await memory.select(New).allow_scan().misfits(errors.append).all()] == seen
+    assert len(errors) == 1
+
+
+async def test_a_delete_reports_the_row(memory: Database) -> None:
+    """What a query by an index finds is deleted, except for what does not fit, which is reported."""
+    await fill(memory, MADE["by an index"][0], [True, False, True])
+    report = await memory.select(Found.by_group).delete()
+
+    assert report.written == 2
+    assert ["'large'" in str(failure.error) for failure in report.failed] == [True]
+
+
+@pytest.mark.parametrize("policy", ["ignore", None, ["skip"], 0])
+def test_what_is_no_policy(policy: Any) -> None:
+    """What is neither of the two words nor a function is refused, with what to give."""
+    with pytest.raises(ModelError, match=r"give 'raise', 'skip', or a function that takes each error"):
+        connect("local::memory:").select(Plain).misfits(policy)
+
+
+def test_a_query_shows_it() -> None:
+    """The text of a query says what becomes of such rows, unless it is what always does."""
+    query = connect("local::memory:").select(Plain)
+    assert str(query.misfits("skip")) == "<select(Plain).misfits('skip')>"
+    assert str(query.misfits("skip").misfits("raise")) == str(query)
