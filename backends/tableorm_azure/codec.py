@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from math import isfinite, isnan
-from typing import Annotated, Any, NoReturn, cast
+from typing import Any, NoReturn, cast
 from uuid import UUID
 
 import msgspec
@@ -25,7 +25,7 @@ from tableorm.protocol.edm import (
     text_from_ticks,
     ticks_from_text,
 )
-from tableorm.protocol.limits import MAX_CUSTOM_PROPERTIES, MAX_PAGE, MAX_VALUE_BYTES, check_properties, check_sizes
+from tableorm.protocol.limits import MAX_VALUE_BYTES, check_properties, check_sizes
 from tableorm.stores import Operation, Row, clean_row, encode_row, project
 
 __all__ = ["decode_page", "decode_row", "encode_body", "in_ascii"]
@@ -38,23 +38,7 @@ class _Page(msgspec.Struct):
     value: list[_Members]
 
 
-# No row is longer than this, even in Cosmos DB. Only in a longer body can a text be longer; looking takes some time.
-_LONGEST_TEXT = 2 * 1024 * 1024
-_BoundedMembers = dict[str, Annotated[str, msgspec.Meta(max_length=_LONGEST_TEXT)] | int | float | bool | None]
-
-
-class _BoundedPage(msgspec.Struct):
-    value: list[_BoundedMembers]
-
-
-_page_decoder, _long_page_decoder = msgspec.json.Decoder(_Page), msgspec.json.Decoder(_BoundedPage)
-_row_decoder, _long_row_decoder = msgspec.json.Decoder(_Members), msgspec.json.Decoder(_BoundedMembers)
-# What is short, or has few braces and colons, is decoded without a closer look. JSON in values can have many.
-_LONG = 1024 * 1024
-# A string that is not closed goes to the end: otherwise it would be looked for at each further quote.
-_STRING_OR_BRACE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|{', re.DOTALL)
-# Names and values of the properties of a row, with an annotation each, and the members that are the service's.
-_MAX_STRINGS = 4 * MAX_CUSTOM_PROPERTIES + 20
+_page_decoder, _row_decoder = msgspec.json.Decoder(_Page), msgspec.json.Decoder(_Members)
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 # What is raised by JSON that is not of a row, for example if it nests deeply, or by values of another type.
@@ -126,11 +110,9 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
         Fault: The body is not a page of rows.
     """
     try:
-        _check_density(body, MAX_PAGE)
-        decoder = _page_decoder if len(body) <= _LONGEST_TEXT else _long_page_decoder
         rows: list[Row]
         try:
-            rows = decoder.decode(body).value
+            rows = _page_decoder.decode(body).value
         except msgspec.DecodeError as error:
             rows = _decode_odd_rows(body, error)
         names: tuple[str, ...] = ()
@@ -148,42 +130,20 @@ def decode_page(body: bytes, select: Sequence[str] | None = None) -> list[Row]:
 def decode_row(body: bytes, select: Sequence[str] | None = None) -> Row:
     """Decode a row, as `decode_page` does."""
     try:
-        _check_density(body, 1)
         row: Row
         try:
-            row = (_row_decoder if len(body) <= _LONGEST_TEXT else _long_row_decoder).decode(body)
+            row = _row_decoder.decode(body)
         except msgspec.DecodeError as error:
-            row = _as_row(_decode_odd(body, error), error)
+            row = _as_row(json.loads(body.decode()), error)
         _normalise(row, _shape_of(tuple(row)), whole=select is None)
     except _MISFITS as error:
         raise _unreadable_fault(body, error) from error
     return row if select is None else project(row, select)
 
 
-def _check_density(body: bytes, most: int) -> None:
-    """Refuse, by a ValueError, a body that has more rows or members than a page: they would take far more memory."""
-    if len(body) < _LONG or max(30 * body.count(b"{"), 16 * body.count(b":")) < len(body):
-        return
-    objects = strings = 0
-    for found in _STRING_OR_BRACE.finditer(body):
-        if found.end() - found.start() == 1:
-            objects += 1
-        else:
-            strings += 1
-        if objects > most + 1 or strings > (most + 1) * _MAX_STRINGS:
-            raise ValueError("it has more rows or members than the service answers")
-
-
-def _decode_odd(body: bytes, error: msgspec.DecodeError) -> Any:
-    """Decode what has a value that no property has: a list, an object, half of a surrogate pair, or `Infinity`."""
-    # Lists are counted as if they were none of them in texts: so many are in no row, and would take much memory.
-    if len(body) >= _LONG and 4 * sum(map(body.count, (b"[", b"{", b","))) > len(body):
-        raise error
-    return json.loads(body.decode())
-
-
 def _decode_odd_rows(body: bytes, error: msgspec.DecodeError) -> list[Row]:
-    return [_as_row(row, error) for row in _decode_odd(body, error)["value"]]
+    """Decode rows that have a value which no property has: a list, an object, half of a surrogate pair, `Infinity`."""
+    return [_as_row(row, error) for row in json.loads(body.decode())["value"]]
 
 
 def _as_row(found: object, error: msgspec.DecodeError) -> Row:
@@ -191,8 +151,6 @@ def _as_row(found: object, error: msgspec.DecodeError) -> Row:
     row = cast("Row", found) if isinstance(found, dict) else _refuse(error)
     for name, value in list(row.items()):
         if type(value) is str:
-            if len(value) > _LONGEST_TEXT:
-                raise ValueError("it has a text that is longer than a row")
             if check_text(value):
                 row[name] = BrokenText(value)
         elif type(value) is float and not isfinite(value):

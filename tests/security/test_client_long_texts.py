@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import tracemalloc
 import zlib
-from collections.abc import Callable
 from html import unescape
 from typing import Any
 from uuid import UUID
@@ -17,8 +16,6 @@ import pytest
 from tableorm import DecodeError, Entity, Mapped, PropertyBag, RetryPolicy, TableOrmError, connect, field
 from tableorm.models.manifest import manifest_of
 from tableorm.protocol import redaction
-from tableorm.protocol.codes import Fault
-from tableorm_azure.codec import decode_page, decode_row
 from tests.azure.stub import KEY, Answer, Stub, row_answer
 
 
@@ -113,14 +110,6 @@ async def test_what_a_row_says_does_not_fill_the_error(members: dict[str, Any]) 
     with pytest.raises(DecodeError) as caught:
         bag["n"]
     assert len(str(caught.value)) < 500
-
-
-@pytest.mark.parametrize("decode", [decode_row, decode_page], ids=["row", "page"])
-def test_a_text_is_no_longer_than_a_row(decode: Callable[[bytes], object]) -> None:
-    """A row with a text of 3 MiB is none of the service, so that nothing looks for dates, numbers or JSON in it."""
-    row = {"odata.etag": "c", "PartitionKey": "a", "RowKey": "b", "x": "[]," * 1024 * 1024}
-    with pytest.raises(Fault, match="is not a row of the Table service"):
-        decode(json.dumps(row if decode is decode_row else {"value": [row]}).encode())
 
 
 async def test_json_in_a_property_does_not_become_many_objects() -> None:
