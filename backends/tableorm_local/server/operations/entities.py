@@ -26,8 +26,8 @@ async def get_entity(request: Request) -> Answer:
     """Answer one entity, found by its keys. One that does not satisfy `$filter` does not exist."""
     level, select = level_of(request), select_of(request)
     keys = _read_path_keys(request)
-    where = await request.engine.take_turns(read_filter(request))
     wanted, hidden = _add_keys(select, level)
+    where = await request.engine.take_turns(read_filter(request)) if "$filter" in request.options else None
     if where is None:
         row = await request.engine.get(request.resource.table, *keys, wanted)
     else:
