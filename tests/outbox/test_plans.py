@@ -23,7 +23,7 @@ from tests.faults import Fate, FaultyStore
 from tests.outbox.clean_run import die_after_commit, prepared, recovered, run_plan, worker_writes
 from tests.outbox.members import Member
 from tests.outbox.network import FATES, HOUR, Death, Jittery, Unsteady, connected, failing_at
-from tests.outbox.plans import PLANS, Plan, insert_by_bulk, move_on, reinsert
+from tests.outbox.plans import PLANS, Plan, archive, insert_by_bulk, move, move_on, reinsert
 from tests.outbox.staff import CITIES, MODELS, Former, Person, content_of, find_misread, find_problems, recover
 from tests.torture import Rounds, seeds
 
@@ -115,8 +115,9 @@ async def test_an_error_says_whether_it_may_happen_yet(plan: Plan, rounds: Round
     run, network = await run_plan(plan), Unsteady(await prepared(plan))
     async with connected(network, ONCE) as db:
         await plan.act(db)
-    cases = list(product(range(network.requests), FATES, OUTAGES))
-    for at, fate, (fine, refused) in cases[SINGLE_WRITES.index(plan) :: rounds(47, 1)]:
+    cases = list(product(range(network.requests), (Fate.BUSY, Fate.LOST_REPLY, Fate.LATE), OUTAGES))
+    step = rounds(11 if plan.act in (move, archive) else 61, 1)
+    for at, fate, (fine, refused) in cases[SINGLE_WRITES.index(plan) % step :: step]:
         store = await prepared(plan)
         fates = [*repeat(Fate.FINE, at), fate, *repeat(Fate.FINE, fine), *repeat(Fate.BUSY, refused)]
         broken = Unsteady(store, fates)

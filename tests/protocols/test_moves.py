@@ -429,7 +429,7 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
     run_of("reads and writes that fail", WITH_MESSAGE, WORKER, lost=1, unread=1, recovers=True, large=True),
     *(
         run_of(f"{title}, and reads that fail", WITH_MESSAGE, user, WORKER, unread=1, recovers=True, large=True)
-        for title, user in STEADY.items()
+        for title, user in [*STEADY.items()][:2]
     ),
     run_of("a visitor, and recovery", WITH_MESSAGE, VISITOR, WORKER, crash=1, recovers=True),
     run_of("a forged command", FORGER, WORKER, recovers=True),
