@@ -19,7 +19,7 @@ import msgspec
 from ..connection.rekey_phases import Phase, current_phase
 from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
-from ..errors import Conflict, NotSupported, ScanRefused, TableNotFound
+from ..errors import GoingBack, NotSupported, ScanRefused, TableNotFound
 from ..expressions import (
     AllOf,
     AnyOf,
@@ -122,7 +122,7 @@ class RekeyedSelect(Select[E_co]):
                 if left == 0:
                     return
         if (phase is Phase.BACK) is not (await self._open_phase() is Phase.BACK):
-            raise Conflict(f"{self}: entities began to go the other way while it ran; run it again")
+            raise GoingBack(f"{self}: entities began to go the other way while it ran; run it again")
 
     async def all(self) -> list[E_co]:
         """Read every entity, in the order of the newer keys. Raises what `all` raises of another model."""
