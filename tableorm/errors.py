@@ -20,6 +20,7 @@ Every error that tableorm raises, in one tree.
           UniqueViolation   another entity has the value of a unique index
         PreconditionFailed  the row has changed since it was read
         LostRace            others wrote first, at each of many attempts; nothing was written
+        GoingBack           entities of a re-key go back to their older keys, which is in the way for now
       TransactionFailed     one operation failed, nothing was applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
       LimitExceeded         a limit of the service, or a list that is full, checked before anything is sent
@@ -47,6 +48,7 @@ __all__ = [
     "EncodeError",
     "EntityExists",
     "EntityNotFound",
+    "GoingBack",
     "InputFault",
     "InvalidInput",
     "LimitExceeded",
@@ -379,6 +381,14 @@ class PreconditionFailed(Conflict):
 
 class LostRace(Conflict):
     """Others wrote first, at each of many attempts, so nothing was written; the same call may succeed later."""
+
+
+class GoingBack(Conflict):
+    """
+    Entities of a re-key go back to their older keys, or have just begun to, or stopped. An insert needs the older key
+    of an entity that was deleted: it may succeed when all have gone back. A query was running when they turned round:
+    run it again.
+    """
 
 
 class TransactionFailed(TableOrmError):

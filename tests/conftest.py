@@ -126,5 +126,6 @@ def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers make no pauses."""
     from tableorm.outbox import worker
 
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY"):
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
         monkeypatch.setattr(worker, name, 0)
+    monkeypatch.setattr(worker.Patience, "pause_after", lambda *_: 0)

@@ -65,6 +65,9 @@ _REMEDIES = {
 }
 
 
+_UNFINISHED_REMEDY = "run a worker that knows what it names, or remove the cause, then audit again"
+
+
 @attrs.frozen(kw_only=True)
 class Finding:
     """
@@ -97,7 +100,9 @@ class Finding:
     def remedy(self) -> str:
         """What `repair=True` does about it."""
         if self.refused is not None:
-            return f"its repair is refused ({self.refused}): correct the row, or the model, then repair"
+            unfinished = self.damage is Damage.UNFINISHED
+            remedy = _UNFINISHED_REMEDY if unfinished else "correct the row, or the model, then repair"
+            return f"its repair is refused ({self.refused}): {remedy}"
         return _REMEDIES[self.damage]
 
     def __str__(self) -> str:

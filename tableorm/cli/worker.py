@@ -34,17 +34,18 @@ class WorkerCommand:
         add_database(parser)
         add_models(parser, Workflow, instances=(BlobArchive, DatabaseArchive), plain_tables=True)
         parser.add_argument("--drain", action="store_true", help="end when the queue is empty")
+        parser.add_argument("--verbose", action="store_true", help="log the traceback of each try that failed")
         for name, default, what in (
             ("concurrency", 32, "how many messages to work on at the same time"),
             ("visibility", 60, "for how many seconds others wait if this worker dies"),
-            ("tries", 10, "after how many tries that failed a message is dropped"),
+            ("tries", 10, "after how many tries that failed a message is dropped, if its workflow does not say that"),
         ):
             parser.add_argument(f"--{name}", metavar="N", type=parse_count, default=default, help=what)
 
     def run(self, args: argparse.Namespace) -> int:
         """Work."""
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(message)s")
-        logging.getLogger("tableorm.worker").setLevel(logging.INFO)
+        logging.getLogger("tableorm.worker").setLevel(logging.DEBUG if args.verbose else logging.INFO)
         tell_left_out(args)
         return asyncio.run(self._run(args))
 

@@ -16,7 +16,7 @@ from ..models.schema import Schema, concrete
 from ..outbox.decision import Decision
 from ..outbox.move_command import MOVE_COMMAND, MOVE_WORK
 from ..outbox.settle import DOORBELL, handle_doorbells
-from ..outbox.worker import Worker
+from ..outbox.worker import Patience, Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
 from ..writes.archive import carry_out_archives
@@ -78,13 +78,15 @@ def make_worker(
     tables |= {kind: cls.__workflow__.tables for kind, cls in classes.items()}
     tables |= {kind: frozenset({schema_of(each.model).table_name()}) for kind, each in archives.items()}
     tables[MOVE_WORK] = frozenset(schema.table_name() for schema in schemas.values())
-    doorbells = handle_doorbells(db, tables, carry_out_all)
+    usual = Patience(tries)
+    patience = {kind: cls.__workflow__.patience_of(usual) for kind, cls in classes.items()}
+    doorbells = handle_doorbells(db, tables, carry_out_all, patience)
     return Worker(
         db,
         {DOORBELL: doorbells, MOVE_COMMAND: handle_moves(db, schemas)},
         concurrency=concurrency,
         visibility_seconds=visibility,
-        most_tries=tries,
+        patience=usual,
     )
 
 

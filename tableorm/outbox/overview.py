@@ -2,10 +2,11 @@
 What is left to do in a table: its committed decision rows, for people who look after workers.
 """
 
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, cast
 
 import attrs
+import msgspec
 
 from ..connection.connection import Connection
 from ..connection.translate import translate
@@ -16,6 +17,7 @@ from ..protocol.codes import Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import Compare, Constant, Op
 from ..protocol.limits import MAX_PAGE
+from ..protocol.redaction import REDACTED, without_secrets
 from ..stores import Bounds, Row, RowQuery
 from .bell import ring
 from .decision import Decision, decision_of, delete_decision
@@ -43,12 +45,22 @@ class Pending:
     problem: str | None = None
 
     def to_dict(self, *, whole: bool) -> dict[str, Any]:
-        """Return what people are shown: with the rows that have to be made right, or without."""
+        """
+        Return what people are shown: with the rows that have to be made right, or without; of a workflow its next step,
+        None for the first, and the arguments of that, without secrets. A workflow that has ended is left out.
+        """
         decision = self.decision
         works: list[dict[str, Any]] = []
-        for work in decision.works:
-            entries = {name: [each.to_json() for each in some] for name, some in work.entries.items()}
-            works.append({"kind": work.kind, "row_key": work.row_key, "left": entries if whole else sorted(entries)})
+        for number, work in enumerate(decision.works):
+            shown: dict[str, Any] = {"kind": work.kind, "row_key": work.row_key}
+            if work.arguments is None:
+                entries = {name: [each.to_json() for each in some] for name, some in work.entries.items()}
+                works.append({**shown, "left": entries if whole else sorted(entries)})
+            elif number not in decision.progress:
+                works.append({**shown, "step": None, "arguments": _shown_text(work.arguments)})
+            elif decision.progress[number][0] is not None:
+                step, arguments = decision.progress[number]
+                works.append({**shown, "step": step, "arguments": _without_secrets(arguments)})
         return {
             "table": self.table,
             "partition_key": decision.partition_key,
@@ -58,6 +70,28 @@ class Pending:
             "error": self.problem or decision.error,
             "tries": decision.tries,
         }
+
+
+def _shown_text(text: str) -> Any:
+    """Return the value of a text of JSON, or the text itself if it is none, without secrets."""
+    try:
+        return _without_secrets(msgspec.json.decode(text))
+    except (msgspec.DecodeError, RecursionError):
+        return _without_secrets(text)
+
+
+def _without_secrets(value: Any, name: str = "") -> Any:
+    """Return a value of JSON without what its texts say in secret, or what a name calls a secret."""
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value)
+        return {without_secrets(each): _without_secrets(member, each) for each, member in members.items()}
+    if isinstance(value, list):
+        return [_without_secrets(each, name) for each in cast("Sequence[Any]", value)]
+    if not isinstance(value, str):
+        return value
+    head = f"{name}="
+    found = without_secrets(head + value)
+    return found.removeprefix(head) if found.startswith(head) else REDACTED
 
 
 async def find_pending(

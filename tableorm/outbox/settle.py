@@ -6,14 +6,15 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
+from ..connection.rows import MOST_LOOKS, lost_look
 from ..connection.tasks import Batcher, map_together
-from ..errors import NotSupported
+from ..errors import NotSupported, PreconditionFailed
 from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from .bell import ring
 from .decision import Decision, delete_decisions, note_failure, settle_decision
 from .doorbell import Begun, Doorbell, doorbell_of
 from .reservations import abandon
-from .worker import LEFT_TO_OTHERS, Handler, Outcome
+from .worker import LEFT_TO_OTHERS, Handler, Outcome, Patience
 
 __all__ = ["DOORBELL", "CarryOut", "handle_doorbells"]
 
@@ -31,7 +32,12 @@ time. It returns what the decision row says then, if it has written it.
 """
 
 
-def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carry_out: CarryOut) -> Handler:
+def handle_doorbells(
+    db: Connection,
+    tables: Mapping[str, Collection[str]],
+    carry_out: CarryOut,
+    patience: Mapping[str, Patience] | None = None,
+) -> Handler:
     """
     Return what a worker does for doorbells.
 
@@ -40,6 +46,8 @@ def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carr
         tables: By kind, with its version, as stored, the tables of the entities whose changes it works on. Doorbells of
             other kinds, and changes of other tables, are left to others.
         carry_out: What it does for each change that has committed.
+        patience: By kind, how often those are tried which are not tried as any other. Of several kinds in one message
+            the one with most tries decides.
     """
 
     async def delete_together(where: tuple[str, str], decisions: Sequence[Decision]) -> Sequence[Exception | None]:
@@ -76,16 +84,25 @@ def handle_doorbells(db: Connection, tables: Mapping[str, Collection[str]], carr
         if not any(change.table in tables[kind] for kind in kinds):
             # A void decision row would be in the way of programs whose rows are there.
             raise NotSupported(f"this worker knows no table {change.table} with entities of kind {', '.join(kinds)}")
-        decision = await settle_decision(db, change.table, change.partition_key, change.token)
-        if not decision.committed:
-            await abandon(db, change)
-            return Outcome.VOID
-        written = await carry_out(change.table, decision)
-        await deletions.call((change.table, change.partition_key), written or decision)
-        return Outcome.DONE
+        for _ in range(MOST_LOOKS):
+            decision = await settle_decision(db, change.table, change.partition_key, change.token)
+            if not decision.committed:
+                await abandon(db, change)
+                return Outcome.VOID
+            written = await carry_out(change.table, decision)
+            try:
+                await deletions.call((change.table, change.partition_key), written or decision)
+            except PreconditionFailed:
+                continue  # another worker has written it meanwhile: what it says now is next
+            return Outcome.DONE
+        raise lost_look(f"the decision row of {change.token} in table {change.table}")
 
     async def give_up(body: bytes, error: str, tries: int) -> None:
         for change in doorbell_of(body).changes:
             await note_failure(db, change, error, tries)
 
-    return Handler(work, give_up)
+    def patience_for(body: bytes) -> Patience | None:
+        found = [patience[kind] for kind in doorbell_of(body).kinds if kind in patience] if patience else []
+        return max(found, key=lambda each: each.tries, default=None)
+
+    return Handler(work, give_up, patience_for)

@@ -31,12 +31,11 @@ from ..protocol.limits import MAX_MESSAGES
 from ..stores import CLOCK, Message, MessageId, QueueStore
 from .bell import OUTBOX, outbox_queues
 
-__all__ = ["LEFT_TO_OTHERS", "Handler", "Outcome", "Worker"]
+__all__ = ["LEFT_TO_OTHERS", "Handler", "Outcome", "Patience", "Worker"]
 
 _LOG = make_logger("tableorm.worker")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between looks at an empty queue
-_LONGEST_RETRY = 3600  # seconds until a message that failed is tried again, at most
 _PUT_BACK_SECONDS = 30  # until a message is visible again that was left to others
 _SECONDS_OF_REPORTS = 60.0  # between two lines of the log
 
@@ -63,6 +62,31 @@ class Outcome(StrEnum):
 
 
 @attrs.frozen
+class Patience:
+    """
+    How often a message is tried that fails, and after which pauses: each is about twice as long as the one before.
+
+    Args:
+        tries: After so many tries it is dropped.
+        first_seconds: The pause after the first try, at most; about three quarters of it on average.
+        longest_seconds: The longest pause.
+    """
+
+    tries: int = 10
+    first_seconds: float = 2.0
+    longest_seconds: float = 3600.0
+
+    def pause_after(self, tries: int) -> float:
+        """Return after how many seconds there is another try, by chance, so that messages do not come back together."""
+        longest = self.first_seconds * 2.0 ** min(tries - 1, 30)
+        return min(longest, self.longest_seconds) * random.uniform(0.5, 1)
+
+
+def _usual_patience(body: bytes) -> None:
+    del body
+
+
+@attrs.frozen
 class Handler:
     """
     What is done for the messages of one type.
@@ -73,10 +97,12 @@ class Handler:
             after any other error there is another try.
         give_up: Notes after the last try, where people look for it, why it failed and how many tries there were. If it
             raises a TableOrmError, the message is not dropped yet.
+        patience: Returns how often a message is tried, and when; None if it is as any other.
     """
 
     work: Callable[[bytes], Awaitable[Outcome]]
     give_up: Callable[[bytes, str, int], Awaitable[object]]
+    patience: Callable[[bytes], Patience | None] = _usual_patience
 
 
 class Worker(AsyncOnly):
@@ -98,11 +124,11 @@ class Worker(AsyncOnly):
         *,
         concurrency: int = 32,
         visibility_seconds: int = 60,
-        most_tries: int = 10,
+        patience: Patience = Patience(),
     ) -> None:
         self._db, self._handlers = db, handlers
         self._queues = outbox_queues(db)
-        self._concurrency, self._visibility, self._most_tries = concurrency, visibility_seconds, most_tries
+        self._concurrency, self._visibility, self._patience = concurrency, visibility_seconds, patience
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._draining: list[asyncio.Future[None]] = []
@@ -222,7 +248,7 @@ class Worker(AsyncOnly):
                 outcome = await self._note_failure(message, error)
         try:
             if outcome is Outcome.FAILED:
-                await lease.hide(min(2 ** min(message.dequeue_count, 12), _LONGEST_RETRY) * random.uniform(0.5, 1))
+                await lease.hide(self._patience_for(message.body).pause_after(message.dequeue_count))
             elif outcome is Outcome.LEFT:
                 again = await self._queues.put(OUTBOX, message.body, delay_seconds=_PUT_BACK_SECONDS)
                 self._left.add(again.id)
@@ -246,9 +272,10 @@ class Worker(AsyncOnly):
 
     async def _note_failure(self, message: Message, error: Exception) -> Outcome:
         """Log a try that failed; after too many of them, note the error where people look for it."""
-        tries = message.dequeue_count
-        _LOG.warning("message %s of %s, try %d: %s", message.id, OUTBOX, tries, error, exc_info=error)
-        if tries < self._most_tries:
+        tries, most = message.dequeue_count, self._patience_for(message.body).tries
+        _LOG.warning("message %s of %s, try %d of %d: %s", message.id, OUTBOX, tries, most, error)
+        _LOG.debug("message %s of %s, try %d:", message.id, OUTBOX, tries, exc_info=error)
+        if tries < most:
             return Outcome.FAILED
         try:
             with suppress(ValueError):
@@ -258,6 +285,15 @@ class Worker(AsyncOnly):
             _LOG.warning("message %s of %s cannot be dropped yet: %s", message.id, OUTBOX, fault)
             return Outcome.FAILED
         return Outcome.DROPPED
+
+    def _patience_for(self, body: bytes) -> Patience:
+        """Return how often a message is tried. One that cannot be read is tried as any other."""
+        try:
+            handler = self._handlers.get(_type_of(body))
+            found = None if handler is None else handler.patience(body)
+        except (ValueError, NotSupported):
+            return self._patience
+        return found or self._patience
 
 
 class _AnyMessage(msgspec.Struct, frozen=True, gc=False):

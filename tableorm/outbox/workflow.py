@@ -6,12 +6,13 @@ commits, and not otherwise. Workers run the steps. After each step they write in
 under its ETag. A step that has ended, and whose successor could not be noted, is run again.
 """
 
+import datetime as dt
 import hashlib
 import inspect
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, ClassVar, Generic, TypeVar, get_args
+from typing import Any, ClassVar, Generic, TypeVar, cast, get_args
 
 import attrs
 import msgspec
@@ -24,8 +25,10 @@ from ..models.key import Key
 from ..models.marker_rows import DECISION_KIND, note_follower
 from ..models.schema import concrete
 from ..protocol.codes import Code, Fault
+from ..protocol.limits import MAX_VISIBILITY_SECONDS
 from ..stores import Operation, Verb
 from .decision import Decision, Work, read_decision
+from .worker import Patience
 
 __all__ = [
     "StepFailed",
@@ -43,6 +46,9 @@ E = TypeVar("E", bound=Entity)
 W = TypeVar("W", bound="Workflow[Any]")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+_MOST_TRIES = 1000
+_SHORTEST_PAUSE, _MOST_PAUSE = dt.timedelta(seconds=1), dt.timedelta(seconds=MAX_VISIBILITY_SECONDS)
+_FIRST_PAUSE, _LONGEST_PAUSE = dt.timedelta(seconds=2), dt.timedelta(hours=1)
 
 
 @attrs.frozen
@@ -55,17 +61,28 @@ class WorkflowSchema:
         version: Its version.
         model: The model of the entities that it is about.
         steps: The names of its steps, in order.
+        tries: How often a step is tried at most; None for as often as the worker tries other work.
+        first_pause: The pause after the first try that failed.
+        longest_pause: The longest pause.
     """
 
     name: str
     version: int
     model: type[Entity]
     steps: tuple[str, ...]
+    tries: int | None
+    first_pause: dt.timedelta
+    longest_pause: dt.timedelta
 
     @property
     def kind(self) -> str:
         """What stands in place of the kind of an entity, in messages and decision rows."""
         return f"workflow {self.name}:{self.version}"
+
+    def patience_of(self, usual: Patience) -> Patience:
+        """Return how often it is tried by a worker that has a usual patience."""
+        tries = usual.tries if self.tries is None else self.tries
+        return Patience(tries, self.first_pause.total_seconds(), self.longest_pause.total_seconds())
 
     @property
     def tables(self) -> frozenset[str]:
@@ -104,18 +121,30 @@ class StepFailed(Exception):
     """A step of a workflow has raised an error, which is its cause."""
 
 
-def workflow(name: str, *, version: int = 1) -> Callable[[type[W]], type[W]]:
+def workflow(
+    name: str,
+    *,
+    version: int = 1,
+    tries: int | None = None,
+    first_pause: dt.timedelta = _FIRST_PAUSE,
+    longest_pause: dt.timedelta = _LONGEST_PAUSE,
+) -> Callable[[type[W]], type[W]]:
     """
     Declare a workflow: a decorator of a class that derives from `Workflow[Model]`.
 
     Args:
         name: Its name. Messages and rows have it, so it stays when the class gets another name.
         version: Its version, from 1. What was started under another version is left to workers that have that one.
+        tries: After how many tries that failed workers give up; None for what `db.worker(tries=)` says.
+        first_pause: The longest pause after the first try that failed, a second or more. Each further pause is about
+            twice as long as the one before.
+        longest_pause: The longest of all pauses, up to seven days.
 
     Raises:
-        ModelError: The name or version is refused, the class names no model, or it has no steps, or one that is not an
-            asynchronous method of a database alone. Or the table has a model with rows like decision rows: without a
-            kind, with a function as discriminator, or with RowKeys that can begin with `~o_`.
+        ModelError: The name, the version, the tries or a pause is refused, the class names no model, or it has no
+            steps, or one that is not an asynchronous method of a database alone. Or the table has a model with rows
+            like decision rows: without a kind, with a function as discriminator, or with RowKeys that can begin with
+            `~o_`.
     """
     if not (type(name) is str and _NAME.fullmatch(name)):
         raise ModelError(
@@ -123,6 +152,20 @@ def workflow(name: str, *, version: int = 1) -> Callable[[type[W]], type[W]]:
         )
     if type(version) is not int or version < 1:
         raise ModelError(f"workflow({name!r}, version={shown(version)}) is refused: give a whole number from 1 up")
+
+    if tries is not None and (type(tries) is not int or not 1 <= tries <= _MOST_TRIES):
+        raise ModelError(
+            f"workflow({name!r}, tries={shown(tries)}) is refused: give a whole number from 1 to {_MOST_TRIES}"
+        )
+    for argument, pause, least in (
+        ("first_pause", first_pause, _SHORTEST_PAUSE),
+        ("longest_pause", longest_pause, first_pause),
+    ):
+        if not isinstance(cast("object", pause), dt.timedelta) or not least <= pause <= _MOST_PAUSE:
+            raise ModelError(
+                f"workflow({name!r}, {argument}={shown(pause)}) is refused: give a timedelta from {least} to "
+                f"{_MOST_PAUSE.days} days"
+            )
 
     def declare(cls: type[W]) -> type[W]:
         model = next(
@@ -143,7 +186,7 @@ def workflow(name: str, *, version: int = 1) -> Callable[[type[W]], type[W]]:
         if not steps:
             raise ModelError(f"the workflow {name!r} is refused: {cls.__name__} has no step, an async method")
         note_follower(schema_of(model), f"the workflow {name!r}")
-        cls.__workflow__ = WorkflowSchema(name, version, model, tuple(steps))
+        cls.__workflow__ = WorkflowSchema(name, version, model, tuple(steps), tries, first_pause, longest_pause)
         return cls
 
     return declare

@@ -19,7 +19,7 @@ import msgspec
 from ..connection.rekey_phases import Phase, current_phase
 from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
-from ..errors import Conflict, DecodeError, NotSupported, ScanRefused, TableNotFound
+from ..errors import DecodeError, GoingBack, NotSupported, ScanRefused, TableNotFound
 from ..expressions import (
     AllOf,
     AnyOf,
@@ -134,7 +134,7 @@ class RekeyedSelect(Select[E_co]):
         if first is not None and self._misfits == "raise":
             raise first  # after all others: nobody knows the newer key, and so the place, of what does not fit
         if (phase is Phase.BACK) is not (await self._open_phase() is Phase.BACK):
-            raise Conflict(f"{self}: entities began to go the other way while it ran; run it again")
+            raise GoingBack(f"{self}: entities began to go the other way while it ran; run it again")
 
     async def all(self) -> list[E_co]:
         """Read every entity, in the order of the newer keys. Raises what `all` raises of another model."""

@@ -26,7 +26,10 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self.time_ns: Callable[[], int] = time.time_ns
+        self.time_ns: Callable[[], int]
+        self._source: Callable[[], int]
+        self._ahead: int
+        self.reset()
 
     def now(self) -> dt.datetime:
         """Return the time in UTC, to the microsecond."""
@@ -48,16 +51,20 @@ class Clock:
                 f"freeze({at!r}) is refused: give a datetime with a time zone: datetime(2030, 1, 1, tzinfo=UTC)"
             )
         stopped = self.time_ns() if at is None else 100 * (ticks_from_datetime(at) - ticks_from_datetime(_BEGIN))
-        self.time_ns = lambda: stopped
+        self._show(lambda: stopped)
 
     def advance(self, delta: dt.timedelta) -> None:
         """Put the clock forward, stopped or not; a negative `delta` puts it back."""
-        before, ahead = self.time_ns, delta // dt.timedelta(microseconds=1) * 1000
-        self.time_ns = lambda: before() + ahead
+        source = self._source
+        ahead = self._ahead = self._ahead + delta // dt.timedelta(microseconds=1) * 1000
+        self.time_ns = lambda: source() + ahead
 
     def reset(self) -> None:
         """Show the system's time again."""
-        self.time_ns = time.time_ns
+        self._show(time.time_ns)
+
+    def _show(self, source: Callable[[], int]) -> None:
+        self.time_ns, self._source, self._ahead = source, source, 0
 
 
 CLOCK = Clock()

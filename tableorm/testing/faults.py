@@ -1,8 +1,10 @@
 """
-Faults that a test asks for: the next insert fails, or its reply is lost.
+Faults that a test asks for: the next insert fails, or is lost or late, or its reply is lost.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -50,6 +52,15 @@ _OTHER_CODES: dict[str, dict[int, Code]] = {
 """The codes of statuses, by operation, where they are others."""
 
 
+class _Fate(Enum):
+    """What becomes of a request that meets a fault."""
+
+    REFUSED = "it is refused"
+    DONE = "it is done, and its reply is lost"
+    LOST = "it never arrives"
+    LATE = "it arrives later, when nobody waits for it any more"
+
+
 @attrs.define(eq=False)
 class PlannedFault:
     """
@@ -60,15 +71,27 @@ class PlannedFault:
         operation: The operation that it is for.
         table: The table, queue or container that it is for; None for every one.
         fault: How the request fails.
-        after: Whether its reply is lost after it was done.
+        fate: What becomes of the request itself.
         left: How many requests it is still for.
+        late: The requests that are under way.
     """
 
     operation: str
     table: str | None
     fault: Fault
-    after: bool
+    fate: _Fate
     left: int
+    late: list[Callable[[], Awaitable[object]]] = attrs.field(init=False, factory=list[Callable[[], Awaitable[object]]])
+
+    async def deliver(self) -> int:
+        """Let the requests arrive that were delayed, in their order. Returns how many the store has accepted."""
+        late, self.late = self.late, []
+        accepted = 0
+        for send in late:
+            with suppress(Fault):  # nobody hears of it
+                await send()
+                accepted += 1
+        return accepted
 
     def __enter__(self) -> Self:
         return self
@@ -81,11 +104,12 @@ class PlannedFault:
             beside = "queue" if self.operation in _OF_QUEUES else "container" if self.operation in _OF_BLOBS else None
             where = "" if self.table is None else f" in {beside or 'table'} {self.table}"
             what = f"{left} more {self.operation!r}{where}"
-            expected = (
-                f"the reply to {what} should have been lost"
-                if self.after
-                else f"{what} should have failed with {self.fault.code}"
-            )
+            expected = {
+                _Fate.REFUSED: f"{what} should have failed with {self.fault.code}",
+                _Fate.DONE: f"the reply to {what} should have been lost",
+                _Fate.LOST: f"{what} should have been lost",
+                _Fate.LATE: f"{what} should have been delayed",
+            }[self.fate]
             hint = (
                 "db.observe() shows what was sent" if beside else "print(db.explain_write(...)) shows what a verb sends"
             )
@@ -149,7 +173,7 @@ class Faults:
                 f"fail_next(with_={with_!r}): give an error code of the service, such as 'ServerBusy', or one of the "
                 f"statuses {', '.join(map(str, _CODES))}"
             )
-        return self._plan(operation, table, Fault(code, "A test made this request fail."), times, after=False)
+        return self._plan(operation, table, Fault(code, "A test made this request fail."), times, _Fate.REFUSED)
 
     def lose_reply(self, operation: str, *, table: str | None = None, times: int = 1) -> PlannedFault:
         """
@@ -165,15 +189,48 @@ class Faults:
         Raises:
             ValueError: There is no such operation.
         """
-        doubt = operation not in _READING
-        fault = Fault(Code.NO_ANSWER, "A test lost the reply to this request.", doubt=doubt)
-        return self._plan(operation, table, fault, times, after=True)
+        return self._silence(operation, table, "lost the reply to this request", times, _Fate.DONE)
 
-    def _plan(self, operation: str, table: str | None, fault: Fault, times: int, *, after: bool) -> PlannedFault:
+    def lose_request(self, operation: str, *, table: str | None = None, times: int = 1) -> PlannedFault:
+        """
+        Let the next request of an operation never arrive, as when a connection breaks before. The program cannot tell
+        this from a lost reply, so that a write is in doubt.
+
+        Args:
+            operation: As of `fail_next`.
+            table: The table, queue or container that it must be about; None for any.
+            times: How many requests are lost.
+
+        Raises:
+            ValueError: There is no such operation.
+        """
+        return self._silence(operation, table, "lost this request", times, _Fate.LOST)
+
+    def delay_request(self, operation: str, *, table: str | None = None, times: int = 1) -> PlannedFault:
+        """
+        Let the next request of an operation be under way for long: the program gets no reply, as from `lose_request`,
+        and the request arrives when the test calls `deliver()` of what this returns.
+
+        Args:
+            operation: As of `fail_next`.
+            table: The table, queue or container that it must be about; None for any.
+            times: How many requests are delayed.
+
+        Raises:
+            ValueError: There is no such operation.
+        """
+        return self._silence(operation, table, "delayed this request", times, _Fate.LATE)
+
+    def _silence(self, operation: str, table: str | None, what: str, times: int, fate: _Fate) -> PlannedFault:
+        """Let nobody answer requests: writes are in doubt then."""
+        fault = Fault(Code.NO_ANSWER, f"A test {what}.", doubt=operation not in _READING)
+        return self._plan(operation, table, fault, times, fate)
+
+    def _plan(self, operation: str, table: str | None, fault: Fault, times: int, fate: _Fate) -> PlannedFault:
         known = (*_OPERATIONS, *_OF_QUEUES, *_OF_BLOBS)
         if operation not in known:
             raise ValueError(f"there is no operation {operation!r}; give one of {', '.join(known)}")
-        self._planned.append(PlannedFault(operation, table, fault, after, times))
+        self._planned.append(PlannedFault(operation, table, fault, fate, times))
         return self._planned[-1]
 
 
@@ -212,22 +269,28 @@ class _FaultyStore:
 
     async def write(self, table: str, operation: Operation) -> str | None:
         """See `TableStore`."""
-        return await self._send(table, [operation.verb], lambda: self._store.write(table, operation))
+        sent = _as_sent(operation)
+        return await self._send(table, [operation.verb], lambda: self._store.write(table, sent))
 
     async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
         """See `TableStore`."""
-        verbs = [each.verb for each in operations]
+        verbs, sent = [each.verb for each in operations], [_as_sent(each) for each in operations]
         conditional = [number for number, each in enumerate(operations) if each.if_match not in (None, "*")]
         return await _send(
             self._planned,
             table,
             [*verbs, "transaction"],
-            lambda: self._store.transact(table, operations),
+            lambda: self._store.transact(table, sent),
             conditional=conditional[0] if conditional else None,
         )
 
     async def _send(self, table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]) -> T:
         return await _send(self._planned, table, operations, call)
+
+
+def _as_sent(operation: Operation) -> Operation:
+    """Return an operation as it is on the wire: what its sender does to the row afterwards changes nothing."""
+    return Operation(operation.verb, dict(operation.row), operation.if_match)
 
 
 class _FaultyStoreBeside(StoreBeside):
@@ -264,8 +327,10 @@ async def _send(
         index = _index_of(each, table, operations)
         if index is not None:
             each.left -= 1
-            if each.after:
+            if each.fate is _Fate.DONE:
                 await call()
+            elif each.fate is _Fate.LATE and each.operation not in _READING:
+                each.late.append(call)
             fault = each.fault
             # The service tells which operation of a transaction it refuses, unless it refuses the whole.
             told = index if index < len(operations) - 1 else None

@@ -21,7 +21,6 @@ from ..errors import (
     EntityNotFound,
     LostRace,
     OutcomeUnknown,
-    PreconditionFailed,
     TableOrmError,
     TransactionFailed,
 )
@@ -110,30 +109,44 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
 
 async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) -> None:
     """Send a change that needs the stored row under the ETag it is read with; again after a lost race, if forced."""
+    doubt: OutcomeUnknown | None = None
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
-        row = await RELOCATION.read_current(db, change)
-        write = encode(complete(change, row), 0)
+        try:
+            row = await RELOCATION.read_current(db, change)
+            write = encode(complete(change, row), 0)
+        except TableOrmError as error:
+            if doubt is None or (missing_ok and isinstance(error, EntityNotFound)):
+                raise
+            raise doubt from error
         if write is None:
             return
         try:
             await commit(db, (write,), SendOptions(missing_ok=missing_ok))
-        except (PreconditionFailed, EntityExists, EntityNotFound, OutcomeUnknown) as error:
+        except TableOrmError as error:
             # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
-            if (
-                not (is_race(error) or (isinstance(error, OutcomeUnknown) and error.found is not None))
-                or change.if_match not in (None, "*")
-                or (change.copied is not None and not isinstance(error, Conflict))
-            ):
+            if _goes_on(change, error):
+                doubt = error if isinstance(error, OutcomeUnknown) else doubt
+                continue
+            if doubt is None:
                 raise
-            continue
+            raise doubt from error
         return
-    raise LostRace(
+    raise doubt or LostRace(
         f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
         "same time",
         entity=change.subject,
     )
+
+
+def _goes_on(change: Change, error: TableOrmError) -> bool:
+    """Return whether a change that was sent under the ETag of its row is sent again, as that is now."""
+    if change.if_match not in (None, "*"):
+        return False
+    if isinstance(error, OutcomeUnknown):
+        return error.found is not None and change.copied is None
+    return is_race(error) and (change.copied is None or isinstance(error, Conflict))
 
 
 async def delete_target(

@@ -2,7 +2,7 @@
 The verbs that give an entity another key: in one transaction within its partition, otherwise in several requests.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,6 @@ from ..errors import (
     OutcomeUnknown,
     PreconditionFailed,
     TableOrmError,
-    Unavailable,
     shown,
 )
 from ..models.entity import Entity, schema_of
@@ -35,7 +34,7 @@ from ..outbox.decision import Decision, Work, insert_failure
 from ..outbox.move_command import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from ..protocol.codes import Code
-from ..stores import Row
+from ..stores import Message, Row
 from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
 from .deferred import check_room
 from .move import (
@@ -118,19 +117,33 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     subject = stored if state.etag != command.etag or state.partial else entity
     await commit(db, (marking_write(subject, command, new_token()),))
     command = structs.replace(command, etag=str(subject.etag))
-    message = await ring(db, command, delay_seconds=_HIDDEN_SECONDS)
-    try:
+
+    async def carry_out() -> Any:
         found = await RELOCATION.carry_out(db, command, source, target)
+        return await load_existing(db, load, key, None) if found is None else found
+
+    message: Message | None = None
+    try:
+        message = await ring(db, command, delay_seconds=_HIDDEN_SECONDS)
+        found = await carry_out()
     except OutcomeUnknown:
         raise  # a worker ends what was begun
-    except TableOrmError as error:
-        await _make_impossible(db, command, subject, error)
-        with suppress(TableOrmError):  # otherwise the tentative row stays, and is nobody's
-            await RELOCATION.finish(db, command.move, command.source, command.target, target)
+    except Exception as error:
+        try:
+            found = await _end(db, command, subject, target, carry_out)
+        except OutcomeUnknown as unknown:
+            raise unknown from error
+        if found is None:
+            await _take_back(db, message)
+            raise
+    await _take_back(db, message)
+    return found
+
+
+async def _take_back(db: Connection, message: Message | None) -> None:
+    """Take a message back, unless nobody knows whether it was put."""
+    if message is not None:
         await silence(db, message)
-        raise
-    await silence(db, message)
-    return await load_existing(db, load, key, None) if found is None else found
 
 
 async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Schema, fields: Mapping[str, Any]) -> None:
@@ -168,25 +181,47 @@ def _load_leaving(load: Loader, entity: Entity, leaving: Change, row: Row | None
     return stored
 
 
-async def _make_impossible(db: Connection, command: MoveCommand, entity: Entity, error: TableOrmError) -> None:
+async def _end(
+    db: Connection, command: MoveCommand, entity: Entity, target: Schema, carry_out: Callable[[], Awaitable[Any]]
+) -> Any:
     """
-    Remove the mark from the source of a move that has failed: then a worker cannot carry it out.
+    End a move that has failed, and that a worker may know of: nobody can commit it without the mark of its source. If
+    the source has changed meanwhile, its rows say whether it was moved.
+
+    Args:
+        db: Where the rows are.
+        command: The move.
+        entity: The entity with the mark.
+        target: The model that it has afterwards.
+        carry_out: Does what is left of the move, and returns the entity.
+
+    Returns:
+        The entity at its new key, if it was moved; None if it was not, and never will be.
 
     Raises:
-        OutcomeUnknown: It has happened already, and is not yet complete; or a worker may carry it out yet.
+        OutcomeUnknown: It may have happened, or may yet.
     """
     try:
         await commit(db, (clearing_write(entity),))
     except (EntityNotFound, PreconditionFailed):
-        if not is_forward(await read_place(db, command.source), command.move, command.target):
-            return  # somebody else has changed it
-    except (OutcomeUnknown, Unavailable):
-        pass
-    else:
-        return
-    raise OutcomeUnknown(
-        f"{command}: {error}; the entity may be at its new key already, and a worker ends the move", error.code, "move"
-    ) from error
+        try:
+            return await carry_out()
+        except (EntityNotFound, PreconditionFailed):
+            return None  # somebody else has changed it
+        except Exception as error:
+            raise _unknown(command, error) from error
+    except Exception as error:
+        raise _unknown(command, error) from error
+    with suppress(TableOrmError):  # otherwise the tentative row stays, and is nobody's
+        await RELOCATION.finish(db, command.move, command.source, command.target, target)
+    return None
+
+
+def _unknown(command: MoveCommand, error: Exception) -> OutcomeUnknown:
+    code = error.code if isinstance(error, TableOrmError) else None
+    return OutcomeUnknown(
+        f"{command}: {error}; the entity may be at its new key already, and a worker ends the move", code, "move"
+    )
 
 
 def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:

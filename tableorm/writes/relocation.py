@@ -386,7 +386,7 @@ class Relocation:
             except LOST:
                 continue
             return
-        raise Conflict(f"the forward {mark.other} of move {mark.move} cannot be deleted; try it again")
+        raise LostRace(f"the forward {mark.other} of move {mark.move} cannot be deleted; try it again")
 
     async def clear_way(self, db: Connection, change: Change) -> bool:
         """Delete a tentative row that is in the way of an insert, if it is no entity. Returns what `resolve` does."""

@@ -108,6 +108,30 @@ def test_one_change_is_shown(url: str) -> None:
     assert absent.returncode == 1 and "no change never_written in Other" in absent.stderr
 
 
+def test_a_workflow_is_shown(url: str) -> None:
+    """With its next step, null for the first, and the arguments of that, without secrets; not when it has ended."""
+
+    async def add() -> None:
+        async with connect(url) as db:
+            arguments = '{"order":7,"authorization":"Bearer Ab1","urls":["https://x.org/?sig=abc"]}'
+            works = tuple(Work(kind="workflow ship:1", row_key=key, arguments=arguments) for key in "abc")
+            decision = Decision(partition_key="p", token="another_token", works=works)
+            await db.store.write("Other", Operation(Verb.INSERT, decision.to_row()))
+            reached = Decision(
+                partition_key="p", token="another_token", progress={1: ("tell", {"parcel": "x"}), 2: (None, None)}
+            )
+            await db.store.write("Other", Operation(Verb.MERGE, reached.progress_row(), "*"))
+
+    asyncio.run(add())
+    shown = tableorm("outbox", "show", url, "Other", "--token", "another_token").stdout
+    hidden = {"order": 7, "authorization": "REDACTED", "urls": ["https://x.org/?sig=REDACTED"]}
+    assert json.loads(shown)["works"] == [
+        {"kind": "workflow ship:1", "row_key": "a", "step": None, "arguments": hidden},
+        {"kind": "workflow ship:1", "row_key": "b", "step": "tell", "arguments": {"parcel": "x"}},
+    ]
+    assert tableorm("outbox", "list", url, "Other").stdout == shown
+
+
 def test_workers_are_told_again(url: str) -> None:
     """`retry` puts a message for each change, or for one."""
     assert messages(url) == 3

@@ -6,24 +6,24 @@ import asyncio
 import datetime as dt
 import enum
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tableorm import Database
-from tableorm.protocol.codes import Fault
-from tableorm.stores import Operation, Row, RowPage, RowQuery, TableStore
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
-__all__ = ["FATES", "HOUR", "Death", "Jittery", "Mortal", "connected", "failing_at"]
+__all__ = ["FATES", "HOUR", "Death", "Jittery", "Mortal", "Unsteady", "connected", "failing_at"]
 
 HOUR = dt.timedelta(hours=1)
 FATES = tuple(fate for fate in Fate if fate is not Fate.FINE)
 
 
-def connected(store: TableStore) -> Database:
+def connected(store: TableStore, retry: RetryPolicy = QUICK) -> Database:
     """Return a database of a store, or of a network."""
     backend = FaultyBackend()
     backend.tables = store if isinstance(store, FaultyStore) else FaultyStore(store)
-    return Database(backend, retry=QUICK)
+    return Database(backend, retry=retry)
 
 
 class Death(enum.Enum):
@@ -85,6 +85,45 @@ class Mortal(FaultyStore):
             raise Fault("Dead", "The program is dead.")
 
 
+class Unsteady(FaultyStore):
+    """
+    A network on which reads meet faults too.
+
+    Args:
+        store: The real store.
+        fates: Of the requests in order; after the last one all is fine.
+        chance: Decides how long each request is under way; None for no time.
+
+    Attributes:
+        requests: How many requests were sent.
+    """
+
+    def __init__(self, store: TableStore, fates: Iterable[Fate] = (), chance: random.Random | None = None) -> None:
+        super().__init__(store, fates)
+        self.requests, self._chance = 0, chance
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        await self._read()
+        return await super().get(table, partition_key, row_key, select)
+
+    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
+        await self._read()
+        return await super().query(table, query, limit, continuation)
+
+    async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
+        self.requests += 1
+        await _wait(self._chance)
+        return await super()._send(table, operations, transaction=transaction)
+
+    async def _read(self) -> None:
+        self.requests += 1
+        await _wait(self._chance)
+        fate = next(self.fates, Fate.FINE)
+        if fate not in (Fate.FINE, Fate.TWICE):
+            code = Code.SERVER_BUSY if fate is Fate.BUSY else Code.NO_ANSWER
+            raise Fault(code, "Nobody answered.", retry_after=0.0)
+
+
 class Jittery(Mortal):
     """
     A network on which requests overtake each other, some meet a fault, and the user may die.
@@ -104,17 +143,18 @@ class Jittery(Mortal):
         self._chance = chance
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        await self._wait()
+        await _wait(self._chance)
         row = await super().get(table, partition_key, row_key, select)
-        await self._wait()
+        await _wait(self._chance)
         return row
 
     async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        await self._wait()
+        await _wait(self._chance)
         etags = await super()._arrive(table, operations, transaction=transaction)
-        await self._wait()
+        await _wait(self._chance)
         return etags
 
-    async def _wait(self) -> None:
-        for _ in range(self._chance.choice([0, 0, 0, 0, 0, 1, 2, 5, 20, 200])):
-            await asyncio.sleep(0)
+
+async def _wait(chance: random.Random | None) -> None:
+    for _ in range(0 if chance is None else chance.choice([0, 0, 0, 0, 0, 1, 2, 5, 20, 200])):
+        await asyncio.sleep(0)

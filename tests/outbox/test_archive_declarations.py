@@ -90,8 +90,9 @@ BILLS, PLAIN = BlobArchive("old-bills", Bill), BlobArchive("old-plain", Plain)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY"):
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
         monkeypatch.setattr(worker_module, name, 0)
+    monkeypatch.setattr(worker_module.Patience, "pause_after", lambda *_: 0)
 
 
 @pytest.fixture

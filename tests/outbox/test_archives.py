@@ -41,8 +41,9 @@ MOST_REQUESTS = 34
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_PUT_BACK_SECONDS"):
         monkeypatch.setattr(worker_module, name, 0)
+    monkeypatch.setattr(worker_module.Patience, "pause_after", lambda *_: 0)
     CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     yield
     CLOCK.reset()

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, TableOrmError
+from tableorm import Database, OutcomeUnknown, TableOrmError
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Fault
-from tableorm.stores import CLOCK, Operation, TableStore
+from tableorm.stores import CLOCK, Operation, RetryPolicy, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
 from tests.outbox.clean_run import die_after_commit, prepared, recovered, run_plan, worker_writes
 from tests.outbox.members import Member
-from tests.outbox.network import FATES, HOUR, Death, Jittery, connected, failing_at
-from tests.outbox.plans import PLANS, Plan
+from tests.outbox.network import FATES, HOUR, Death, Jittery, Unsteady, connected, failing_at
+from tests.outbox.plans import PLANS, Plan, archive, insert_by_bulk, move, move_on, reinsert
 from tests.outbox.staff import CITIES, MODELS, Former, Person, content_of, find_misread, find_problems, recover
 from tests.torture import Rounds, seeds
 
@@ -94,6 +94,45 @@ async def test_a_worker_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
         problems += run.find_loss(await content_of(store), begun=True)
 
         assert problems == [], f"write {at} of {writes}, {last=}"
+
+
+ONCE = RetryPolicy(attempts=1, base=0.0)
+"""Each fault is met on the last attempt."""
+
+OUTAGES = ((0, 1), (0, 3), (0, 999), (2, 999), (4, 999))
+"""How many requests are fine after the one that met a fault, and how many are refused then."""
+
+SINGLE_WRITES = [plan for plan in PLANS if plan.act not in (reinsert, move_on, insert_by_bulk)]
+"""The plans whose error is of all that they write."""
+
+
+@pytest.mark.parametrize("plan", SINGLE_WRITES, ids=[plan.name for plan in SINGLE_WRITES])
+async def test_an_error_says_whether_it_may_happen_yet(plan: Plan, rounds: Rounds) -> None:
+    """
+    What fails by another error than `OutcomeUnknown` has not happened, and never happens: whichever request meets a
+    fault, a read or a write, whatever befalls those after it, and whatever workers do then.
+    """
+    run, network = await run_plan(plan), Unsteady(await prepared(plan))
+    async with connected(network, ONCE) as db:
+        await plan.act(db)
+    cases = list(product(range(network.requests), (Fate.BUSY, Fate.LOST_REPLY, Fate.LATE), OUTAGES))
+    step = rounds(11 if plan.act in (move, archive) else 61, 1)
+    for at, fate, (fine, refused) in cases[SINGLE_WRITES.index(plan) % step :: step]:
+        store = await prepared(plan)
+        fates = [*repeat(Fate.FINE, at), fate, *repeat(Fate.FINE, fine), *repeat(Fate.BUSY, refused)]
+        broken = Unsteady(store, fates)
+        error: TableOrmError | None = None
+        async with connected(broken, ONCE) as db:
+            try:
+                await plan.act(db)
+            except TableOrmError as raised:
+                error = raised
+        await arrive_and_recover(broken, fate, last=fine > 0)
+        content = await content_of(store)
+
+        assert plan.passes(run.contents, content)
+        if error is not None and not isinstance(error, OutcomeUnknown):
+            assert content == run.contents[0], f"request {at} of {network.requests}, {fate}, {fine} fine: {error!r}"
 
 
 async def set_back(db: Database) -> None:
@@ -247,3 +286,34 @@ async def test_writers_that_race(model: type[Person | Former], seed: int, troubl
 
     await asyncio.gather(*(write(4) for _ in range(3)), *(work() for _ in range(2)))
     assert await recovered(store, extra=trouble != "none") == []
+
+
+@pytest.mark.parametrize("plan", [each for each in SINGLE_WRITES if each.before], ids=lambda plan: plan.name)
+@seeds(3, 300)
+async def test_a_worker_that_overtakes_a_failing_writer(seed: int, plan: Plan) -> None:
+    """An error other than `OutcomeUnknown` is the truth also if a worker does the writer's work at the same time."""
+    run, chance = await run_plan(plan), random.Random(f"{plan.name}{seed}")
+    store = await prepared(plan)
+    trouble = [Fate.LOST_REPLY, Fate.LOST_REQUEST, *[Fate.BUSY] * 3]
+    fates = [Fate.FINE] * chance.randrange(12) + [chance.choice([Fate.FINE, *trouble]) for _ in range(30)]
+    errors: list[TableOrmError] = []
+
+    async def act() -> None:
+        async with connected(Unsteady(store, fates, chance), ONCE) as db:
+            try:
+                await plan.act(db)
+            except TableOrmError as error:
+                errors.append(error)
+
+    async def work() -> None:
+        for _ in range(5):
+            async with connected(Unsteady(store, chance=chance)) as db:
+                CLOCK.advance(HOUR)  # so that it takes messages of the writer, which still works
+                await recover(db)
+
+    await asyncio.gather(act(), work())
+    assert await recovered(store, extra=True) == []
+    content = await content_of(store)
+    assert plan.passes(run.contents, content)
+    if errors and not isinstance(errors[0], OutcomeUnknown):
+        assert content == run.contents[0], repr(errors)

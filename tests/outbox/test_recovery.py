@@ -16,7 +16,7 @@ from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.settle import DOORBELL, handle_doorbells
 from tableorm.outbox.table_queue import TableQueueStore
-from tableorm.outbox.worker import Worker
+from tableorm.outbox.worker import Patience, Worker
 from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
@@ -64,7 +64,7 @@ async def test_what_is_committed_is_carried_out(seed: int) -> None:
         async def work(turns: int) -> None:
             """Let two workers work for some turns of the event loop, and crash."""
             handlers = {DOORBELL: handle_doorbells(connection, {"K": ("Things",)}, handle)}
-            workers = [Worker(connection, handlers, visibility_seconds=9, most_tries=99) for _ in range(2)]
+            workers = [Worker(connection, handlers, visibility_seconds=9, patience=Patience(99)) for _ in range(2)]
             with suppress(InterruptedError):
                 async with workers[0], workers[1]:
                     for _ in range(turns):

@@ -19,7 +19,7 @@ from tableorm.outbox.decision import Decision, Work, read_decision
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.outbox.settle import DOORBELL, CarryOut, handle_doorbells
 from tableorm.outbox.table_queue import TableQueueStore
-from tableorm.outbox.worker import Outcome, Worker
+from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
 
@@ -41,8 +41,9 @@ async def db() -> AsyncIterator[Database]:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_LONGEST_RETRY", "_PUT_BACK_SECONDS"):
+    for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_PUT_BACK_SECONDS"):
         monkeypatch.setattr(worker_module, name, 0)
+    monkeypatch.setattr(worker_module.Patience, "pause_after", lambda *_: 0)
 
 
 def queues_of(db: Database) -> QueueStore:
@@ -77,7 +78,7 @@ async def find(db: Database, token: str) -> Decision | None:
 def new_worker(db: Database, handlers: Mapping[str, CarryOut], *, tries: int = 3, seconds: int = 60) -> Worker:
     (carry_out,) = set(handlers.values())
     doorbells = handle_doorbells(connection_of(db), dict.fromkeys(handlers, ("Work",)), carry_out)
-    return Worker(connection_of(db), {DOORBELL: doorbells}, visibility_seconds=seconds, most_tries=tries)
+    return Worker(connection_of(db), {DOORBELL: doorbells}, visibility_seconds=seconds, patience=Patience(tries))
 
 
 async def until(condition: Callable[[], bool]) -> None:

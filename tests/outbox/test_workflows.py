@@ -32,8 +32,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.outbox.decision import note_failure
+from tableorm.outbox.doorbell import Begun
 from tableorm.outbox.overview import Pending, find_pending, ring_again
-from tableorm.outbox.worker import Outcome
+from tableorm.outbox.worker import Outcome, Patience
 from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK, Operation, Verb
 from tableorm.testing import MemoryStore
@@ -123,6 +125,7 @@ async def test_an_audit_finds_a_workflow_that_nobody_has_run(db: Database) -> No
     (finding,) = report.findings
     assert (finding.damage, report.clean) == (Damage.UNFINISHED, False)
     assert "leave it to a program that does" in str(finding.refused)
+    assert finding.remedy.endswith("run a worker that knows what it names, or remove the cause, then audit again")
 
     for each in await pending(db):
         await ring_again(connection_of(db), each)
@@ -240,6 +243,84 @@ async def test_a_step_that_fails(db: Database) -> None:
     assert worker.counts == Counter({Outcome.FAILED: 1, Outcome.DROPPED: 1})
 
 
+PAUSE_AFTER = Patience.pause_after
+
+
+@workflow("patient", tries=3, first_pause=HOUR, longest_pause=1.5 * HOUR)
+class Patient(Workflow[Order]):
+    async def work(self, db: Database) -> None:
+        RUNS.append(("work", None))
+        raise ValueError("not yet")
+
+
+@pytest.mark.usefixtures("stopped_clock")
+async def test_tries_and_pauses_of_a_workflow(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its declaration says how often it is tried, and with which pauses, whatever the worker does with other work."""
+    monkeypatch.setattr(Patience, "pause_after", PAUSE_AFTER)
+    order, other = Order(customer="ann", id=7), Order(customer="ann", id=8)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Patient, order)
+    async with db.transaction() as tx:
+        tx.insert(other)
+        tx.start(Fail, other)
+    counts = Counter[Outcome]()
+    runs = list[int]()
+    for wait in (0.0, 0.49, 0.51, 0.74, 0.76, 9.0):  # so many hours
+        CLOCK.advance(wait * HOUR)
+        async with db.worker(Patient, Fail, tries=1) as worker:
+            while await outbox_queues(connection_of(db)).peek(OUTBOX):  # noqa: ASYNC110 - what a worker takes
+                await asyncio.sleep(0)
+        runs.append(len(RUNS))
+        counts += worker.counts
+
+    assert runs == [1, 1, 2, 2, 3, 3]
+    assert counts == Counter({Outcome.DROPPED: 2, Outcome.FAILED: 2})
+    tries = {each.decision.works[0].kind: each.decision.tries for each in await pending(db)}
+    assert tries == {"workflow patient:1": 3, "workflow fail:1": 1}
+
+
+async def test_a_try_that_fails_is_a_line_of_the_log(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """The line says which try of how many it was, and what went wrong; its traceback is for those who look closely."""
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Fail, order)
+    with caplog.at_level("DEBUG", "tableorm.worker"):
+        async with db.worker(Fail, tries=2) as worker:
+            await worker.drain()
+
+    lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [line.partition(", ")[2].partition(": ")[0] for line in lines] == ["try 1 of 2", "try 2 of 2"]
+    assert all(line.endswith("NotSupported: not on this machine") and "\n" not in line for line in lines)
+    details = [each for each in caplog.records if each.exc_text]
+    assert [each.levelname for each in details] == ["DEBUG"] * 2
+    assert "in work" in str(details[0].exc_text)
+
+
+async def test_a_decision_row_that_another_worker_writes_meanwhile(db: Database) -> None:
+    """The slower worker goes on from what the row says then; that is no try that failed."""
+
+    @workflow("raced")
+    class Raced(Workflow[Order]):
+        async def work(self, db: Database) -> None:
+            RUNS.append(("work", None))
+            if len(RUNS) == 1:
+                (left,) = await pending(db)
+                begun = Begun(table="FlowShop", partition_key="ann", token=left.decision.token)
+                await note_failure(connection_of(db), begun, "of another worker", 10)
+
+    order = Order(customer="ann", id=7)
+    async with db.transaction() as tx:
+        tx.insert(order)
+        tx.start(Raced, order)
+    async with db.worker(Raced, tries=1) as worker:
+        await worker.drain()
+
+    assert worker.counts == Counter({Outcome.DONE: 1})
+    assert await pending(db) == []
+
+
 async def test_two_workers_on_one_workflow(db: Database) -> None:
     """A step that two workers run at once is noted once; the second goes on from what the first has noted."""
     order = Order(customer="ann", id=7)
@@ -293,6 +374,14 @@ def test_classes_that_are_no_workflows() -> None:
         workflow("1")
     with pytest.raises(ModelError, match="version=0"):
         workflow("x", version=0)
+    for tries in (0, 1001, True):
+        with pytest.raises(ModelError, match=f"tries={tries}.*give a whole number from 1 to 1000"):
+            workflow("x", tries=tries)
+    for pause in (HOUR / 10_000, 200 * HOUR, cast("Any", 60)):
+        with pytest.raises(ModelError, match=r"workflow\('x', first_pause=.*give a timedelta from 0:00:01 to 7 days"):
+            workflow("x", first_pause=pause)
+    with pytest.raises(ModelError, match=r"longest_pause=.*give a timedelta from 1:00:00 to 7 days"):
+        workflow("x", first_pause=HOUR, longest_pause=HOUR / 2)
     with pytest.raises(ModelError, match=r"derive Bare from Workflow\[Model\]"):
 
         @workflow("x")

@@ -5,9 +5,10 @@ The store is a set of rows, each with an ETag that every write makes new, change
 is a generator that yields requests and is sent the replies: a row or None for `Get`, `(outcome, new ETag)` for a
 `Write`. At each write the checker tries, as far as the budget of faults allows:
 
-    lost    the effect without the reply, or neither the effect nor a reply
+    lost    the effect without the reply, or neither the effect nor a reply; of a message that is put too
     late    no reply now, and the effect at any later moment or never
     crash   the client stops for good after any request that is not a read
+    unread  a read is refused, for clients that say what they do then
 
 The state of a client is its program, its arguments and the replies so far; so a state of everything is a value that can
 be hashed, and each one is visited once, breadth first: a trace is a shortest one. A program must be deterministic in
@@ -164,12 +165,15 @@ class Client(NamedTuple):
         program: What it does.
         arguments: What the program is called with.
         fails: Whether it may crash, and its requests be lost or late.
+        refused: What it goes on with if a read is refused, given the program that has read, and its arguments; None if
+            none of its reads is.
     """
 
     name: str
     program: Callable[..., Program]
     arguments: tuple[Any, ...] = ()
     fails: bool = True
+    refused: Callable[..., Program] | None = None
 
 
 class _Running(NamedTuple):
@@ -193,7 +197,7 @@ class _State(NamedTuple):
     queue: tuple[tuple[Any, ...], ...]
     clients: tuple[_Running | _Ended, ...]
     late: tuple[tuple[Write, str], ...]
-    budget: tuple[int, int, int]  # lost, late, crash
+    budget: tuple[int, int, int, int]  # lost, late, crash, unread
     history: Any
 
 
@@ -240,6 +244,7 @@ class Run:
         lost: How many requests or replies may be lost.
         late: How many requests may be late.
         crash: How many clients may crash.
+        unread: How many reads may be refused.
         always: Judges every state.
         at_end: Judges the states in which no client can go on.
         watch: Returns the history after each step, given the state with the history before it.
@@ -252,6 +257,7 @@ class Run:
     lost: int = 0
     late: int = 0
     crash: int = 0
+    unread: int = 0
     always: Judge = _accept
     at_end: Judge = _accept
     watch: Callable[[World], Any] | None = None
@@ -303,7 +309,7 @@ class _Explorer:
         run = self.run
         clients = tuple(_Running(0, each.program, each.arguments, (), False, False) for each in run.clients)
         settled = tuple(self._settle(client) for client in clients)
-        budget = run.lost, run.late, run.crash
+        budget = run.lost, run.late, run.crash, run.unread
         start = self._watched(_State(tuple(sorted(run.rows.items())), (), settled, (), budget, None))
         came_from: dict[_State, _State | None] = {start: None}
         todo = deque([start])
@@ -379,13 +385,13 @@ class _Explorer:
                 yield partial("{} of {} arrives late".format, _Shown(write), etag), _after(state, rows, late=others)
             if not active:
                 yield partial("{} of {} never arrives".format, _Shown(write), etag), state._replace(late=others)
-        lost, late, crash = state.budget
+        lost, late, crash, unread = state.budget
         for number, client in enumerate(state.clients):
             if not isinstance(client, _Running):
                 continue
             if number in active and len(active) <= crash and client.may_crash and self.run.clients[number].fails:
                 crashed = (*state.clients[:number], _Ended("crashed"), *state.clients[number + 1 :])
-                less = lost, late, crash - 1
+                less = lost, late, crash - 1, unread
                 yield partial("{} crashes".format, self.names[number]), state._replace(clients=crashed, budget=less)
             yield from self._steps_of(state, number, client)
 
@@ -396,7 +402,7 @@ class _Explorer:
 
     def _steps_of(self, state: _State, number: int, client: _Running) -> Iterator[_Step]:
         name, fails = self.names[number], self.run.clients[number].fails
-        lost, late, crash = state.budget
+        lost, late, crash, unread = state.budget
         request = self._next_of(client)
 
         def answered(reply: Any, rows: _Rows = state.rows, **changes: Any) -> _State:
@@ -411,9 +417,23 @@ class _Explorer:
             case Get(key):
                 row = next((row for at, row in state.rows if at == key), None)
                 yield partial("{} reads {}: {}".format, name, "/".join(key), _Shown(row)), answered(row)
+                instead = self.run.clients[number].refused
+                if instead is not None and unread:
+                    told = client._replace(
+                        program=instead, arguments=(client.program, client.arguments), replies=(), begun=True
+                    )
+                    clients = (*state.clients[:number], self._settle(told), *state.clients[number + 1 :])
+                    less = lost, late, crash, unread - 1
+                    refusal = partial("{} cannot read {}".format, name, "/".join(key))
+                    yield refusal, state._replace(clients=clients, budget=less)
             case Put(message):
                 queue = tuple(sorted({*state.queue, message}))
-                yield partial("{} puts {}".format, name, message), answered(OK, queue=queue)
+                say = partial("{} puts {}: {}".format, name, message)
+                yield partial(say, OK), answered(OK, queue=queue)
+                if fails and lost:
+                    less = lost - 1, late, crash, unread
+                    yield partial(say, "reply lost"), answered(LOST, queue=queue, budget=less)
+                    yield partial(say, "request lost"), answered(LOST, budget=less)
             case Ack(message):
                 left = tuple(each for each in state.queue if each != message)
                 yield partial("{} acknowledges {}".format, name, message), answered(OK, queue=left)
@@ -428,13 +448,13 @@ class _Explorer:
                 say = partial("{}: {} -> {}".format, name, _Shown(request))
                 yield partial(say, outcome), answered((outcome, etag), rows)
                 if fails and lost:
-                    less = lost - 1, late, crash
+                    less = lost - 1, late, crash, unread
                     if outcome == OK:
                         yield partial(say, "applied, reply lost"), answered((LOST, etag), rows, budget=less)
                     yield partial(say, "request lost"), answered((LOST, etag), budget=less)
                 if fails and late:
                     waiting = tuple(sorted((*state.late, (request, etag))))
-                    less = lost, late - 1, crash
+                    less = lost, late - 1, crash, unread
                     yield partial(say, "late"), answered((LOST, etag), late=waiting, budget=less)
             case _:
                 raise AssertionError(f"{name} yields {request!r}")

@@ -55,7 +55,8 @@ def change(token: str, value: str | None, *, worker_applies: bool = False, broke
     entity = yield Get(ENTITY)
     if entity is None and value is None:
         return "absent"
-    yield Put((token,))
+    if (yield Put((token,))) == LOST:
+        return "refused"
     addresses = tuple(sorted({each for each in (entity and entity.get("value"), value) if each}))
     committed = insert(decision_of(token), values(state="committed", addresses=addresses))
     if entity is None:
@@ -183,7 +184,8 @@ def build(tokens: tuple[str, ...]) -> Program:
     if entity is None or entity.get("indexed"):
         return "nothing to do"
     token, rest = tokens[0], tokens[1:]
-    yield Put((token,))
+    if (yield Put((token,))) == LOST:
+        return "refused"
     address = entity.get("value")
     content = values(value=address, tokens=(*entity.get("tokens"), token), since=token, indexed=True)
     committed = insert(decision_of(token), values(state="committed", addresses=(address,)))

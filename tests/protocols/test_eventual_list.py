@@ -63,7 +63,8 @@ def change(name: str, token: str, value: str | None, broken: str = "") -> Progra
     entity = yield Get(entity_of(name))
     if entity is None:
         return "absent"
-    yield Put((name, token))
+    if (yield Put((name, token))) == LOST:
+        return "refused"
     touched = tuple(sorted({each for each in (entity.get("value"), value) if each}))
     committed = insert(decision_of(name, token), values(state="committed", lists=touched))
     content = values(value=value, tokens=(*entity.get("tokens"), token))

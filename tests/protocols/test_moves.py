@@ -10,6 +10,7 @@ target is confirmed, which is done only on a forward that was read after the ten
 the mark of the confirmed row is cleared.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.protocols.explorer import (
@@ -47,6 +48,9 @@ VISITING = "v"
 """The text of an entity that comes and goes, of which nobody takes notice."""
 
 LIVE, TENTATIVE, CONFIRMED, FORWARD = "live", "tentative", "confirmed", "forward"
+
+Move = tuple[str, Key, Key, str, str]
+"""The message of a move: its id, the two keys, the ETag of the source, and the text."""
 
 Then = tuple[Any, ...] | None
 """
@@ -189,9 +193,30 @@ def start(move: str, source: Key, target: Key, rings: bool, broken: str = "") ->
     elif outcome != OK:
         return "conflict"
     message = (move, source, target, etag, row.get("text"))
-    if rings:
-        yield Put(message)
+    if rings and (yield Put(message)) == LOST:
+        return "nothing" if broken == "message" else Goto(withdraw, (message, broken))
     return Goto(attempt, (*message, ("acknowledge", message) if rings else None, broken))
+
+
+def withdraw(message: Move, broken: str) -> Program:
+    """End a move that has met trouble: without its mark nobody commits it; if that is gone, the rows say more."""
+    _, source, _, etag, text = message
+    outcome, _ = yield replace(source, values(state=LIVE, text=text), etag)
+    if outcome == OK or broken == "gone":
+        yield Ack(message)
+        return "nothing"
+    return "unknown" if outcome == LOST else Goto(attempt, (*message, ("acknowledge", message), broken))
+
+
+def in_trouble(program: Callable[..., Program], arguments: tuple[Any, ...]) -> Program:
+    """Go on after a read that was refused, which is nobody's fault, and which no repetition has cured."""
+    if program is start:
+        return "nothing"  # nobody knows of the move
+    if program is resolve:
+        return (yield from in_trouble(*arguments[1]))
+    thens: list[Any] = [each for each in arguments if isinstance(each, tuple)]
+    message: Move = next(each[1] for each in thens if each[0] == "acknowledge")
+    return (yield from withdraw(message, arguments[-1]))
 
 
 # Users
@@ -313,6 +338,8 @@ def at_end(world: World) -> str | None:
             return "an acknowledged update was lost"
         if name == "U" and result == "conflict" and any(updated):
             return "a refused update was applied"
+        if name == "A" and result == "nothing" and any(state[1] or state[2] for state in past):
+            return "A was told that nothing was written, and it was moved"
         if name in ("A", "B") and result == "moved" and not any(state[1] or state[2] for state in past):
             return f"{name} was told that it has moved, which was not so"
     if "F" in world.results and past[-1][2]:
@@ -335,7 +362,7 @@ def moves(name: str, move: str, target: Key) -> Client:
 
 
 MOVE, SAME = goes_on("A"), goes_on("B")
-WITH_MESSAGE = Client("A", start, ("m1", SOURCE, TARGET, True))
+WITH_MESSAGE = Client("A", start, ("m1", SOURCE, TARGET, True), refused=in_trouble)
 WORKER = Client("W", work, fails=False)
 FORGER = Client("F", forge, ("m9", OTHER))
 VISITOR = Client("V", visit, (TARGET,), fails=False)
@@ -358,6 +385,7 @@ def run_of(
     lost: int = 0,
     late: int = 0,
     crash: int = 0,
+    unread: int = 0,
     recovers: bool = False,
     large: bool = False,
 ) -> Run:
@@ -368,6 +396,7 @@ def run_of(
         lost=lost,
         late=late,
         crash=crash,
+        unread=unread,
         always=always,
         at_end=at_end if recovers else lambda world: None,
         watch=watch,
@@ -396,6 +425,12 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
         for title, user in [*STEADY.items()][:2]
     ),
     run_of("recovery after a crash", WITH_MESSAGE, WORKER, crash=1, recovers=True),
+    run_of("a read that is refused", WITH_MESSAGE, WORKER, unread=1, recovers=True),
+    run_of("reads and writes that fail", WITH_MESSAGE, WORKER, lost=1, unread=1, recovers=True, large=True),
+    *(
+        run_of(f"{title}, and reads that fail", WITH_MESSAGE, user, WORKER, unread=1, recovers=True, large=True)
+        for title, user in [*STEADY.items()][:2]
+    ),
     run_of("a visitor, and recovery", WITH_MESSAGE, VISITOR, WORKER, crash=1, recovers=True),
     run_of("a forged command", FORGER, WORKER, recovers=True),
     run_of("recovery after any fault", WITH_MESSAGE, WORKER, lost=1, late=1, crash=1, recovers=True, large=True),
@@ -420,6 +455,8 @@ PROBLEMS = {
     "a tentative row becomes live at once": "a state came back",
     "a forward that was seen earlier": "a state came back",
     "the mark is left when the new key is taken": "a forward is left",
+    "a message in doubt counts as none": "A was told that nothing was written",
+    "a mark that is gone counts as removed": "A was told that nothing was written",
     "the mark is not looked at": "it was moved by a command that the source does not confirm",
 }
 
@@ -450,6 +487,20 @@ PROBLEMS = {
         VISITOR,
         Client("W", work, ("taken",), fails=False),
         crash=1,
+        recovers=True,
+    ),
+    run_of(
+        "a message in doubt counts as none",
+        Client("A", start, ("m1", SOURCE, TARGET, True, "message")),
+        WORKER,
+        lost=1,
+        recovers=True,
+    ),
+    run_of(
+        "a mark that is gone counts as removed",
+        Client("A", start, ("m1", SOURCE, TARGET, True, "gone"), refused=in_trouble),
+        WORKER,
+        unread=1,
         recovers=True,
     ),
     run_of("the mark is not looked at", FORGER, Client("W", work, ("mark",), fails=False), recovers=True),

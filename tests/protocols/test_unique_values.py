@@ -68,7 +68,8 @@ def change(name: str, token: str, value: str | None, broken: str = "") -> Progra
     entity = yield Get(entity_of(name))
     if (entity is None and value is None) or (entity is not None and entity.get("value") == value):
         return "nothing to do"
-    yield Put((name, token, value))
+    if (yield Put((name, token, value))) == LOST:
+        return "refused"
     if value is None:
         return Goto(commit, (name, token, None, entity, broken))
     return Goto(reserve, (name, token, value, entity, broken))
@@ -127,7 +128,8 @@ def hand_over(giver: str, heir: str, token: str, broken: str = "") -> Program:
     found = yield Get(reservation_of(value))
     if found is None or (found.get("token") != entity.get("token") and broken != "chain"):
         return "not yet"
-    yield Put((heir, token, value))
+    if (yield Put((heir, token, value))) == LOST:
+        return "refused"
     decision = values(state="committed", old=(value, entity.get("token")), heir=heir)
     outcome, _ = yield together(
         delete(entity_of(giver), entity.etag),

@@ -50,7 +50,8 @@ def effect_of(step: int) -> Key:
 
 def start() -> Program:
     """Ring, then commit; whoever does not hear what became of it asks the decision row."""
-    yield Put(MESSAGE)
+    if (yield Put(MESSAGE)) == LOST:
+        return "refused"
     committed = insert(DECISION, values(state="committed", next=1))
     outcome, _ = yield together(insert(ENTITY, values(value="x")), committed)
     if outcome == OK:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    Conflict,
     CursorError,
     Database,
     Entity,
     Expression,
+    GoingBack,
     Index,
     Mapped,
     MovedFrom,
@@ -352,7 +352,7 @@ async def test_explain_shows_both(db: Database) -> None:
 
 async def test_a_query_that_runs_while_entities_begin_to_go_back(db: Database) -> None:
     """What it had read before may be where it does not look again: it says so."""
-    with pytest.raises(Conflict, match="began to go the other way while it ran; run it again"):
+    with pytest.raises(GoingBack, match="began to go the other way while it ran; run it again"):
         async for _ in db.select(NewLap).allow_scan():
             set_phase(db, NewLap, Phase.BACK)
 

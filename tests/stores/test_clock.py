@@ -41,6 +41,18 @@ def test_freezing_and_advancing(tableorm_clock: Clock) -> None:
     assert utc_now().year < 2029
 
 
+@pytest.mark.parametrize("frozen", [True, False])
+def test_advancing_often(tableorm_clock: Clock, *, frozen: bool) -> None:
+    """A loop of any length can put it forward, by the sum of the steps."""
+    begin = BEGIN if frozen else utc_now()
+    if frozen:
+        tableorm_clock.freeze(begin)
+    for _ in range(5000):
+        tableorm_clock.advance(HOUR)
+
+    assert dt.timedelta(0) <= utc_now() - begin - 5000 * HOUR < (dt.timedelta(microseconds=1) if frozen else HOUR)
+
+
 def test_a_time_without_a_zone(tableorm_clock: Clock) -> None:
     """A time that could be any of several is refused."""
     with pytest.raises(ValueError, match="naive; give it a time zone"):

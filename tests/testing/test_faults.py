@@ -104,6 +104,51 @@ async def test_reads_and_tables_fail(db: Database, faults: Faults) -> None:
     assert await db.tables() == ["Notes", "People", "TableormUpkeep"]
 
 
+async def test_a_request_that_is_lost(db: Database, faults: Faults) -> None:
+    """It never arrives, which nobody can tell from a lost reply: it is sent again if it may be, or is in doubt."""
+    with faults.lose_request("insert"), pytest.raises(OutcomeUnknown):
+        await db.insert(Note(id="a"), repeat=False)
+    assert await db.get_or_none(Note, id="a") is None
+    with faults.lose_request("insert"):
+        await db.insert(Note(id="a"))
+    assert (await db.get(Note, id="a")).text == ""
+    with faults.lose_request("get"), pytest.raises(Unavailable):
+        await db.get(Note, id="a")
+    with faults.lose_request("put-message", table="mail"), pytest.raises(OutcomeUnknown):
+        await db.queues.put("mail", b"x")
+
+
+async def test_a_request_that_is_late(db: Database, faults: Faults) -> None:
+    """It arrives when the test says so, as it was sent, unless its condition holds no more."""
+    note, other = Note(id="a", text="first"), Marked(id="a")
+    with faults.delay_request("insert") as late, pytest.raises(OutcomeUnknown):
+        await db.insert(note, repeat=False)
+    note.text = "changed"
+    assert await db.get_or_none(Note, id="a") is None
+    assert await late.deliver() == 1
+    assert (await db.get(Note, id="a")).text == "first"
+    assert await late.deliver() == 0
+
+    await db.insert(other)
+    other.text = "once"
+    with faults.delay_request("merge") as late:
+        await db.save(other)  # it is sent again
+    other.text = "twice"
+    await db.save(other)
+    assert await late.deliver() == 0
+    assert (await db.get(Marked, id="a")).text == "twice"
+
+
+async def test_what_was_not_lost_is_told(faults: Faults) -> None:
+    """A block whose fault no request has met fails, and says what was expected."""
+    for fault, expected in (
+        (faults.lose_request("merge"), "1 more 'merge' should have been lost"),
+        (faults.delay_request("merge", table="Notes"), "1 more 'merge' in table Notes should have been delayed"),
+    ):
+        with pytest.raises(AssertionError, match=expected), fault:
+            pass
+
+
 async def test_several_times_and_one_table(db: Database, faults: Faults) -> None:
     """A fault waits for requests of its operation and table, and meets as many as it was told to."""
     with faults.fail_next("insert", with_=503, table="notes", times=2) as fault:

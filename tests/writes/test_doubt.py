@@ -398,6 +398,29 @@ async def test_a_forced_replace_in_doubt_is_finished(db: Database, network: Netw
         await db.replace(Plain(count=4), if_match="*")
 
 
+@pytest.mark.parametrize("reads", range(1, 5))
+async def test_a_forced_replace_in_doubt_that_cannot_go_on(
+    db: Database, network: Network, other: Database, reads: int
+) -> None:
+    """Whichever read fails behind the write that is in doubt, nobody says that it has not happened."""
+    await other.insert(PropertyBag("Rows", "p", "plain_a", {"EntityType": "Plain", "foo": 1}))
+
+    async def read() -> None:
+        nonlocal reads
+        reads -= 1
+        if reads < 0:
+            raise Fault(Code.SERVER_BUSY, "Asked for too much.", retry_after=0.0)
+
+    network.reading = read
+    network.plan(Fate.LATE, *[Fate.LOST_REQUEST] * 99)
+    with pytest.raises(OutcomeUnknown):
+        await db.replace(Plain(count=3), if_match="*")
+    network.reading = None
+    await network.deliver()
+
+    assert (await other.get(Plain, id="a")).count == 3
+
+
 async def test_a_read_that_fails_ends_the_others(db: Database, network: Network) -> None:
     """After the last look at the rows of a transaction nothing goes on behind the caller's back."""
     reading = 0

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    Conflict,
     Database,
     EncodeError,
     Entity,
     EntityExists,
     EntityNotFound,
+    GoingBack,
     Index,
     Mapped,
     MovedFrom,
@@ -297,7 +297,9 @@ async def test_an_entity_that_has_gone_back(db: Database) -> None:
     await db.insert(NewRide(day="tue", id=2))
     await db.delete(NewRide, day="tue", id=2, if_match="*")
     set_phase(db, NewRide, Phase.BACK)
-    with pytest.raises(Conflict, match=r"its key by Ride, .* was that of an entity which was deleted, .* try it again"):
+    with pytest.raises(
+        GoingBack, match=r"its key by Ride, .* was that of an entity which was deleted, .* try it again"
+    ):
         await db.insert(NewRide(day="tue", id=2))
     await roll_back(db, NewRide)
     with pytest.raises(PreconditionFailed, match=r"\('1', 'day_mon'\): it has its key by Ride again") as raised:

@@ -15,10 +15,10 @@ from ...connection.rekey_phases import Phase, current_phase, load_phase
 from ...connection.rekeyed_reads import Home, read_home
 from ...connection.rows import read_place
 from ...errors import (
-    Conflict,
     EncodeError,
     EntityExists,
     EntityNotFound,
+    GoingBack,
     LostRace,
     NotSupported,
     PreconditionFailed,
@@ -83,7 +83,7 @@ class OlderWrites:
             EntityExists: There is such an entity, or another one with its older key.
             EntityNotFound: There is none to be changed or deleted.
             PreconditionFailed: It has changed since it was read.
-            Conflict: An entity of that key was deleted, and its older key is not free as long as entities go back.
+            GoingBack: An entity of that key was deleted, and its older key is not free as long as entities go back.
             NotSupported: The verb writes without looking.
             TableOrmError: What the same verb raises of the older model.
         """
@@ -157,7 +157,7 @@ class OlderWrites:
                     index=rekeying.old.name,
                 ) from error
             if phase is Phase.BACK:
-                raise Conflict(
+                raise GoingBack(
                     f"{change}: its key by {rekeying.old.name}, {source}, was that of an entity which was deleted, and "
                     "is free when all entities have gone back; try it again then",
                     Code.CONDITION_NOT_SATISFIED,

@@ -11,7 +11,7 @@ from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
 from ...connection.rows import read_live, read_other, read_place, settle_forward, write_as_read
-from ...errors import Conflict, EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
+from ...errors import EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.kinds import KindSet
@@ -179,7 +179,7 @@ class RowSteps:
         Raises:
             EncodeError: It would change the older key.
             NotSupported: Entities are inserted at their older keys as yet.
-            Conflict: The older key cannot be taken.
+            LostRace: Others wrote the older key first, again and again.
         """
         change = write.origin
         schema = change.schema
@@ -243,7 +243,11 @@ class RowSteps:
             insert = Operation(Verb.INSERT, settled_row(rekeying, source, target))
             if await write_as_read(db, source.table, [insert], name="", what=f"the forward {source}"):
                 return
-        raise Conflict(f"{change}: its key by {rekeying.old.name}, {source}, cannot be taken; try it again")
+        raise LostRace(
+            f"{change}: its key by {rekeying.old.name}, {source}, cannot be taken; try it again",
+            Code.CONDITION_NOT_SATISFIED,
+            change.subject,
+        )
 
 
 async def _settle_unfollowed(db: Connection, source: Place, here: Row, mark: MoveMark) -> None:
