@@ -379,6 +379,6 @@ def _fault(path: Path, value: Any, error: Exception) -> InputFault:
     if isinstance(error, (ArithmeticError, LookupError)):
         return _refusal(path, error, value)
     text, _, place = str(error).partition(" - at `")
-    for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", place if place.startswith("$") else ""):
+    for name, number in re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", place if place.startswith("$") else ""):
         path = (*path, name or int(number))
     return InputFault(path, f"does not fit: {text}", value)
