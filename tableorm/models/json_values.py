@@ -64,21 +64,30 @@ def _why_fixed(schema: Schema, info: FieldInfo, form: Form = Form.PARTIAL) -> st
         return f"is refused: the field is part of the key, which {key}; leave it out"
     if info.is_filled():
         return f"is refused: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
-    return _MAINTAINED if info.maintained else None
+    return _why_kept(info)
 
 
-_MAINTAINED = "is refused: writes of other entities maintain the field; leave it out"
+def _why_kept(info: FieldInfo) -> str | None:
+    """Return why no data may have another value of a field than its default; None if it may."""
+    if info.maintained:
+        return "is refused: writes of other entities maintain the field; leave it out"
+    return "is refused: the field is read-only for clients; leave it out" if info.readonly else None
 
 
-def make_entity(schema: Schema, data: Any) -> Any:
+def make_entity(schema: Schema, data: Any, *, trusted: bool = False) -> Any:
     """
     Return a new entity with the fields that data in either mode of `to_dict` has.
+
+    Args:
+        schema: The model.
+        data: The fields by name.
+        trusted: Whether it may have read-only fields.
 
     Raises:
         InvalidInput: A name is unknown, a field is missing, or a value does not fit its type, validator or key.
         ModelError: The model is abstract.
     """
-    return new_entity(schema, {} if schema.abstract else read_fields(schema, data))
+    return new_entity(schema, {} if schema.abstract else read_fields(schema, data, trusted=trusted))
 
 
 def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
@@ -101,7 +110,7 @@ def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
         raise
 
 
-def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str, Any]:
+def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: bool = False) -> dict[str, Any]:
     """
     Return the values of fields that data in either mode of `to_dict` has.
 
@@ -109,11 +118,12 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
         schema: The model.
         data: The fields by name.
         form: Which fields it may have, and which it must have.
+        trusted: Whether it may have read-only fields.
 
     Raises:
         InvalidInput: A name is unknown, a field is missing, or a value does not fit its type or key, or is that of a
-            field that other entities maintain. Validators are asked if there is such a fault too, or if no entity is
-            made of the fields at once.
+            field that other entities maintain, or that clients may not set. Validators are asked if there is such a
+            fault too, or if no entity is made of the fields at once.
     """
     if not isinstance(cast("object", data), Mapping):
         names = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
@@ -136,12 +146,13 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
             faults.append(InputFault((name,), why, value, "unknown"))
         else:
             found, values[name] = _read_value(info, value)
-            if not found and info.maintained and info.default is not None and values[name] != info.default():
-                found = [InputFault((name,), _MAINTAINED, value)]
+            kept = None if found or (trusted and not info.maintained) else _why_kept(info)
+            if kept and (info.default is None or values[name] != info.default()):
+                found = [InputFault((name,), kept, value)]
             faults += found
     if form is not Form.PARTIAL:
         faults += [
-            InputFault((name,), f"is missing; the field is {info.type.name}", None, "missing")
+            InputFault((name,), _why_missing(info, trusted=trusted), None, "missing")
             for name, info in (schema.fields if form is Form.WHOLE else settable_fields(schema)).items()
             if info.default is None and name not in given
         ]
@@ -154,6 +165,15 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
     if faults:
         raise InvalidInput(schema.name, faults[:MAX_FAULTS])
     return values
+
+
+def _why_missing(info: FieldInfo, *, trusted: bool) -> str:
+    if info.readonly and not trusted:
+        return (
+            "is missing, and read-only for clients, so that no data makes the entity; declare it with a default, or "
+            "read a WithoutKey, whose entity() takes the value"
+        )
+    return f"is missing; the field is {info.type.name}"
 
 
 def _find_key_faults(schema: Schema, values: Mapping[str, Any]) -> list[InputFault]:

@@ -88,6 +88,8 @@ class FieldInfo:
         maintained: Whether other entities keep it, and this one's own writes leave it alone.
         doc: What it means, for API schemas; None if nothing is said.
         expiry: Whether it says when the entity expires.
+        readonly: Whether clients may not set it.
+        hidden: Whether clients are not shown it.
     """
 
     name: str
@@ -101,6 +103,8 @@ class FieldInfo:
     maintained: bool = False
     doc: str | None = None
     expiry: bool = False
+    readonly: bool = False
+    hidden: bool = False
 
     def is_filled(self) -> bool:
         """Return whether a write makes the value."""

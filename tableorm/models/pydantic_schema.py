@@ -69,7 +69,7 @@ def core_schema_of(
         return {
             field: to_json(each) if info.mode == "json" else each
             for field, each in fields.items()
-            if (include is None or field in include)
+            if (not schema.fields[field].hidden if include is None else field in include)
             and (exclude is None or field not in exclude)
             and not (info.exclude_none and each is None)
             and not (info.exclude_defaults and _is_default(schema.fields[field], each))
@@ -176,7 +176,9 @@ def describe_model(core: Any, handler: Any, form: Form = Form.WHOLE) -> dict[str
         form: Which fields it has.
     """
     schema: Schema = core["metadata"]["tableorm"]
-    infos = schema.fields if form is Form.WHOLE else settable_fields(schema)
+    fields = schema.fields if form is Form.WHOLE else settable_fields(schema)
+    # Nobody sends or gets what is hidden and not the clients' to set.
+    infos = {name: info for name, info in fields.items() if not (info.hidden and _is_set_here(info))}
     changes = form is Form.PARTIAL
     shapes = _describe_types(schema, [info.type.annotation for info in infos.values()], handler)
     required = [] if changes else [name for name, info in infos.items() if info.default is None]
@@ -232,12 +234,19 @@ def _describe_field(schema: Schema, info: FieldInfo, shape: dict[str, Any], *, c
         shape = {"anyOf": [shape, {"type": "null"}]}
     if info.doc:
         shape["description"] = info.doc
-    if info.maintained or info.is_filled():
+    if _is_set_here(info):
         shape["readOnly"] = True
+    elif info.hidden:
+        shape["writeOnly"] = True
     declared = getattr(attrs.fields(cast("Any", schema.model)), info.name).default
     if info.default is not None and not changes and not isinstance(declared, attrs.Factory):  # type: ignore[arg-type]
         shape["default"] = to_json(info.default())
     return shape
+
+
+def _is_set_here(info: FieldInfo) -> bool:
+    """Return whether a field gets its value from the program or from tableorm, and not from clients."""
+    return info.readonly or info.maintained or info.is_filled()
 
 
 def _add_format(shape: dict[str, Any], annotation: Any) -> None:
