@@ -22,6 +22,7 @@ import msgspec
 from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
 from ..keys.template import Template
 from ..protocol.limits import MAX_VALUE_BYTES, value_size
+from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
 from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
@@ -50,7 +51,7 @@ def to_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, enc_hook=write_pydantic)
 
 
 def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
@@ -265,7 +266,7 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
         if kind.json_text and (faults := list(islice(_find_faults(kind.annotation, value, here), MAX_FAULTS))):
             return [fault if len(fault.path) > 1 else _with_type(fault, info) for fault in faults], None
         if not (kind.annotation is float and type(value) is int):  # a float cannot hold it exactly
-            converted = msgspec.convert(value, kind.annotation, str_keys=True)
+            converted = _convert(value, kind.annotation)
             if kind.complete is not None:
                 kind.complete(converted)
             problem = _misfit(info, converted)
@@ -276,6 +277,10 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
     except RecursionError:
         problem, value = "is nested too deeply", shown(value)
     return [_with_type(InputFault(here, problem, value), info)], None
+
+
+def _convert(value: Any, annotation: Any) -> Any:
+    return msgspec.convert(value, annotation, str_keys=True, dec_hook=read_pydantic)
 
 
 def _from_json(info: FieldInfo, value: Any) -> Any:
@@ -331,6 +336,8 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
             if required and name not in given:
                 problem = f"is missing; the member is {annotation_name(hint)}"
                 yield InputFault((*path, name), problem, None, "missing")
+    elif is_pydantic_model(bare):
+        yield from find_pydantic_faults(bare, value, path)
     elif origin in (list, set, frozenset) and isinstance(cast("object", value), list):
         items: list[Any] = value
         for number, each in enumerate(items):
@@ -341,7 +348,7 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
             yield from _find_faults(arguments[1], each, (*path, key if isinstance(key, int) else str(key)))
     else:
         try:
-            found = msgspec.convert(value, annotation, str_keys=True)
+            found = _convert(value, annotation)
         except (msgspec.ValidationError, *REFUSALS) as error:
             yield _fault(path, value, error)
         else:
@@ -362,7 +369,7 @@ def _validated_members(kind: type[Any]) -> Mapping[str, Any]:
 def _ask_validator(attribute: Any, kind: type[Any], hint: Any, value: Any, path: Path) -> Iterator[InputFault]:
     """Yield what the validator of a member refuses; one that looks at other members is asked when all of them fit."""
     try:
-        attribute.validator(object.__new__(kind), attribute, msgspec.convert(value, hint, str_keys=True))
+        attribute.validator(object.__new__(kind), attribute, _convert(value, hint))
     except REFUSALS as error:
         yield _refusal(path, error, value)
     except AttributeError:

@@ -16,6 +16,7 @@ import msgspec
 
 from ..errors import InvalidInput, ModelError
 from ..protocol.edm import Edm
+from .json_types import is_pydantic_model
 from .json_values import Form, members_of, settable_fields, to_json
 from .property_types import FieldInfo, split_optional
 from .schema import Schema, concrete
@@ -199,7 +200,9 @@ def _describe_types(schema: Schema, annotations: Sequence[Any], handler: Any) ->
     """Return the JSON schemas of the types of fields, and define the classes and enums that they have links to."""
     enums = [each for each in annotations if isinstance(each, type) and issubclass(each, Enum)]
     types = [each for each in annotations if each not in enums]
-    found, components = msgspec.json.schema_components(types, ref_template="{name}")
+    found, components = msgspec.json.schema_components(
+        types, schema_hook=lambda kind: _define_pydantic(handler, kind), ref_template="{name}"
+    )
     classes = _classes_of(components, types)
     links: dict[Any, dict[str, Any]] = {
         name: _define(handler, classes[name]) if name in classes else _define(handler, schema.model, name)
@@ -278,6 +281,17 @@ def _define(handler: Any, kind: type[Any], name: str = "") -> dict[str, Any]:
     return link
 
 
+def _define_pydantic(handler: Any, kind: Any) -> dict[str, Any]:
+    """Return a link to the definition of a Pydantic model, which it makes itself."""
+    if not is_pydantic_model(kind):
+        return {}  # such as `object`: anything
+    from pydantic_core import core_schema as core
+
+    holder = core.typed_dict_schema({"it": core.typed_dict_field(kind.__pydantic_core_schema__)})
+    link: dict[str, Any] = handler(holder)["properties"]["it"]
+    return link
+
+
 def _link(part: Any, links: Mapping[Any, dict[str, Any]]) -> Any:
     """Return a part of a JSON schema in which each name of a component has become a link to its definition."""
     if isinstance(cast("object", part), list):
@@ -299,7 +313,7 @@ def _classes_of(components: Mapping[str, Any], annotations: Iterable[Any]) -> di
     while left:
         annotation = left.pop()
         left += typing.get_args(annotation)
-        if isinstance(annotation, type) and annotation not in seen:
+        if isinstance(annotation, type) and annotation not in seen and not is_pydantic_model(annotation):
             seen.add(annotation)
             left += typing.get_type_hints(annotation, include_extras=True).values()
             for name in (f"{annotation.__module__}.{annotation.__qualname__}", annotation.__name__):
