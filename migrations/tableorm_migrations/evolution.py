@@ -182,7 +182,7 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
             types = "" if former == field.type else f", and {former} becomes {field.type}"
             yield tell(code, f"property {renamed[name]!r} becomes {name!r}{types}")
             continue
-        rivals = [each for each, former_field in gone.items() if _may_be_renamed(former_field, field)]
+        rivals = [each for each, known in gone.items() if _may_be_renamed(known, field, upgraded=upgraded)]
         replaced.update(rivals)
         if rivals:
             code = "field-replaced-upgraded" if upgraded else "field-replaced"
@@ -213,12 +213,12 @@ def _renamed_properties(old: ModelLayout, after: Mapping[str, tuple[str, FieldLa
     return renamed
 
 
-def _may_be_renamed(old: FieldLayout, new: FieldLayout) -> bool:
+def _may_be_renamed(old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> bool:
     """
-    Return whether a new field may be a removed one under another name, also of another type. The snapshots do not tell
-    whether it is.
+    Return whether a new field may be a removed one under another name. The snapshots do not tell whether it is. It may
+    have another type as well; but if there is an upgrade, that makes the values of the new type.
     """
-    return not old.maintained and not new.maintained
+    return not old.maintained and not new.maintained and (old.edm == new.edm or not upgraded)
 
 
 def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:

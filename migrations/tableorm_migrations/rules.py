@@ -197,7 +197,7 @@ RULES = {
         _rule(
             "field-replaced-upgraded",
             _TWO,
-            "a field is removed, another one is added, and the version is raised",
+            "a field is removed, another one of the same stored type is added, and the version is raised",
             "if this is a rename, the new field gets the stored value only if the upgrade moves it, and older programs "
             "do not find values under the new name",
             "let the upgrade move the value, and add the new field beside the old one first; remove the old one when "
