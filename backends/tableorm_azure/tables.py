@@ -14,7 +14,7 @@ from azure.data.tables.aio import TableServiceClient
 from tableorm.errors import shown
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.filters import to_odata
-from tableorm.protocol.limits import check_filter, check_key, check_table_name
+from tableorm.protocol.limits import check_cosmos_names, check_filter, check_key, check_table_name
 from tableorm.stores import (
     METHODS,
     Capabilities,
@@ -58,7 +58,7 @@ class AzureTables:
         pipeline: Sends the requests for rows.
         service: The SDK's client of the same endpoint, over the same connections.
         capabilities: The capabilities of the service.
-        cosmos: Whether it is Cosmos DB's, where a merge is a POST.
+        cosmos: Whether it is Cosmos DB's, where a merge is a POST, and some names of properties are reserved.
         emulated: Whether it is an emulator, which may damage text beyond ASCII.
     """
 
@@ -74,7 +74,7 @@ class AzureTables:
     ) -> None:
         self._url, self._pipeline, self.capabilities = url, pipeline, capabilities
         self._service: Any = service  # its own types are incomplete
-        self._merge_by_post, self._ascii = cosmos, emulated
+        self._cosmos, self._ascii = cosmos, emulated
 
     # Tables
 
@@ -190,13 +190,15 @@ class AzureTables:
         if verb is Verb.DELETE:
             return "DELETE", self._row_url(table, partition_key, row_key), {"If-Match": if_match or "*"}, None
         body = encode_body(operation)
+        if self._cosmos:
+            check_cosmos_names(row)
         if self._ascii:
             body = in_ascii(body)
         if verb is Verb.INSERT:
             return "POST", f"{self._url}/{table}", _NO_CONTENT, body
         headers = _JSON if if_match is None else {**_JSON, "If-Match": if_match}
         method = METHODS[verb]
-        if self._merge_by_post and method == "PATCH":
+        if self._cosmos and method == "PATCH":
             method, headers = "POST", {**headers, "X-HTTP-Method": "MERGE"}
         return method, self._row_url(table, partition_key, row_key), headers, body
 

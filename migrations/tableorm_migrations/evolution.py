@@ -16,7 +16,7 @@ from .snapshot import HAVE_STATES, FieldLayout, ModelLayout, Snapshot
 
 __all__ = ["Difference", "carry_removed", "compare_snapshots"]
 
-_NAME = re.compile(r"\{(\w+)")
+_NAME = re.compile(r"\{([^{}:]+)")
 _Tell = Callable[[str, str], "Difference"]
 
 
@@ -178,9 +178,11 @@ def _compare_fields(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
             continue
         if name in renamed:
             code = "property-renamed-upgraded" if upgraded else "property-renamed"
-            yield tell(code, f"property {renamed[name]!r} becomes {name!r}")
+            former = before[renamed[name]][1].type
+            types = "" if former == field.type else f", and {former} becomes {field.type}"
+            yield tell(code, f"property {renamed[name]!r} becomes {name!r}{types}")
             continue
-        rivals = [each for each, former in gone.items() if _may_be_renamed(former, field)]
+        rivals = [each for each, known in gone.items() if _may_be_renamed(known, field, upgraded=upgraded)]
         replaced.update(rivals)
         if rivals:
             code = "field-replaced-upgraded" if upgraded else "field-replaced"
@@ -211,9 +213,12 @@ def _renamed_properties(old: ModelLayout, after: Mapping[str, tuple[str, FieldLa
     return renamed
 
 
-def _may_be_renamed(old: FieldLayout, new: FieldLayout) -> bool:
-    """Return whether a new field may be a removed one under another name. The snapshots do not tell whether it is."""
-    return old.edm == new.edm and not old.maintained and not new.maintained
+def _may_be_renamed(old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> bool:
+    """
+    Return whether a new field may be a removed one under another name. The snapshots do not tell whether it is. It may
+    have another type as well; but if there is an upgrade, that makes the values of the new type.
+    """
+    return not old.maintained and not new.maintained and (old.edm == new.edm or not upgraded)
 
 
 def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:

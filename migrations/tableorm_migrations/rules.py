@@ -188,7 +188,7 @@ RULES = {
         _rule(
             "field-replaced",
             _REFUSED,
-            "a field is removed, and another one of the same stored type is added",
+            "a field is removed, and another one is added",
             "if this is a rename, stored rows keep their values under the old name, in `extra`, and the new field does "
             "not get them",
             'if it is a rename, keep the property: field(name="..."), or raise the version and upgrade; if the fields '

@@ -15,6 +15,7 @@ import msgspec
 from tableorm import Entity, ModelError
 from tableorm.audit.check import AuditedSchema
 from tableorm.models.entity import schema_of
+from tableorm.models.json_types import is_pydantic_model, members_of_pydantic
 from tableorm.models.property_types import PropertyType, annotation_name
 from tableorm.models.schema import Schema, concrete
 
@@ -251,6 +252,8 @@ def _members(annotation: object) -> Mapping[str, object]:
     kind: Any = typing.get_origin(annotation) or annotation
     if not isinstance(kind, type):
         return {}
+    if is_pydantic_model(kind):
+        return members_of_pydantic(kind)
     try:
         fields: tuple[Any, ...] = getattr(msgspec.inspect.type_info(cast("Any", annotation)), "fields", ())
         hints = typing.get_type_hints(kind, include_extras=True) if fields else {}

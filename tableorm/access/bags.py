@@ -5,7 +5,7 @@ Bags that are written in a scope: they must not be taken for what only models an
 from ..errors import ModelError
 from ..models.marker_rows import MARKER_HEADS, is_marker
 from ..models.property_bag import PropertyBag
-from ..models.reserved import ENTITY_TYPE
+from ..models.reserved import ENTITY_TYPE, MANIFEST, MOVE
 from .known_rows import known_rows
 
 __all__ = ["check_written_bag"]
@@ -31,6 +31,12 @@ def check_written_bag(bag: PropertyBag, where: str, *, merged: bool) -> None:
         raise ModelError(
             f"{bag!r} is refused {where}: it is a marker row, which keeps the state of a change of several partitions, "
             "or a change feed; write the entity itself"
+        )
+    bound = next((name for name in (MANIFEST, MOVE) if name in bag.row), None)
+    if bound is not None:
+        raise ModelError(
+            f"{bag!r} is refused {where}: its property {bound!r} says what is derived from the row, which may be "
+            "rows of others; write it through its model"
         )
     stored = bag.row.get(ENTITY_TYPE)
     kind = stored.partition(":")[0].partition("#")[0] if isinstance(stored, str) else None

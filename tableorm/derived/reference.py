@@ -18,7 +18,7 @@ __all__ = ["Relation", "find_target"]
 
 T = TypeVar("T")
 
-_REFERENCE = re.compile(r"\{(\w+)\}")
+_REFERENCE = re.compile(r"\{([^{}:]+)\}")
 
 
 class _Undeclared(ModelError):

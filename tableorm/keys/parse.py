@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
+from unicodedata import normalize
 
 import attrs
 
@@ -20,6 +21,7 @@ from .template import Template
 
 __all__ = ["parse_template"]
 
+# The parts of a template: an escaped brace, a field with its format, plain text, or a brace that is one too many.
 _PIECES = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|([^{}]+)|(.)", re.DOTALL)
 
 
@@ -39,6 +41,7 @@ def parse_template(
     Raises:
         TemplateError: It names an unknown field or format, holds a forbidden character, or cannot parse back.
     """
+    text = _PIECES.sub(_as_python_names, text)
 
     def error(problem: str) -> TemplateError:
         return TemplateError(problem, model, key, text)
@@ -76,6 +79,12 @@ def parse_template(
     if fault:
         raise error(f"has literal text that {fault}")
     return Template(text, model, key, tuple(_separate(parts, error)))
+
+
+def _as_python_names(piece: re.Match[str]) -> str:
+    """Return a part of a template with the name of its field as Python has it, which normalises identifiers."""
+    whole, name = piece.group(), piece[1]
+    return whole if name is None or name.isascii() else whole.replace(name, normalize("NFKC", name), 1)
 
 
 def _separate(parts: list[Part], error: Callable[[str], TemplateError]) -> list[Part]:

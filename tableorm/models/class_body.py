@@ -251,6 +251,8 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             maintained=bool(given and given.maintained),
             doc=given.doc if given else None,
             expiry=bool(given and given.expiry),
+            readonly=bool(given and given.readonly),
+            hidden=bool(given and given.hidden),
         )
     _check_properties(model.__name__, infos)
     return infos

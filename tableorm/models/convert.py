@@ -25,13 +25,13 @@ def to_dict(
     etag: bool = False,
 ) -> dict[str, Any]:
     """
-    Return the fields of an entity by name, without those that were not loaded and without unknown properties.
+    Return the fields of an entity by name, without those that were not loaded, hidden fields, and unknown properties.
 
     Args:
         entity: The entity to convert.
         mode: "python" keeps the values. "json" gives values that JSON has: dates, UUIDs and decimals as text, bytes as
             base64, enums by value, NaN and infinities as "NaN", "Infinity" and "-Infinity".
-        include: The fields to return: `[Employee.age]`, or their names; None for all.
+        include: The fields to return: `[Employee.age]`, or their names; None for all that are not hidden.
         exclude: Fields to leave out.
         etag: Whether to add the entity's ETag, as "etag".
 
@@ -43,7 +43,7 @@ def to_dict(
     own = entity.__dict__
     if mode not in ("python", "json"):
         raise ValueError(f"to_dict() has no mode {mode!r}; use 'python' or 'json'")
-    names: Collection[str] = schema.fields
+    names: Collection[str] = [name for name, info in schema.fields.items() if include is not None or not info.hidden]
     if include is not None:
         wanted = _names(schema, "include", include)
         names = [name for name in names if name in wanted]
@@ -71,12 +71,18 @@ def _names(schema: Schema, argument: str, fields: Collection[Field[Any] | str]) 
     return names
 
 
-def from_dict(model: type[E], data: Mapping[str, Any]) -> E:
+def from_dict(model: type[E], data: Mapping[str, Any], *, trusted: bool = False) -> E:
     """
     Make an entity from what `to_dict` returned, in either mode.
 
+    Args:
+        model: The class of the entity.
+        data: Fields by name.
+        trusted: Whether the data is the program's own, and may have fields that are read-only for clients.
+
     Raises:
-        InvalidInput: A field is missing or does not exist, or a value does not fit; it lists all of that, with paths.
+        InvalidInput: A field is missing, does not exist or is read-only, or a value does not fit; it lists all of that,
+            with paths.
     """
-    entity: E = make_entity(schema_of(model), data)
+    entity: E = make_entity(schema_of(model), data, trusted=trusted)
     return entity

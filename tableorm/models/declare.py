@@ -187,10 +187,14 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
 
 
 def _pass_for_dataclass(model: type[Any], fields: Mapping[str, FieldInfo]) -> None:
-    """Tell the standard library's `dataclasses` the fields: FastAPI takes a body of these, not of any other class."""
+    """
+    Tell the standard library's `dataclasses` the fields: FastAPI takes a body of these, not of any other class. It
+    shows all of them where an entity stands in a dictionary, so that hidden fields are not among them.
+    """
     declared: list[Any] = [
         (info.name, info.type.annotation, dataclass_field(default_factory=info.default or MISSING, kw_only=True))
         for info in fields.values()
+        if not info.hidden
     ]
     stand_in: Any = make_dataclass(model.__name__, declared, init=False, repr=False, eq=False)
     for name in ("__dataclass_fields__", "__dataclass_params__"):

@@ -228,7 +228,7 @@ class Entity(Storable):
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """Tell pydantic how entities are read and written: as `from_dict` and `to_dict` do. Only pydantic calls it."""
         if not hasattr(cls, "__schema__"):  # the base itself, which bounds a type variable
-            return schema_of_instances(cls, lambda entity: _loaded_fields(entity, entity.__schema__))
+            return schema_of_instances(cls, _shown_fields)
         schema = schema_of(cls)
         if schema.abstract:
             return union_of(schema, handler)
@@ -318,6 +318,11 @@ def _rebuild_extra(model: type[Entity], row: Row, keys: tuple[str, str]) -> _Ext
 def _loaded_fields(entity: Entity, schema: Schema) -> dict[str, Any]:
     own = entity.__dict__
     return {name: own[name] for name in schema.fields if name in own}
+
+
+def _shown_fields(entity: Entity) -> dict[str, Any]:
+    schema = entity.__schema__
+    return {name: value for name, value in _loaded_fields(entity, schema).items() if not schema.fields[name].hidden}
 
 
 def _refuse_abstract(self: Entity, **fields: Any) -> None:

@@ -62,6 +62,8 @@ class FieldDeclaration:
         maintained: Whether writes of other entities maintain the field.
         doc: What the field means, for API schemas; None if nothing is said.
         expiry: Whether the field says when the entity expires.
+        readonly: Whether clients may not set the field.
+        hidden: Whether clients are not shown the field.
         arguments: The remaining arguments, for `attrs.field`.
     """
 
@@ -72,6 +74,8 @@ class FieldDeclaration:
     maintained: bool
     doc: str | None
     expiry: bool
+    readonly: bool
+    hidden: bool
     arguments: dict[str, Any]
 
 
@@ -87,6 +91,8 @@ class _Options(TypedDict, Generic[T], total=False):
     maintained: bool
     doc: str | None
     expiry: bool
+    readonly: bool
+    hidden: bool
 
 
 _ATTRS_ARGUMENTS = ("default", "factory", "validator", "converter")
@@ -108,6 +114,8 @@ def field(
     maintained: bool = False,
     doc: str | None = None,
     expiry: bool = False,
+    readonly: bool = False,
+    hidden: bool = False,
     **arguments: Any,
 ) -> Any:
     """
@@ -131,6 +139,10 @@ def field(
         doc: What the field means; JSON schemas and OpenAPI show it.
         expiry: The field says when the entity expires: from then on no read finds it, until `Database.sweep` deletes
             it. None never expires. The type is `datetime | None`, and a model has one such field.
+        readonly: Clients may not set the field: no data that `from_dict`, `Partial` or `WithoutKey` reads has another
+            value for it than the default. The program sets it.
+        hidden: Clients are not shown the field: `to_dict`, Pydantic and FastAPI leave it out, unless it is included by
+            name.
         arguments: `default`, `factory`, `validator` and `converter`, which are passed to `attrs.field`.
 
     Returns:
@@ -160,5 +172,7 @@ def field(
         maintained=maintained,
         doc=doc,
         expiry=expiry,
+        readonly=readonly,
+        hidden=hidden,
         arguments=arguments,
     )

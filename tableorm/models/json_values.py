@@ -22,6 +22,7 @@ import msgspec
 from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
 from ..keys.template import Template
 from ..protocol.limits import MAX_VALUE_BYTES, value_size
+from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
 from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
@@ -50,7 +51,7 @@ def to_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, enc_hook=write_pydantic)
 
 
 def settable_fields(schema: Schema) -> dict[str, FieldInfo]:
@@ -64,21 +65,30 @@ def _why_fixed(schema: Schema, info: FieldInfo, form: Form = Form.PARTIAL) -> st
         return f"is refused: the field is part of the key, which {key}; leave it out"
     if info.is_filled():
         return f"is refused: {'each write' if info.on_write else 'the insert'} fills the field; leave it out"
-    return _MAINTAINED if info.maintained else None
+    return _why_kept(info)
 
 
-_MAINTAINED = "is refused: writes of other entities maintain the field; leave it out"
+def _why_kept(info: FieldInfo) -> str | None:
+    """Return why no data may have another value of a field than its default; None if it may."""
+    if info.maintained:
+        return "is refused: writes of other entities maintain the field; leave it out"
+    return "is refused: the field is read-only for clients; leave it out" if info.readonly else None
 
 
-def make_entity(schema: Schema, data: Any) -> Any:
+def make_entity(schema: Schema, data: Any, *, trusted: bool = False) -> Any:
     """
     Return a new entity with the fields that data in either mode of `to_dict` has.
+
+    Args:
+        schema: The model.
+        data: The fields by name.
+        trusted: Whether it may have read-only fields.
 
     Raises:
         InvalidInput: A name is unknown, a field is missing, or a value does not fit its type, validator or key.
         ModelError: The model is abstract.
     """
-    return new_entity(schema, {} if schema.abstract else read_fields(schema, data))
+    return new_entity(schema, {} if schema.abstract else read_fields(schema, data, trusted=trusted))
 
 
 def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
@@ -101,7 +111,7 @@ def new_entity(schema: Schema, values: Mapping[str, Any]) -> Any:
         raise
 
 
-def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str, Any]:
+def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: bool = False) -> dict[str, Any]:
     """
     Return the values of fields that data in either mode of `to_dict` has.
 
@@ -109,11 +119,12 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
         schema: The model.
         data: The fields by name.
         form: Which fields it may have, and which it must have.
+        trusted: Whether it may have read-only fields.
 
     Raises:
         InvalidInput: A name is unknown, a field is missing, or a value does not fit its type or key, or is that of a
-            field that other entities maintain. Validators are asked if there is such a fault too, or if no entity is
-            made of the fields at once.
+            field that other entities maintain, or that clients may not set. Validators are asked if there is such a
+            fault too, or if no entity is made of the fields at once.
     """
     if not isinstance(cast("object", data), Mapping):
         names = ", ".join(schema.fields if form is Form.WHOLE else settable_fields(schema))
@@ -136,12 +147,13 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
             faults.append(InputFault((name,), why, value, "unknown"))
         else:
             found, values[name] = _read_value(info, value)
-            if not found and info.maintained and info.default is not None and values[name] != info.default():
-                found = [InputFault((name,), _MAINTAINED, value)]
+            kept = None if found or (trusted and not info.maintained) else _why_kept(info)
+            if kept and (info.default is None or values[name] != info.default()):
+                found = [InputFault((name,), kept, value)]
             faults += found
     if form is not Form.PARTIAL:
         faults += [
-            InputFault((name,), f"is missing; the field is {info.type.name}", None, "missing")
+            InputFault((name,), _why_missing(info, trusted=trusted), None, "missing")
             for name, info in (schema.fields if form is Form.WHOLE else settable_fields(schema)).items()
             if info.default is None and name not in given
         ]
@@ -154,6 +166,15 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE) -> dict[str,
     if faults:
         raise InvalidInput(schema.name, faults[:MAX_FAULTS])
     return values
+
+
+def _why_missing(info: FieldInfo, *, trusted: bool) -> str:
+    if info.readonly and not trusted:
+        return (
+            "is missing, and read-only for clients, so that no data makes the entity; declare it with a default, or "
+            "read a WithoutKey, whose entity() takes the value"
+        )
+    return f"is missing; the field is {info.type.name}"
 
 
 def _find_key_faults(schema: Schema, values: Mapping[str, Any]) -> list[InputFault]:
@@ -245,7 +266,7 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
         if kind.json_text and (faults := list(islice(_find_faults(kind.annotation, value, here), MAX_FAULTS))):
             return [fault if len(fault.path) > 1 else _with_type(fault, info) for fault in faults], None
         if not (kind.annotation is float and type(value) is int):  # a float cannot hold it exactly
-            converted = msgspec.convert(value, kind.annotation, str_keys=True)
+            converted = _convert(value, kind.annotation)
             if kind.complete is not None:
                 kind.complete(converted)
             problem = _misfit(info, converted)
@@ -256,6 +277,10 @@ def _read_value(info: FieldInfo, value: Any) -> tuple[list[InputFault], Any]:
     except RecursionError:
         problem, value = "is nested too deeply", shown(value)
     return [_with_type(InputFault(here, problem, value), info)], None
+
+
+def _convert(value: Any, annotation: Any) -> Any:
+    return msgspec.convert(value, annotation, str_keys=True, dec_hook=read_pydantic)
 
 
 def _from_json(info: FieldInfo, value: Any) -> Any:
@@ -311,6 +336,8 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
             if required and name not in given:
                 problem = f"is missing; the member is {annotation_name(hint)}"
                 yield InputFault((*path, name), problem, None, "missing")
+    elif is_pydantic_model(bare):
+        yield from find_pydantic_faults(bare, value, path)
     elif origin in (list, set, frozenset) and isinstance(cast("object", value), list):
         items: list[Any] = value
         for number, each in enumerate(items):
@@ -321,7 +348,7 @@ def _find_faults(annotation: Any, value: Any, path: Path) -> Iterator[InputFault
             yield from _find_faults(arguments[1], each, (*path, key if isinstance(key, int) else str(key)))
     else:
         try:
-            found = msgspec.convert(value, annotation, str_keys=True)
+            found = _convert(value, annotation)
         except (msgspec.ValidationError, *REFUSALS) as error:
             yield _fault(path, value, error)
         else:
@@ -342,7 +369,7 @@ def _validated_members(kind: type[Any]) -> Mapping[str, Any]:
 def _ask_validator(attribute: Any, kind: type[Any], hint: Any, value: Any, path: Path) -> Iterator[InputFault]:
     """Yield what the validator of a member refuses; one that looks at other members is asked when all of them fit."""
     try:
-        attribute.validator(object.__new__(kind), attribute, msgspec.convert(value, hint, str_keys=True))
+        attribute.validator(object.__new__(kind), attribute, _convert(value, hint))
     except REFUSALS as error:
         yield _refusal(path, error, value)
     except AttributeError:
@@ -379,6 +406,6 @@ def _fault(path: Path, value: Any, error: Exception) -> InputFault:
     if isinstance(error, (ArithmeticError, LookupError)):
         return _refusal(path, error, value)
     text, _, place = str(error).partition(" - at `")
-    for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", place if place.startswith("$") else ""):
+    for name, number in re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", place if place.startswith("$") else ""):
         path = (*path, name or int(number))
     return InputFault(path, f"does not fit: {text}", value)

@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _NAMES = re.compile(
-    r"(?P<head>[A-Za-z0-9]*)\{(?P<field>\w+):(?P<format>%Y(?:%m(?:%d(?:%H)?)?)?|0(?P<width>[1-9][0-9]?)d)\}"
+    r"(?P<head>[A-Za-z0-9]*)\{(?P<field>[^{}:]+):(?P<format>%Y(?:%m(?:%d(?:%H)?)?)?|0(?P<width>[1-9][0-9]?)d)\}"
 )
 _DATES = {"%Y": 4, "%Y%m": 6, "%Y%m%d": 8, "%Y%m%d%H": 10}
 _HOUR, _DAY, _TICK = dt.timedelta(hours=1), dt.timedelta(days=1), dt.timedelta(microseconds=1)

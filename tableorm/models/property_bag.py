@@ -5,6 +5,7 @@ Property bags: an entity without a model, as the table holds it.
 # The functions of this module know the inside of a bag, so that programs are not shown it.
 
 import datetime as dt
+import warnings
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from ..protocol.edm import (
 from ..protocol.limits import check_key, check_property_name, check_table_name
 from ..stores import Row
 from .key import Key, Storable
-from .reserved import ENTITY_TYPE, WRITE_TOKENS
+from .reserved import BOUND_TO_KEYS, ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 
 __all__ = [
     "PropertyBag",
@@ -53,10 +54,15 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         table: Name of the table.
         partition_key: As stored.
         row_key: As stored.
-        properties: Values to start with.
+        properties: Values to start with. A bag gives its properties as they are stored, each with its type; under other
+            keys than its own without those that `left_out` names.
+
+    Attributes:
+        left_out: Names of properties that a bag of other keys had, and this one did not take, because they say what is
+            derived from the row with those keys, or how it was written. It warns of that, unless all of it is `_w`.
     """
 
-    __slots__ = ("_before", "_partial", "_row", "_selected", "table")
+    __slots__ = ("_before", "_partial", "_row", "_selected", "left_out", "table")
 
     def __init__(
         self, table: str, partition_key: str, row_key: str, properties: Mapping[str, Value | None] | None = None
@@ -65,6 +71,10 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
         self._row: Row = {"PartitionKey": partition_key, "RowKey": row_key}
         self._before: Row | None = None
         self._partial = self._selected = False
+        self.left_out: tuple[str, ...] = ()
+        if isinstance(properties, PropertyBag):
+            self._take(properties)
+            return
         if properties and not isinstance(cast("object", properties), Mapping):
             kind = type(properties).__name__
             raise self._error(f"is of type {kind}; give a dictionary of values", "properties", properties)
@@ -74,8 +84,35 @@ class PropertyBag(Storable, MutableMapping[str, Any]):
     def copy(self) -> "PropertyBag":
         """A bag with the same properties, keys and ETag, that can be changed without changing this one."""
         copy = bag_of_row(self.table, self._row, partial=self._selected)
-        copy._before, copy._partial = self._before, self._partial
+        copy._before, copy._partial, copy.left_out = self._before, self._partial, self.left_out
         return copy
+
+    def update(self, other: Any = (), /, **more: Any) -> None:
+        """Set properties. Another bag gives its properties with their types, as it does when a bag is made of it."""
+        if isinstance(other, PropertyBag):
+            self._take(other)
+            other = ()
+        super().update(other, **more)
+
+    def _take(self, other: "PropertyBag") -> None:
+        """Take over the properties of another bag as they are stored, but for those that hold under its keys alone."""
+        keys, row = (self.partition_key, self.row_key), other._row
+        bound = () if keys == (other.partition_key, other.row_key) else BOUND_TO_KEYS
+        left_out = tuple(name for name in bound if name in row)
+        for name in other:
+            if name in left_out:
+                continue
+            self._check_name(name, row[name])
+            self._row.pop(name + ANNOTATION, None)
+            self._row.update({member: row[member] for member in (name, name + ANNOTATION) if member in row})
+        self.left_out = tuple(dict.fromkeys((*self.left_out, *left_out)))
+        if MANIFEST in left_out or MOVE in left_out:
+            warnings.warn(
+                f"a copy of a PropertyBag of table {other.table!r} under other keys leaves out {', '.join(left_out)}: "
+                "rows are derived from the row, such as index entries, and the copy has none; insert the entity, read "
+                "by its model, with other key fields instead, or run `tableorm audit --repair` afterwards",
+                stacklevel=3,
+            )
 
     def __copy__(self) -> "PropertyBag":
         return self.copy()
@@ -241,6 +278,7 @@ def bag_of_row(table: str, row: Row, *, partial: bool = False) -> PropertyBag:
     bag._row = {name: value for name, value in row.items() if value is not None}
     bag._before = bag._row.copy() if "odata.etag" in bag._row else None
     bag._partial = bag._selected = partial
+    bag.left_out = ()
     return bag
 
 
@@ -276,7 +314,10 @@ def note_written(bag: PropertyBag, row: Row | None, *, partial: bool = False) ->
         row: The row as it is stored now; None if it was deleted.
         partial: Whether the stored row may have more properties.
     """
-    for name in ("odata.etag", "Timestamp", WRITE_TOKENS):  # tokens are the write's own, never the user's
+    if row is None:  # what was derived from the row has gone with it
+        for name in (MANIFEST, MOVE):
+            bag._row.pop(name, None)
+    for name in ("odata.etag", "Timestamp", WRITE_TOKENS):
         bag._row.pop(name, None)
         if row is not None and name in row:
             bag._row[name] = row[name]
@@ -294,6 +335,7 @@ def restore_bag(bag: PropertyBag, earlier: PropertyBag) -> None:
     """Let a bag be again what an earlier copy of it is."""
     bag._row = earlier._row.copy()
     bag._before, bag._partial, bag._selected = earlier._before, earlier._partial, earlier._selected
+    bag.left_out = earlier.left_out
 
 
 def _content(row: Row) -> Row:

@@ -37,6 +37,7 @@ from ..protocol.edm import (
 )
 from ..protocol.limits import MAX_VALUE_BYTES
 from .dataclass_defaults import make_completer
+from .json_types import find_unstorable, is_pydantic_model, read_pydantic, write_pydantic
 
 __all__ = ["REFUSALS", "FieldInfo", "PropertyType", "annotation_name", "property_type", "split_optional"]
 
@@ -90,6 +91,8 @@ class FieldInfo:
         maintained: Whether other entities keep it, and this one's own writes leave it alone.
         doc: What it means, for API schemas; None if nothing is said.
         expiry: Whether it says when the entity expires.
+        readonly: Whether clients may not set it.
+        hidden: Whether clients are not shown it.
     """
 
     name: str
@@ -103,6 +106,8 @@ class FieldInfo:
     maintained: bool = False
     doc: str | None = None
     expiry: bool = False
+    readonly: bool = False
+    hidden: bool = False
 
     def is_filled(self) -> bool:
         """Return whether a write makes the value."""
@@ -151,7 +156,7 @@ def split_optional(annotation: Any) -> tuple[Any, bool]:
 
 def property_type(annotation: Any) -> PropertyType | str:
     """Return the property type of an annotation without None, or what is wrong with the annotation."""
-    structured = attrs.has(annotation) or is_dataclass(annotation)
+    structured = attrs.has(annotation) or is_dataclass(annotation) or is_pydantic_model(annotation)
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         base, *extras = typing.get_args(annotation)
@@ -166,7 +171,7 @@ def property_type(annotation: Any) -> PropertyType | str:
     shown = annotation_name(cast(object, annotation))
     return (
         f"is declared as {shown}, which has no stored type; use str, int, Int32, float, bool, datetime, date, UUID, "
-        "bytes, Decimal, an Enum, dict, list, an attrs class or a dataclass, or one of them | None"
+        "bytes, Decimal, an Enum, dict, list, an attrs class, a dataclass or a Pydantic model, or one of them | None"
     )
 
 
@@ -413,22 +418,28 @@ def _enum_type(annotation: type[enum.Enum]) -> PropertyType | str:
     return PropertyType(annotation=annotation, edm=inner.edm, encode=encode, decode=decode)
 
 
+_json_writer = msgspec.json.Encoder(enc_hook=write_pydantic).encode
+
+
 def _json_type(annotation: Any) -> PropertyType | str:
     try:
-        reader = msgspec.json.Decoder(annotation)
+        reader = msgspec.json.Decoder(annotation, dec_hook=read_pydantic)
         complete = make_completer(annotation)
+        problem = find_unstorable(annotation)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:  # a class may name types that are not there
-        return f"is declared as {annotation}, which has no JSON form: {error}"
-    base = typing.get_origin(annotation) or annotation
+        return f"is declared as {annotation_name(annotation)}, which has no JSON form: {error}"
+    if problem is not None:
+        return f"is declared as {annotation_name(annotation)}, which has no JSON form: {problem}"
+    base, write = typing.get_origin(annotation) or annotation, _json_writer
 
     def encode(value: Any) -> str:
         if not isinstance(value, base):
             raise _wrong_type(value, f"a {base.__name__}")
         try:
-            text = msgspec.json.encode(value)
+            text = write(value)
             back = reader.decode(text)
             # JSON turns NaN into null, a tuple into a list, an int key into text. Such values are refused.
-            same = _are_equal(back, value) if _has_equality(base) else msgspec.json.encode(back) == text
+            same = _are_equal(back, value) if _has_equality(base) else write(back) == text
         except (*REFUSALS, RecursionError) as error:
             raise ValueError(f"has no exact JSON form: {error}") from None
         if not same:
@@ -466,7 +477,7 @@ def _describe_difference(value: Any, back: Any, place: str = "") -> str:
         if type(one) is not type(other) or not _are_equal(one, other):
             return _describe_difference(one, other, f"{place}[{key!r}]")
     given, kind = cast("object", value), type(cast("object", back))
-    if isinstance(given, dict) and (attrs.has(kind) or is_dataclass(kind)):
+    if isinstance(given, dict) and (attrs.has(kind) or is_dataclass(kind) or is_pydantic_model(kind)):
         what = f"the dict {shown(cast('object', given))} at {place or 'the top'}"
         return f"has {what} where the type is a class; give a {kind.__name__}"
     return (

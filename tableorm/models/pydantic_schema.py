@@ -16,6 +16,7 @@ import msgspec
 
 from ..errors import InvalidInput, ModelError
 from ..protocol.edm import Edm
+from .json_types import is_pydantic_model
 from .json_values import Form, members_of, settable_fields, to_json
 from .property_types import FieldInfo, split_optional
 from .schema import Schema, concrete
@@ -69,7 +70,7 @@ def core_schema_of(
         return {
             field: to_json(each) if info.mode == "json" else each
             for field, each in fields.items()
-            if (include is None or field in include)
+            if (not schema.fields[field].hidden if include is None else field in include)
             and (exclude is None or field not in exclude)
             and not (info.exclude_none and each is None)
             and not (info.exclude_defaults and _is_default(schema.fields[field], each))
@@ -176,7 +177,9 @@ def describe_model(core: Any, handler: Any, form: Form = Form.WHOLE) -> dict[str
         form: Which fields it has.
     """
     schema: Schema = core["metadata"]["tableorm"]
-    infos = schema.fields if form is Form.WHOLE else settable_fields(schema)
+    fields = schema.fields if form is Form.WHOLE else settable_fields(schema)
+    # Nobody sends or gets what is hidden and not the clients' to set.
+    infos = {name: info for name, info in fields.items() if not (info.hidden and _is_set_here(info))}
     changes = form is Form.PARTIAL
     shapes = _describe_types(schema, [info.type.annotation for info in infos.values()], handler)
     required = [] if changes else [name for name, info in infos.items() if info.default is None]
@@ -197,7 +200,9 @@ def _describe_types(schema: Schema, annotations: Sequence[Any], handler: Any) ->
     """Return the JSON schemas of the types of fields, and define the classes and enums that they have links to."""
     enums = [each for each in annotations if isinstance(each, type) and issubclass(each, Enum)]
     types = [each for each in annotations if each not in enums]
-    found, components = msgspec.json.schema_components(types, ref_template="{name}")
+    found, components = msgspec.json.schema_components(
+        types, schema_hook=lambda kind: _define_pydantic(handler, kind), ref_template="{name}"
+    )
     classes = _classes_of(components, types)
     links: dict[Any, dict[str, Any]] = {
         name: _define(handler, classes[name]) if name in classes else _define(handler, schema.model, name)
@@ -232,12 +237,19 @@ def _describe_field(schema: Schema, info: FieldInfo, shape: dict[str, Any], *, c
         shape = {"anyOf": [shape, {"type": "null"}]}
     if info.doc:
         shape["description"] = info.doc
-    if info.maintained or info.is_filled():
+    if _is_set_here(info):
         shape["readOnly"] = True
+    elif info.hidden:
+        shape["writeOnly"] = True
     declared = getattr(attrs.fields(cast("Any", schema.model)), info.name).default
     if info.default is not None and not changes and not isinstance(declared, attrs.Factory):  # type: ignore[arg-type]
         shape["default"] = to_json(info.default())
     return shape
+
+
+def _is_set_here(info: FieldInfo) -> bool:
+    """Return whether a field gets its value from the program or from tableorm, and not from clients."""
+    return info.readonly or info.maintained or info.is_filled()
 
 
 def _add_format(shape: dict[str, Any], annotation: Any) -> None:
@@ -269,6 +281,17 @@ def _define(handler: Any, kind: type[Any], name: str = "") -> dict[str, Any]:
     return link
 
 
+def _define_pydantic(handler: Any, kind: Any) -> dict[str, Any]:
+    """Return a link to the definition of a Pydantic model, which it makes itself."""
+    if not is_pydantic_model(kind):
+        return {}  # such as `object`: anything
+    from pydantic_core import core_schema as core
+
+    holder = core.typed_dict_schema({"it": core.typed_dict_field(kind.__pydantic_core_schema__)})
+    link: dict[str, Any] = handler(holder)["properties"]["it"]
+    return link
+
+
 def _link(part: Any, links: Mapping[Any, dict[str, Any]]) -> Any:
     """Return a part of a JSON schema in which each name of a component has become a link to its definition."""
     if isinstance(cast("object", part), list):
@@ -290,7 +313,7 @@ def _classes_of(components: Mapping[str, Any], annotations: Iterable[Any]) -> di
     while left:
         annotation = left.pop()
         left += typing.get_args(annotation)
-        if isinstance(annotation, type) and annotation not in seen:
+        if isinstance(annotation, type) and annotation not in seen and not is_pydantic_model(annotation):
             seen.add(annotation)
             left += typing.get_type_hints(annotation, include_extras=True).values()
             for name in (f"{annotation.__module__}.{annotation.__qualname__}", annotation.__name__):

@@ -6,6 +6,7 @@ import re
 
 __all__ = [
     "BLOB_LISTS",
+    "BOUND_TO_KEYS",
     "COPIED_VERSION",
     "COPY_OF",
     "ENTITY_TYPE",
@@ -42,6 +43,12 @@ COPIED_VERSION = "_v"
 """
 The property of an index entry of another partition that holds the newest write token of the row that it copies; of one
 that reserves a unique value, the token of the change that claimed it.
+"""
+
+BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
+"""
+The properties that say of a row what holds under its own keys alone: what is derived from it, how far its move is, and
+who wrote it.
 """
 
 BLOB_LISTS = "tableorm-lists"

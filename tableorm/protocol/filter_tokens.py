@@ -15,6 +15,7 @@ import attrs
 from .codes import Code
 from .edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm, OutOfRangeError, check_text, ticks_from_text
 from .filters import Constant
+from .limits import bad_in_property_name
 
 __all__ = ["PREFIXES", "FilterSyntaxError", "Kind", "Token", "tokens"]
 
@@ -81,7 +82,7 @@ _TOKEN = re.compile(
       | '(?P<string>(?:[^']|'')*+)'
       | (?P<infinity>-INF)(?!\w)
       | (?P<integer>-?[0-9]++)(?P<fraction>(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+)(?P<suffix>\w*+)
-      | (?P<name>[^\W\d]\w*+)
+      | (?P<name>[^\W\d](?:\w|[^\s\x00-\x7f])*+)
       | (?P<end>\Z)
     )
     """,
@@ -143,6 +144,9 @@ def _make_token(text: str, found: re.Match[str]) -> Token:
         case "open" | "close" | "placeholder" | "end" as group:
             return Token(Kind[group.upper()], word, position)
         case "name" if word not in _WORDS:
+            bad = bad_in_property_name(word)
+            if bad is not None:
+                raise _unknown_token(text, position + bad)
             return Token(Kind.NAME, word, position)
         case "name":
             constant = _WORDS[word]

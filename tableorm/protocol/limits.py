@@ -5,9 +5,10 @@ The mapper runs these checks before a request leaves; the embedded engine runs t
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Any
+from unicodedata import category
 
 from .codes import Code, Fault
 from .edm import (
@@ -42,10 +43,12 @@ __all__ = [
     "MAX_TRANSACTION_OPERATIONS",
     "MAX_VALUE_BYTES",
     "MAX_VISIBILITY_SECONDS",
+    "bad_in_property_name",
     "binary_size",
     "check_append",
     "check_blob_name",
     "check_container_name",
+    "check_cosmos_names",
     "check_filter",
     "check_key",
     "check_message",
@@ -66,6 +69,10 @@ __all__ = [
 # 255 including PartitionKey, RowKey and Timestamp.
 # Source: "Understanding the Table service data model".
 MAX_CUSTOM_PROPERTIES = 252
+
+# It writes the first as "ID", and rows with "Id", "id" and "ETag" fail alike, so letter case does not count.
+# Source: "Frequently asked questions about Azure Cosmos DB for Table".
+_COSMOS_RESERVED = frozenset({"id", "rid", "etag", "resourceid"})
 
 # 1 KiB, stored as UTF-16. Source: "Understanding the Table service data model", "PartitionKey property".
 MAX_KEY_UNITS = 512
@@ -93,8 +100,13 @@ FORBIDDEN_IN_KEYS = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _PLAIN_KEY = re.compile(r"[ !\"$-.0->@-\[\]-~]{0,512}").fullmatch
 
 _TABLE_NAME = re.compile(r"(?!tables\Z)[a-z][a-z0-9]*", re.ASCII | re.IGNORECASE)
-# A C# identifier. Source: "Understanding the Table service data model", "Property names".
-_PROPERTY_NAME = re.compile(r"[^\W\d]\w*")
+_PLAIN_PROPERTY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+
+# A C# identifier, by the Unicode categories of its characters. C# looks at UTF-16 units, and the halves of a surrogate
+# pair (Cs) are in neither set. Source: "Understanding the Table service data model", "Property names"; C# language
+# specification, "Identifiers".
+_FIRST_IN_NAMES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nl"})
+_LATER_IN_NAMES = _FIRST_IN_NAMES | {"Mn", "Mc", "Nd", "Pc", "Cf"}
 
 
 def check_table_name(name: str) -> None:
@@ -156,6 +168,17 @@ def check_filter(where: Filter) -> None:
         raise Fault(Code.INVALID_INPUT, f"{error}.") from None
 
 
+def bad_in_property_name(name: str) -> int | None:
+    """Return where the first character stands that no property name has there; None if all are right."""
+    if _PLAIN_PROPERTY_NAME(name):
+        return None
+    for position, char in enumerate(name):
+        allowed = _LATER_IN_NAMES if position else _FIRST_IN_NAMES
+        if char > "\uffff" or not (category(char) in allowed or char == "_"):
+            return position
+    return None if name else 0
+
+
 def check_property_name(name: str) -> None:
     """
     Refuse a property name that the service would refuse.
@@ -169,12 +192,32 @@ def check_property_name(name: str) -> None:
             f"The property name {name[:40]!r}... has {len(name)} characters, {MAX_PROPERTY_NAME} are allowed.",
             property=name,
         )
-    if not _PROPERTY_NAME.fullmatch(name):
+    position = bad_in_property_name(name)
+    if position is not None:
+        found = f"U+{ord(name[position]):04X} at position {position}" if name else "no character"
         raise Fault(
             Code.PROPERTY_NAME_INVALID,
-            f"The property name {name!r} is invalid: letters, digits and _, not starting with a digit.",
+            f"The property name {name!r} is invalid: it has {found}; a name is a letter or _, then letters, digits, "
+            "combining marks, connectors such as _, and format characters, none of them beyond U+FFFF.",
             property=name,
         )
+
+
+def check_cosmos_names(row: Iterable[str]) -> None:
+    """
+    Refuse the members of a row if Cosmos DB reserves the name of one: it may store such a row, and not read the table.
+
+    Raises:
+        Fault: PropertyNameInvalid.
+    """
+    for name in row:
+        if name.lower() in _COSMOS_RESERVED:
+            raise Fault(
+                Code.PROPERTY_NAME_INVALID,
+                f"Cosmos DB reserves the property name {name!r}, in any letter case; store the value under another "
+                f"name, as a model does with field(name={name + '_'!r}).",
+                property=name,
+            )
 
 
 def check_row(row: dict[str, Any], encoded_size: int | None = None, read: dict[str, Any] | None = None) -> None:

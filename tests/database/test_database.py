@@ -11,6 +11,7 @@ import pytest
 from tableorm import (
     Database,
     Entity,
+    Index,
     Key,
     Mapped,
     ModelError,
@@ -21,6 +22,7 @@ from tableorm import (
     TemplateError,
     WrongKind,
     connect,
+    field,
 )
 
 pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
@@ -205,3 +207,33 @@ async def test_what_is_no_table(db: Database) -> None:
         with pytest.raises(ModelError, match="5 is not a model"):
             await call(5)
     assert await db.tables() == []
+
+
+class Thai(Entity, table="Names", partition_key="{คำ}", row_key="ชื่อ_{ชื่อ}"):
+    """Python normalises names: its คำ is another text than that of the programs that wrote the property."""
+
+    คำ: Mapped[str]  # noqa: PLC2401
+    ชื่อ: Mapped[str]  # noqa: PLC2401
+    word: Mapped[str] = field(name="คำ")
+    नाम: Mapped[str]  # noqa: PLC2401
+    a‿b: Mapped[int]  # noqa: PLC2401
+    by_name = Index(row_key="by_{नाम}_{ชื่อ}")
+
+
+async def test_names_with_marks_and_connectors(db: Database) -> None:
+    """Rows with such properties are read, found and saved; a key field may have such a name, too."""
+    await db.create_tables(Thai)
+    thai = Thai(คำ="p", ชื่อ="r", word="w", नाम="n", a‿b=1)
+    await db.insert(thai)
+
+    bag = await db.get(PropertyBag.key("Names", "p", "ชื่อ_r"))
+    assert {name: bag[name] for name in ("คำ", "नाम", "a‿b")} == {"คำ": "w", "नाम": "n", "a‿b": 1}
+    thai.word, thai.a‿b = "x", 2
+    await db.save(thai)
+    assert await db.get(Thai, คำ="p", ชื่อ="r") == thai
+    query = db.select(Thai).where(Thai.คำ == "p", Thai.नाम == "n", Thai.word == "x")
+    assert "Thai.by_name" in str(query.explain())
+    assert await query.all() == [thai]
+    if db.store.capabilities.faithful:
+        found = db.select_raw("Names").where("PartitionKey eq {} and คำ eq {} and a‿b eq {}", "p", "x", 2)
+        assert {each.row_key for each in await found.all()} == {"ชื่อ_r", "by_n_r"}

@@ -78,6 +78,14 @@ class Renewed(Base, kind="Item"):
     newest: Mapped[str] = field(default="none")
 
 
+class PropertyRenamedNumber(Base, kind="Item"):
+    more: Mapped[int] = field(name="More")
+
+
+class PropertyRenamedNumberTwo(Base, kind="Item", version=2):
+    more: Mapped[int] = field(name="More")
+
+
 class Number(Base, kind="Item"):
     more: Mapped[int] = field()
 
@@ -160,6 +168,12 @@ def _give_more(bag: PropertyBag) -> PropertyBag:
 @upgrade(PropertyRenamedTwo, from_version=1)
 def _rename(bag: PropertyBag) -> PropertyBag:
     bag["More"] = bag.pop("more")
+    return bag
+
+
+@upgrade(PropertyRenamedNumberTwo, from_version=1)
+def _rename_and_convert(bag: PropertyBag) -> PropertyBag:
+    bag["More"] = int(str(bag.pop("more")))
     return bag
 
 
@@ -304,8 +318,19 @@ CASES = {
         {"left": "y", "right": "z"},
     ),
     "one field added, then the other removed": Case(("field-removed",), Both, Replaced, both_work),
-    "removed beside a new field of another stored type": Case(
-        ("field-added", "field-removed"), Defaulted, ReplacedByNumber, both_work, {"more": "x"}, {"other": 1}
+    "renamed with its property and its type": Case(
+        ("field-replaced",), Defaulted, ReplacedByNumber, leaves_the_value_in_extra, {"more": "x"}, {"other": 1}
+    ),
+    "property renamed with its type": Case(
+        ("property-renamed",), Required, PropertyRenamedNumber, loses_the_value, {"more": "x"}, {"more": 1}
+    ),
+    "property renamed with its type, upgraded": Case(
+        ("version-raised", "property-renamed-upgraded"),
+        Required,
+        PropertyRenamedNumberTwo,
+        upgraded_away,
+        {"more": "7"},
+        {"more": 1},
     ),
     "type": Case(("type-changed",), Required, Number, new_reads_no_old, {"more": "x"}, {"more": 1}),
     "type, upgraded": Case(
@@ -367,6 +392,13 @@ CASES = {
         {"more": [Line("a")]},
     ),
 }
+
+
+def test_a_renamed_property_of_another_type_is_told_with_both_types() -> None:
+    """The report names the types, since an upgrade has to convert the values as well."""
+    (found,) = Case((), Required, PropertyRenamedNumber, both_work).judge()[1:]
+
+    assert "property 'more' becomes 'More', and str becomes int (property-renamed): is refused" in str(found)
 
 
 def test_all_removed_fields_that_may_be_the_new_one_are_named() -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 import attrs
 import msgspec
 import pytest
+from pydantic import BaseModel, Field
 
 from tableorm import Entity, Mapped, ModelError
 from tableorm_migrations import compare_snapshots, describe_models, read_snapshot, write_snapshot
@@ -133,6 +134,27 @@ def test_a_change_inside_of_a_dataclass_is_noticed() -> None:
     now = msgspec.json.decode(
         msgspec.json.encode(before).replace(b'"width":"int"', b'"width":"float"'), type=type(before)
     )
+    assert [each.rule.code for each in compare_snapshots(before, now)] == ["class-changed"]
+
+
+class Wheel(BaseModel):
+    size: int = Field(default=1, alias="Size")
+
+
+class Cart(BaseModel):
+    wheels: list[Wheel]
+
+
+class Carts(Entity, table="JsonCarts", partition_key="{group}", row_key="x"):
+    group: Mapped[str]
+    carts: Mapped[dict[str, Cart]]
+
+
+def test_a_change_inside_of_a_pydantic_model_is_noticed() -> None:
+    """Members count by their names in JSON, in models within models too."""
+    before = describe_models([Carts])
+    assert before.models[0].fields["carts"].classes == {"Cart": {"wheels": "list[Wheel]"}, "Wheel": {"Size": "int"}}
+    now = msgspec.json.decode(msgspec.json.encode(before).replace(b'"Size"', b'"size"'), type=type(before))
     assert [each.rule.code for each in compare_snapshots(before, now)] == ["class-changed"]
 
 

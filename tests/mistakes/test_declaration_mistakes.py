@@ -149,7 +149,7 @@ FIELDS: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"total": (Mapped[int], field(name="a b"))},
-        r"Wrong.total: The property name 'a b' is invalid: letters, digits and _",
+        r"Wrong.total: The property name 'a b' is invalid: it has U\+0020 at position 1; a name is a letter or _",
     ),
     (
         {"one": (Mapped[int], field(name="x")), "two": (Mapped[int], field(name="x"))},

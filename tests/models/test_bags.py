@@ -255,3 +255,61 @@ def test_a_value_that_is_none_of_its_type(value: object, annotation: object) -> 
             damaged.type_of("Bad")
     assert damaged.row["Bad"] == value
     assert repr(damaged) == f"PropertyBag('Tab', 'p', 'r', {{'EntityType': 'Thing', 'Bad': {value!r}}})"
+
+
+# Copies of rows
+
+READ: dict[str, Any] = {
+    "PartitionKey": "p",
+    "RowKey": "r",
+    "Timestamp": "2024-02-29T12:00:00.0000000Z",
+    "odata.etag": "W/x",
+    "EntityType": "Sku:2",
+    "small": 5,
+    "at": "2024-02-29T12:00:00.0000007Z",
+    "at@odata.type": "Edm.DateTime",
+    "_w": "one,two",
+    "_ix": '{"by_name":"n_1"}',
+}
+
+
+def test_a_bag_of_a_bag_is_a_copy() -> None:
+    """Under the same keys it has all that is stored, with its types; but neither ETag nor Timestamp."""
+    read = bag_of_row("Directory", READ)
+
+    made = PropertyBag("Other", "p", "r", read)
+    assert made.row == {name: value for name, value in READ.items() if name not in ("odata.etag", "Timestamp")}
+    assert (made.left_out, made.etag) == ((), None)
+    made["small"] = 6
+    assert read["small"] == 5
+
+
+@pytest.mark.parametrize("keys", [("p", "s"), ("q", "r")])
+def test_a_bag_of_a_bag_with_other_keys(keys: tuple[str, str]) -> None:
+    """It says which properties it leaves out, and warns if rows were derived from the row."""
+    read = bag_of_row("Directory", READ)
+
+    with pytest.warns(UserWarning, match=r"table 'Directory' .*leaves out _ix, _w: .*by its model") as caught:
+        made = PropertyBag("Directory", *keys, read)
+    assert caught[0].filename == __file__
+    assert made.left_out == ("_ix", "_w")
+    assert dict(made) == {name: read[name] for name in ("EntityType", "small", "at")}
+    assert made.type_of("small") is Edm.INT32
+    for other in (made.copy(), copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
+        assert other.left_out == ("_ix", "_w")
+
+    plain = bag_of_row("Directory", {name: value for name, value in READ.items() if name != "_ix"})
+    assert PropertyBag("Directory", *keys, plain).left_out == ("_w",)
+
+
+def test_a_bag_takes_over_another_one() -> None:
+    """`update` keeps stored types as well, replaces those that differ, and takes other mappings as before."""
+    read = bag_of_row("Directory", READ)
+    same, other = PropertyBag("Directory", "p", "r", {"at": 1, "mine": 2}), PropertyBag("Directory", "p", "s")
+
+    same.update(read, small=7)
+    assert same.row == {**PropertyBag("Directory", "p", "r", read).row, **bag(mine=2).row, "small": 7}
+    with pytest.warns(UserWarning, match="leaves out _ix, _w"):
+        other.update(read)
+    other.update({"x": True})
+    assert (other.left_out, other["x"], other.type_of("small")) == (("_ix", "_w"), True, Edm.INT32)

@@ -9,6 +9,8 @@ from typing import Any, cast
 
 import attrs
 import pytest
+from fastapi.encoders import jsonable_encoder
+from pydantic import TypeAdapter
 
 from tableorm import (
     Entity,
@@ -291,3 +293,79 @@ def test_a_validator_that_cannot_tell_refuses_nothing() -> None:
 
     book.update(note)
     assert book.reader is None
+
+
+class Account(Entity, table="Accounts", partition_key="{shop}", row_key="{name}"):
+    shop: Mapped[str]
+    name: Mapped[str]
+    email: Mapped[str | None] = field(default=None)
+    state: Mapped[str] = field(default="open", readonly=True)
+    rank: Mapped[int] = field(readonly=True)
+    password: Mapped[str | None] = field(default=None, hidden=True)
+    digest: Mapped[bytes | None] = field(default=None, hidden=True, readonly=True)
+
+
+ACCOUNT = Account(shop="a", name="ann", state="closed", rank=3, password="secret", digest=b"1")
+
+
+BODIES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "Partial": lambda data: Partial(Account, data),
+    "WithoutKey": lambda data: WithoutKey(Account, data),
+    "from_dict": lambda data: from_dict(Account, {"shop": "a", "name": "ann", **data}),
+    "pydantic": lambda data: TypeAdapter(Account).validate_python({"shop": "a", "name": "ann", **data}),
+    "pydantic Partial": lambda data: TypeAdapter(Partial[Account]).validate_python(data),
+    "pydantic WithoutKey": lambda data: TypeAdapter(WithoutKey[Account]).validate_python(data),
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize(("name", "value"), [("state", "closed"), ("rank", 9), ("digest", "AA==")])
+def test_no_client_sets_a_read_only_field(body: Callable[[dict[str, Any]], object], name: str, value: object) -> None:
+    """Whatever the form of its data is, the field is named."""
+    with pytest.raises(ValueError, match=rf"(?s){name}.*read-only for clients"):
+        body({name: value})
+
+
+def test_the_program_sets_read_only_fields() -> None:
+    """Of the entity, beside a body, and from data of its own; an update by clients leaves them alone."""
+    account = WithoutKey(Account, {"email": "x"}).entity(shop="a", name="ann", rank=3)
+    account.state = "closed"
+    account.update(Partial(Account, {"email": None, "password": "secret"}))
+
+    assert account == ACCOUNT.evolve(digest=None)
+    everything = to_dict(ACCOUNT, "json", include=list(Account.__schema__.fields))
+    assert from_dict(Account, everything, trusted=True) == ACCOUNT
+    given = {"shop": "a", "name": "ann", "state": "open", "digest": None}
+    with pytest.raises(InvalidInput, match=r"rank: is missing, and read-only for clients.*WithoutKey") as caught:
+        from_dict(Account, given)
+    assert len(caught.value.faults) == 1, "a default may be given"
+
+
+def test_hidden_fields_are_shown_to_nobody() -> None:
+    """They are in no form of data that leaves the program, unless they are asked for by name."""
+    shown = {"shop": "a", "name": "ann", "email": None, "state": "closed", "rank": 3}
+
+    assert to_dict(ACCOUNT) == to_dict(ACCOUNT, "json") == shown
+    assert TypeAdapter(Account).dump_python(ACCOUNT) == TypeAdapter(Account).dump_python(ACCOUNT, mode="json") == shown
+    assert TypeAdapter(Entity).dump_python(ACCOUNT) == jsonable_encoder({"it": ACCOUNT})["it"] == shown
+    assert TypeAdapter(Partial[Account]).dump_python(Partial(Account, {"password": "x", "email": "y"})) == {
+        "email": "y"
+    }
+    assert to_dict(ACCOUNT, "json", include=[Account.password, "digest"]) == {"password": "secret", "digest": "MQ=="}
+    assert TypeAdapter(Account).dump_python(ACCOUNT, include={"password"}) == {"password": "secret"}
+
+
+@pytest.mark.parametrize("mode", ["validation", "serialization"])
+def test_schemas_of_read_only_and_hidden_fields(mode: Any) -> None:
+    """OpenAPI calls them readOnly and writeOnly; what is both is in no schema."""
+    schema = TypeAdapter(Account).json_schema(mode=mode)
+    flags = {
+        name: [flag for flag in ("readOnly", "writeOnly") if each.get(flag)]
+        for name, each in schema["properties"].items()
+    }
+
+    assert flags == {
+        "shop": [], "name": [], "email": [], "state": ["readOnly"], "rank": ["readOnly"], "password": ["writeOnly"]
+    }  # fmt: skip
+    assert list(TypeAdapter(Partial[Account]).json_schema(mode=mode)["properties"]) == ["email", "password"]
+    assert list(TypeAdapter(WithoutKey[Account]).json_schema(mode=mode)["properties"]) == ["email", "password"]

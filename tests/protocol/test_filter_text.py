@@ -30,6 +30,7 @@ from tableorm.protocol.filters import (
     matcher,
     to_odata,
 )
+from tableorm.protocol.limits import bad_in_property_name
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 GUID = "c9da6455-213d-42c9-9a79-3e9149a57833"
@@ -236,6 +237,8 @@ def test_a_constant_on_the_left(op: Op, flipped: Op) -> None:
         ("a eq X'0 0 '", 5, "hexadecimal"),
         ("a eq 'x\ud800'", 5, "lone surrogate U+D800"),
         ("a\ud800 eq 1", 1, "has no meaning"),
+        ("นา“ eq 1", 2, "'“' has no meaning"),
+        ("a² eq 1", 1, "'²' has no meaning"),
         ("a eq {}", 5, "has no parameters"),
         ("{} eq a", 0, "has no parameters"),
     ],
@@ -336,10 +339,17 @@ def test_depth() -> None:
 # Trees of everything, to text and back.
 
 RESERVED = {"not", "null", "true", "false", "NaN", "INF"}
-names = st.one_of(
-    st.sampled_from(["a", "PartitionKey", "and", "or", "eq", "ne", "add", "datetime", "guid", "X", "binary", "L", "d"]),
-    st.from_regex(r"[^\W\d]\w{0,8}", fullmatch=True),
-).filter(lambda name: name not in RESERVED)
+names = (
+    st.one_of(
+        st.sampled_from(
+            ["a", "PartitionKey", "and", "or", "eq", "ne", "add", "datetime", "guid", "X", "binary", "L", "d"]
+        ),
+        st.from_regex(r"[^\W\d]\w{0,8}", fullmatch=True),
+        st.text(st.sampled_from("aéกด\u0e31\u0e37\u093e‿\u200d٣"), min_size=1, max_size=8),
+    )
+    .filter(lambda name: bad_in_property_name(name) is None)
+    .filter(lambda name: name not in RESERVED)
+)
 texts = st.one_of(st.text(), st.text("'{}()\"\\ \n\U0001f600\ue000"))
 constants: st.SearchStrategy[Constant] = st.one_of(
     st.builds(Constant, st.just(Edm.STRING), texts),

@@ -2,10 +2,13 @@
 The service's limits, each at its exact edge.
 """
 
+import unicodedata
 from base64 import b64encode
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tableorm.protocol.codes import STATUS, Code, Fault
 from tableorm.protocol.limits import (
@@ -14,6 +17,7 @@ from tableorm.protocol.limits import (
     MAX_KEY_UNITS,
     MAX_PROPERTY_NAME,
     MAX_VALUE_BYTES,
+    bad_in_property_name,
     check_key,
     check_property_name,
     check_row,
@@ -95,10 +99,26 @@ def test_key_that_is_no_text(key: object) -> None:
     assert caught.value.code == Code.PROPERTIES_NEED_VALUE
 
 
-@pytest.mark.parametrize("name", ["a", "_a", "A1_b", "é", "名前", "a" * MAX_PROPERTY_NAME])
+@pytest.mark.parametrize(
+    "name",
+    ["a", "_a", "A1_b", "é", "名前", "a" * MAX_PROPERTY_NAME, "ชื่อ", "नाम", "a‿b", "a\u200db", "e\u0301", "Ⅷ", "a٣"],
+)
 def test_property_names(name: str) -> None:
-    """A property name is an identifier of up to 255 characters."""
+    """A property name is a C# identifier of up to 255 characters, with marks, connectors and format characters."""
     check_property_name(name)
+
+
+# The categories of characters in a C# identifier, at its beginning and after that.
+CATEGORIES = {"Lu": 1, "Ll": 1, "Lt": 1, "Lm": 1, "Lo": 1, "Nl": 1, "Mn": 2, "Mc": 2, "Nd": 2, "Pc": 2, "Cf": 2}
+
+
+@given(st.characters())
+def test_characters_of_property_names(char: str) -> None:
+    """A character may begin a name, or stand in one, as C# has it; one of two UTF-16 units may do neither."""
+    place = 0 if char > "\uffff" else 1 if char == "_" else CATEGORIES.get(unicodedata.category(char), 0)
+
+    assert bad_in_property_name(char) == (None if place == 1 else 0)
+    assert bad_in_property_name(f"é{char}") == (None if place else 1)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +132,11 @@ def test_property_names(name: str) -> None:
         ("a@b", Code.PROPERTY_NAME_INVALID),
         ("a\n", Code.PROPERTY_NAME_INVALID),
         ("٣a", Code.PROPERTY_NAME_INVALID),
+        ("\u0e31a", Code.PROPERTY_NAME_INVALID),
+        ("‿a", Code.PROPERTY_NAME_INVALID),
+        ("a²", Code.PROPERTY_NAME_INVALID),
+        ("a\U00010400", Code.PROPERTY_NAME_INVALID),
+        ("a\ud800", Code.PROPERTY_NAME_INVALID),
     ],
 )
 def test_bad_property_names(name: str, code: Code) -> None:

@@ -848,6 +848,12 @@ class Pass(Entity, table="Passes", partition_key="{country}", row_key="pass_{ten
         (Pass, "pass_acme_9", {"EntityType": "Pass:1", "owner": "other"}),
         (Pass, "pass_acme_9", {"owner": "other"}),  # merged into a row that says its kind
         (Profile, "profile_acme", {"EntityType": "Profile#named"}),
+        (
+            Pass,
+            "pass_acme_9",
+            {"EntityType": "Note", "_ix": '{"by_owner":{"at":["SE","pass_other_9","Passes"]}}'},
+        ),  # rows to undo with it
+        (Pass, "pass_acme_9", {"EntityType": "Note", "_mv": "{}"}),
     ],
 )
 async def test_a_bag_plants_nothing(

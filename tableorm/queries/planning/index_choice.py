@@ -22,7 +22,7 @@ from .planner import Planner, planner_of
 
 __all__ = ["choose_index"]
 
-_FIELD_NAME = re.compile(r"\{(\w+)")  # in a template
+_FIELD_NAME = re.compile(r"\{([^{}:]+)")  # in a template
 
 
 def choose_index(planner: Planner, where: Sequence[Expression], hidden: Collection[IndexDeclaration] = ()) -> Planner:

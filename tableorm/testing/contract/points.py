@@ -68,6 +68,14 @@ class PointContract(StoreContract):
         stored = await store.get(table, *keys)
         assert user_part(stored) == row(*keys, A=1)
 
+    @pytest.mark.parametrize("name", ["_a1", "名前", "ชื่อ", "नाम", "a‿b", "a\u200db", "e\u0301"])
+    async def test_odd_property_names(self, store: TableStore, table: str, name: str) -> None:
+        """A property name may have letters of all languages, marks and connectors; it comes back as it was."""
+        sent = {**row(), name: 1}
+        await insert(store, table, sent)
+
+        assert user_part(await store.get(table, "p", "r")) == sent
+
     async def test_keys_do_not_run_together(self, store: TableStore, table: str) -> None:
         """The border between PartitionKey and RowKey is part of the key, and so is letter case."""
         all_keys = [("", "ab"), ("a", "b"), ("ab", ""), ("a", "bc"), ("ab", "c"), ("p", "A"), ("p", "a"), ("P", "a")]

@@ -43,7 +43,7 @@ from ..stages.change import (
 )
 from ..stages.derive import derives
 from ..stages.encode import encode, needs_row
-from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes
+from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes, refusal_of
 from ..stages.lost_replies import InDoubt
 from ..subject import check_change
 from .chunk import commit_chunk, defer, unexpected
@@ -470,8 +470,6 @@ def _concerns_all(fault: Fault) -> bool:
 
 
 def _error_of(fault: Fault, write: PlannedWrite) -> TableOrmError:
-    change = write.change
-    key = change.partition_key, change.row_key
-    error = translate(fault, str(change), change.table, change.subject, key)
+    error = refusal_of(write, fault)
     error.__cause__ = fault
     return error

@@ -10,6 +10,7 @@ from typing import NoReturn
 from msgspec import structs
 
 from ...errors import EntityExists, EntityNotFound, NotSupported, PreconditionFailed, TableOrmError, TransactionFailed
+from ...models.reserved import MANIFEST, MOVE
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Mode, PlannedWrite, in_transaction
@@ -46,6 +47,8 @@ def coalesce(one: PlannedWrite, two: PlannedWrite) -> PlannedWrite:
         return _coalesced(one, two, Verb.DELETE, second.row, condition, None)
     if first.verb in _WHOLE or second.verb in _WHOLE:
         row = second.row if second.verb in _WHOLE else overlaid(first.row, second.row)
+        if two.change.schema is None:  # of a bag that is the copy of a row
+            row = {**{name: first.row[name] for name in (MANIFEST, MOVE) if name in first.row}, **row}
         insert = first.verb is Verb.INSERT
         verb = Verb.INSERT if insert else Verb.REPLACE if condition is not None else Verb.INSERT_OR_REPLACE
         return _coalesced(one, two, verb, row, condition, row)

@@ -6,9 +6,10 @@ from collections.abc import Collection, Sequence
 
 from msgspec import structs
 
+from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
 from ...models.rekeyed_rows import old_place_of
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ...models.schema import FieldInfo, Schema
 from ...models.upgrades import stored_version
 from ...models.write_tokens import new_token, tokens_of, with_token
@@ -160,8 +161,9 @@ def _finish(
     read = () if stored is None or WRITE_TOKENS not in stored.row else tokens_of(stored.row)
     base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
-    # Not for rows of which nothing is known: a plain table stays as other programs expect it.
-    if base is None and not carries:
+    # Not for rows of which nothing is known: a plain table stays as other programs expect it. Nor for a copy of a row:
+    # derived rows name its tokens.
+    if (base is None and not carries) or WRITE_TOKENS in row:
         token, blind = None, True
     else:
         token = token or new_token()
@@ -205,7 +207,7 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
     schema = change.schema
     base = change.stored if change.extends else change.before
     if schema is None:
-        row = content(_bag(change).row)
+        row = _content_of_bag(change)
         if not change.extends or base is None:
             return row, None, None
         return _without(overlaid(content(base.row), row), _removed_properties(change, row)), None, None
@@ -228,6 +230,24 @@ def _whole(change: Change) -> tuple[Row, int | None, Row | None]:
 def _bag(change: Change) -> PropertyBag:
     bag: PropertyBag = change.subject if change.bag is None else change.bag
     return bag
+
+
+def _content_of_bag(change: Change) -> Row:
+    """
+    The row of a bag without what the write makes. A row that was read is changed with what is derived from it; one that
+    is inserted, or was never read, may be the copy of one elsewhere, and is written with its manifest and its tokens.
+
+    Raises:
+        EncodeError: The user has set a property that tableorm keeps.
+    """
+    row = _bag(change).row
+    if change.mode is Mode.INSERT or change.before is None:
+        return {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    for name in (MANIFEST, MOVE):
+        if name in row and row[name] != change.before.row.get(name):
+            problem = "says what is derived from the row, and is written with that alone; use the model of the row"
+            raise EncodeError(problem, "PropertyBag", name, row[name], misuse=True)
+    return content(row)
 
 
 def unsaved(change: Change) -> list[str]:
@@ -323,7 +343,7 @@ def _loaded(change: Change) -> Row:
     """The members of what an entity or bag has loaded, with the unknown properties that were changed."""
     schema, before = change.schema, change.before
     if schema is None:
-        return {name: value for name, value in content(_bag(change).row).items() if name not in SYSTEM_MEMBERS}
+        return {name: value for name, value in _content_of_bag(change).items() if name not in SYSTEM_MEMBERS}
     row = schema.encode_some(change.values, (info for info in schema.stored if info.name in change.values))
     if before is not None:
         compare(before.row, row, schema)

@@ -56,7 +56,7 @@ from .derive import Derived
 from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 
-__all__ = ["claim", "execute", "is_light", "most_bytes", "plan_derived", "plan_writes", "refuse"]
+__all__ = ["claim", "execute", "is_light", "most_bytes", "plan_derived", "plan_writes", "refusal_of", "refuse"]
 
 
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
@@ -448,8 +448,7 @@ def refuse(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
     writes = plan.writes
     at = fault.index if fault.index is not None and fault.index < len(writes) else None
     write = writes[at or 0]
-    change = write.origin
-    error = translate(fault, str(change), plan.table, change.subject, (change.partition_key, change.row_key))
+    error = refusal_of(write, fault)
     if not transaction:
         raise error from fault
     error.__cause__ = fault
@@ -459,7 +458,15 @@ def refuse(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
             f"{fault.message}",
             fault.code,
         ) from error
-    raise in_transaction(change, write.index, error, "; nothing was applied") from error
+    raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
+
+
+def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
+    """Return the error of a write that a store refuses, which names the entity, and the field if the fault tells it."""
+    change = write.origin
+    return translate(
+        _named(fault, write), str(change), change.table, change.subject, (change.partition_key, change.row_key)
+    )
 
 
 def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
