@@ -106,6 +106,10 @@ class FieldInfo:
         """Return whether a write makes the value."""
         return self.on_insert is not None or self.on_write is not None
 
+    def absent(self) -> Any:
+        """Return what is read where a row lacks the property: None if the field is optional, else its default."""
+        return None if self.optional or self.default is None else self.default()
+
 
 def annotation_name(annotation: object) -> str:
     """Return an annotation as a user would write it, without the modules of classes; with bounds in plain words."""

@@ -7,7 +7,7 @@ ever part of a cycle, so that the garbage collector need not look at them (`gc=F
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum, auto
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -25,6 +25,7 @@ __all__ = [
     "Change",
     "DecisionEffect",
     "Effect",
+    "Filled",
     "Mode",
     "PlannedWrite",
     "SendOptions",
@@ -65,6 +66,17 @@ class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
     upgraded: bool = False
 
 
+class Filled(NamedTuple):
+    """A value that a write makes for a field, and the one that the subject had when it was made."""
+
+    value: Any
+    over: Any
+
+    def stands(self, own: Any) -> bool:
+        """Return whether the subject, which has this value now, has got no other one since."""
+        return own is self.over or (type(own) is type(self.over) and bool(own == self.over))
+
+
 class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     A verb and what it is applied to.
@@ -79,7 +91,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         row_key: As stored, or to be stored.
         if_match: ETag to send, "*", or None for what needs none.
         values: The fields to write, by name; empty for bags and keys.
-        made: Those of the values that the write itself made, for the entity to get when it has succeeded.
+        made: Those of the values that the write itself made, by name, for the entity to get when it has succeeded.
         extra: The unknown properties that the entity has; empty for bags and keys.
         given: Those that the entity had, if `extra` has become what is to be written of them; None otherwise.
         loaded: Names of the fields that were read, if these were not all; None otherwise.
@@ -108,7 +120,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     row_key: str
     if_match: str | None = None
     values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    made: dict[str, Any] | None = None
+    made: dict[str, Filled] | None = None
     extra: Row = msgspec.field(default_factory=dict[str, Any])
     given: Row | None = None
     loaded: frozenset[str] | None = None

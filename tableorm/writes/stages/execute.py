@@ -52,6 +52,7 @@ from ..subject import forget
 from .derive import Derived
 from .encode import own_extra
 from .lost_replies import InDoubt, resolve
+from .prepare import filled_values
 
 __all__ = ["claim", "execute", "is_light", "most_bytes", "plan_derived", "plan_writes", "refuse"]
 
@@ -442,7 +443,7 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
         return
     own = subject.__dict__
     if change.made:
-        own.update(change.made)
+        own.update(filled_values(change.made, own))
     if schema.maintained and not write.partial and write.after is not None:
         current = schema.decode(write.after).__dict__
         own.update((info.name, current[info.name]) for info in schema.maintained)

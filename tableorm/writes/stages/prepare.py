@@ -3,7 +3,7 @@ Part of stage 1, change: fields that a write fills, validators, and what a write
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -24,17 +24,19 @@ from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
-from ...models.schema import MISFITS, Schema
+from ...models.schema import MISFITS, FieldInfo, Schema
 from ...models.state import state_of
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION, timestamp_of_etag
 from ...stores import Row
-from ..plan import Change, PlannedWrite
+from ..plan import Change, Filled, PlannedWrite
+from ..rows import compare, is_absent_value
 from ..subject import Subject, key_of, schema_of_subject
 
 __all__ = [
     "check_etag",
     "fill_fields",
+    "filled_values",
     "loaded_in_part",
     "merged_names",
     "missing_etag",
@@ -128,21 +130,78 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
 
 
 def fill_fields(
-    schema: Schema, own: dict[str, Any], pending: PlannedWrite | None, *, inserted: bool
-) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
+    schema: Schema,
+    own: dict[str, Any],
+    row: Row | None,
+    loaded: frozenset[str] | None,
+    pending: PlannedWrite | None,
+    *,
+    inserted: bool,
+) -> tuple[dict[str, Any], dict[str, Filled], list[str]]:
     """
-    The fields to write, in a copy, so that a failed write changes no entity; those of them that were made, by this
-    write or earlier in its transaction; and those that this write makes.
+    Make the values of the fields that a write fills. A failed write changes no entity, so they are in a copy.
+
+    Args:
+        schema: The schema of the entity.
+        own: The entity's dictionary.
+        row: The row that the entity was read as; None if it was not.
+        loaded: Names of the fields that were read, if these were not all.
+        pending: The write of the same entity that a transaction holds already.
+        inserted: Whether the entity is new.
+
+    Returns:
+        The fields to write; what this write has made of them, or an earlier one of the transaction; and the names of
+        the fields that are written with each write.
     """
-    earlier = {} if pending is None or pending.after is None else pending.change.made or {}
-    standing = {name: value for name, value in earlier.items() if own.get(name) is None}
-    made: dict[str, Any] = {}
+    held = None if pending is None or pending.after is None else pending
+    earlier = {} if held is None else held.change.made or {}
+    made = {name: each for name, each in earlier.items() if each.stands(own.get(name))}
+    always: list[str] = []
     for info in schema.filled:
+        name, value = info.name, own.get(info.name)
         if info.on_write is not None:
-            made[info.name] = info.on_write()
-        elif inserted and info.on_insert is not None and own.get(info.name) is None:
-            made[info.name] = info.on_insert()
-    return {**own, **standing, **made}, {**standing, **made}, made
+            always.append(name)
+            if not _is_assigned(schema, info, own, row, loaded, held):
+                made[name] = Filled(info.on_write(), value)
+        elif inserted and info.on_insert is not None and value is None:
+            always.append(name)
+            made[name] = Filled(info.on_insert(), value)
+    return {**own, **{name: each.value for name, each in made.items()}}, made, always
+
+
+def filled_values(made: Mapping[str, Filled] | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a write has made, without those of fields that were set since."""
+    return {name: each.value for name, each in made.items() if each.stands(own.get(name))} if made else {}
+
+
+def _is_assigned(
+    schema: Schema,
+    info: FieldInfo,
+    own: dict[str, Any],
+    row: Row | None,
+    loaded: frozenset[str] | None,
+    held: PlannedWrite | None,
+) -> bool:
+    """Return whether the program has given a field another value than was read, or written earlier."""
+    name = info.name
+    if name not in own:
+        return False
+    earlier = None if held is None else (held.change.made or {}).get(name)
+    if earlier is not None:
+        return not earlier.stands(own[name])
+    if row is None:
+        return held is not None  # it was, before the transaction wrote it
+    if loaded is not None and name not in loaded:
+        return True
+    if own[name] is None:
+        return row.get(info.property) is not None
+    try:
+        members = schema.encode_some(own, (info,))
+    except EncodeError:
+        return True  # which is refused when it is encoded
+    if row.get(info.property) is None:
+        return not is_absent_value(schema, info, members)
+    return bool(compare(row, members, schema)[0])
 
 
 def validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
