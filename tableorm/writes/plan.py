@@ -31,8 +31,10 @@ __all__ = [
     "SendOptions",
     "Stored",
     "WritePlan",
+    "check_allowed",
     "in_transaction",
     "refuse_before_sending",
+    "refuse_some",
 ]
 
 
@@ -327,6 +329,11 @@ class Effect:
         """
         del row_key, stored
 
+    def refused(self, stored: Row) -> "Sequence[tuple[PlannedWrite, TableOrmError]]":
+        """Return those of the writes that it comes from which the row, as it is stored, does not allow, and why."""
+        del stored
+        return ()
+
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """
         Return the user's write of the same row, in the same transaction, with the effect.
@@ -409,6 +416,28 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
     """
     message = f"operation {index}: {error}{after}"
     return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
+
+
+def refuse_some(
+    refused: Sequence[tuple[PlannedWrite, TableOrmError]], *, transaction: bool, after: str = "; nothing was sent"
+) -> NoReturn:
+    """Raise the errors of some writes: the first, and in a transaction the others beside it."""
+    write, error = refused[0]
+    if not transaction:
+        raise error
+    failed = in_transaction(write.origin, write.index, error, after)
+    failed.others = {other.index: each for other, each in refused[1:] if other.index != write.index}
+    raise failed from error
+
+
+def check_allowed(effect: Effect, stored: Row, *, transaction: bool) -> None:
+    """Refuse the writes of an effect that its row, as it is stored, does not allow. Raises what they raise."""
+    try:
+        refused = effect.refused(stored)
+    except TableOrmError as error:
+        refuse_before_sending(effect.origin, error, transaction=transaction)
+    if refused:
+        refuse_some(refused, transaction=transaction)
 
 
 def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:

@@ -21,7 +21,7 @@ from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
 from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
-from ..plan import Change, Effect, Mode, PlannedWrite, refuse_before_sending
+from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
 
 __all__ = [
@@ -119,6 +119,8 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
         _hand_over(result)
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
+        if own is not None and write.after is not None:
+            check_allowed(own, write.after, transaction=transaction)
         refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
         try:
             if own is not None:

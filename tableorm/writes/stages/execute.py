@@ -44,6 +44,7 @@ from ..plan import (
     PlannedWrite,
     SendOptions,
     WritePlan,
+    check_allowed,
     in_transaction,
     refuse_before_sending,
 )
@@ -118,6 +119,8 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
 
 
 def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
+    if stored is not None:
+        check_allowed(effect, stored, transaction=derived.transaction)
     try:
         operation = effect.operation(stored, derived.token)
         if operation is None:

@@ -205,19 +205,21 @@ def _is_assigned(
 
 
 def validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
-    """Run the validators of the fields that have a value."""
+    """Run the validators of the fields that have a value; those of maintained fields run where these are written."""
     # Fields can have been changed in place.
     probe = subject
     if values is not subject.__dict__:
         probe = object.__new__(type(subject))
         probe.__dict__.update(values)
-    if all(name in values for name in schema.fields):
+    if not schema.maintained and all(name in values for name in schema.fields):
         attrs.validate(cast(Any, probe))
         return
+    others = {info.name for info in schema.maintained}
     for attribute in attrs.fields(cast(Any, type(subject))):
-        if attribute.validator is not None and attribute.name in values:
+        name = attribute.name
+        if attribute.validator is not None and name in values and name not in others:
             with suppress(NotLoaded):  # a validator that looks at what was not loaded cannot tell
-                attribute.validator(probe, attribute, values[attribute.name])
+                attribute.validator(probe, attribute, values[name])
 
 
 def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, partial: bool) -> None:
