@@ -27,7 +27,7 @@ from ...models.property_bag import PropertyBag
 from ...models.schema import MISFITS, FieldInfo, Schema
 from ...models.state import state_of
 from ...protocol.codes import Code
-from ...protocol.edm import ANNOTATION, timestamp_of_etag
+from ...protocol.edm import ANNOTATION, Edm, timestamp_of_etag
 from ...stores import Row
 from ..plan import Change, Filled, PlannedWrite
 from ..rows import compare, is_absent_value
@@ -154,19 +154,25 @@ def fill_fields(
         the fields that are written with each write.
     """
     held = None if pending is None or pending.after is None else pending
-    earlier = {} if held is None else held.change.made or {}
-    made = {name: each for name, each in earlier.items() if each.stands(own.get(name))}
-    always: list[str] = []
+    values, made = own.copy(), dict[str, Filled]()
+    if held is not None and held.change.made:
+        made = {name: each for name, each in held.change.made.items() if each.stands(own.get(name))}
+        values.update((name, each.value) for name, each in made.items())
+    new, always = row is None and held is None, list[str]()
     for info in schema.filled:
         name, value = info.name, own.get(info.name)
         if info.on_write is not None:
             always.append(name)
-            if not _is_assigned(schema, info, own, row, loaded, held):
-                made[name] = Filled(info.on_write(), value)
+            if not new and _is_assigned(schema, info, own, row, loaded, held):
+                continue
+            filled = info.on_write()
         elif inserted and info.on_insert is not None and value is None:
             always.append(name)
-            made[name] = Filled(info.on_insert(), value)
-    return {**own, **{name: each.value for name, each in made.items()}}, made, always
+            filled = info.on_insert()
+        else:
+            continue
+        values[name], made[name] = filled, Filled(filled, value)
+    return values, made, always
 
 
 def filled_values(made: Mapping[str, Filled] | None, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,15 +199,29 @@ def _is_assigned(
         return held is not None  # it was, before the transaction wrote it
     if loaded is not None and name not in loaded:
         return True
-    if own[name] is None:
-        return row.get(info.property) is not None
+    value, stored = own[name], row.get(info.property)
+    if value is None:
+        return stored is not None
+    if stored is not None and _is_as_read(info, value, stored, row.get(info.property + ANNOTATION)):
+        return False
     try:
         members = schema.encode_some(own, (info,))
     except EncodeError:
         return True  # which is refused when it is encoded
-    if row.get(info.property) is None:
+    if stored is None:
         return not is_absent_value(schema, info, members)
     return bool(compare(row, members, schema)[0])
+
+
+def _is_as_read(info: FieldInfo, value: object, stored: object, annotation: str | None) -> bool:
+    """Return whether a value of a plain type is surely what was read: the usual case, which need not be encoded."""
+    if not info.type.inline or info.type.edm is Edm.DOUBLE:  # minus zero equals zero
+        return False
+    try:
+        read = info.type.decode(stored, annotation)
+    except MISFITS:
+        return False
+    return type(read) is type(value) and bool(read == value)
 
 
 def validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
