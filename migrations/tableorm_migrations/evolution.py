@@ -224,8 +224,10 @@ def _may_be_renamed(old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> bo
 def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:
     if old.type != new.type and old.values != new.values and old.edm == new.edm and not new.values:
         yield tell("enum-widened", f"{old.type} becomes {new.type}")
-    elif {old.edm, new.edm} == {Edm.INT32.value, Edm.INT64.value} and new.edm == Edm.INT64.value:
+    elif (old.edm, new.edm) == (Edm.INT32.value, Edm.INT64.value) and bool(old.values) >= bool(new.values):
         yield tell("int-widened", f"{old.type} becomes {new.type}")
+        if new.values:
+            yield from _compare_values(tell, old, new, upgraded=upgraded)
     elif old.edm != new.edm or (old.type != new.type and not (old.values and new.values)):
         yield tell("type-changed", f"{old.type} becomes {new.type}")
     else:

@@ -13,25 +13,29 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ..errors import LimitExceeded, NotSupported, ReferenceNotFound, WrongKind, shown
+from ..errors import EncodeError, LimitExceeded, NotSupported, ReferenceNotFound, TableOrmError, WrongKind, shown
 from ..models.key import Storable
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry, SourceEntry, manifest_of, manifest_text
-from ..models.marker_rows import is_marker
+from ..models.marker_rows import MoveState, is_marker
 from ..models.reserved import ENTITY_TYPE, MANIFEST, WRITE_TOKENS
 from ..models.schema import FieldInfo, Schema, concrete
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code
-from ..protocol.edm import ANNOTATION, Edm
+from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, Edm
 from ..stores import Operation, Row, Verb
 from ..writes.maintainer import touch_operation
-from ..writes.plan import Effect, PlannedWrite
-from ..writes.rows import changes
+from ..writes.plan import Effect, Mode, PlannedWrite
+from ..writes.rows import changes, is_int32
 from ..writes.stages.change import insert_change, rebuild_change
 from ..writes.stages.derive import stored_number
 from ..writes.stages.encode import encode
+from .bounds import bound_of
 
 __all__ = ["EntityPatch"]
+
+Share = tuple[PlannedWrite, Mapping[str, int]]
+"""A write, and what it adds to properties."""
 
 
 class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
@@ -50,6 +54,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         needed: What to say if there is no such entity; None if there need not be one.
         create: Makes the entity if there is none; None if it is not made.
         target: The model of the entity; None if this program does not know it.
+        shares: If it is of several writes, what each of them adds.
     """
 
     address: str
@@ -62,6 +67,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
     needed: str | None = None
     create: Callable[[], Storable] | None = None
     target: Schema | None = None
+    shares: tuple[Share, ...] = ()
     reads = True
 
     @property
@@ -85,7 +91,56 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             needed=other.needed or self.needed,
             create=other.create or self.create,
             target=other.target or self.target,
+            shares=(*self._shares(), *other._shares()),
         )
+
+    def _shares(self) -> tuple[Share, ...]:
+        return self.shares or ((self.origin, self.amounts),)
+
+    def refused(self, stored: Row) -> list[tuple[PlannedWrite, TableOrmError]]:
+        """Return the writes after which a count or sum would break the validator of its field."""
+        found = self._model_of(stored) if any(self.amounts.values()) else None
+        if found is None or found[1] != found[0].version:
+            return []
+        schema = found[0]
+        bounds = {name: bound for name in self.amounts if (bound := bound_of(schema, name)) is not None}
+        if not bounds:
+            return []
+        probe = schema.decode(self._patched(stored))
+        start = {name: self._number(stored, name, found)[0] for name in self.amounts}
+
+        def find_fault(now: Mapping[str, int], amounts: Mapping[str, int]) -> tuple[str, Exception] | None:
+            faults = ((name, bounds[name].broken_by(probe, now, amounts)) for name in bounds if amounts.get(name))
+            return next(((name, fault) for name, fault in faults if fault is not None), None)
+
+        if find_fault(start, self.amounts) is None:
+            return []  # what counts is the end of the transaction
+        refused: list[tuple[PlannedWrite, TableOrmError]] = []
+        for origin, amounts in _by_operation(self._shares()):
+            fault = find_fault(start, amounts) if _may_be_refused(origin) else None
+            if fault is None:
+                start = {name: value + amounts.get(name, 0) for name, value in start.items()}
+            else:
+                refused.append((origin, self._refusal(schema, origin, fault, start, amounts)))
+        return refused
+
+    def _refusal(
+        self,
+        schema: Schema,
+        origin: PlannedWrite,
+        fault: tuple[str, Exception],
+        start: Mapping[str, int],
+        amounts: Mapping[str, int],
+    ) -> EncodeError:
+        name, error = fault
+        value = start[name]
+        problem = (
+            f"breaks the validator of the field ({error}): {origin.origin} would change the {schema.name} "
+            f"{shown(self.address)} of this partition from {value} to that"
+        )
+        refusal = EncodeError(problem, schema.name, schema.by_property[name].name, value + amounts[name])
+        refusal.__cause__ = error
+        return refusal
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """Return a merge under the ETag that was read; a replace where a property goes."""
@@ -167,19 +222,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         found = self._model_of(row)
         row = dict(row)
         for name, amount in self.amounts.items():
-            value = row.get(name)
-            small = value is not None and name + ANNOTATION not in row  # an Int32
-            if value is None and found is not None:
-                value, small = self._initial(name, *found)
-            total = stored_number(value, name, self.origin.origin, row) + amount
-            if not -(2**31) <= total < 2**31 if small else not -(2**63) <= total < 2**63:
-                raise LimitExceeded(
-                    f"{self.origin.origin}: {name} of the row {shown(self.address)} would be {total}, which is more "
-                    "than its type holds"
-                )
-            row[name] = total if small else str(total)
-            if not small:
-                row[name + ANNOTATION] = Edm.INT64.value
+            self._add(row, name, amount, found)
         held = manifest_of(row).values() if self.copies else ()
         copies = [self._copies_in(row, entry) for entry in self.copies if entry in held]
         for name, value in chain(self.members.items(), *copies):
@@ -191,6 +234,35 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         if self.entries and (entries := self._with_entries(row)) != manifest_of(row):
             row[MANIFEST] = manifest_text(entries)
         return row
+
+    def _number(self, row: Row, name: str, found: tuple[Schema, int] | None) -> tuple[int, bool]:
+        """Return a count as a row has it, or what it begins with, and whether it is an Int32."""
+        value = row.get(name)
+        if value is None and found is not None:
+            return self._initial(name, *found)
+        return stored_number(value, name, self.origin.origin, row), is_int32(value, row.get(name + ANNOTATION))
+
+    def _add(self, row: Row, name: str, amount: int, found: tuple[Schema, int] | None) -> None:
+        """
+        Add to a count in a row. An Int32 becomes an Int64 if it has to, and the field is declared so.
+
+        Raises:
+            LimitExceeded: The sum does not fit its property.
+        """
+        value, small = self._number(row, name, found)
+        total = value + amount
+        info = None if found is None else found[0].by_property.get(name)
+        if small and info is not None and info.type.edm is Edm.INT64:
+            small = INT32_MIN <= total <= INT32_MAX
+        if not INT32_MIN <= total <= INT32_MAX if small else not INT64_MIN <= total <= INT64_MAX:
+            raise LimitExceeded(
+                f"{self.origin.origin}: {name} of the row {shown(self.address)} would be {total}, which is more than "
+                "its type holds"
+            )
+        row[name] = total if small else str(total)
+        row.pop(name + ANNOTATION, None)
+        if not small:
+            row[name + ANNOTATION] = Edm.INT64.value
 
     def _copies_in(self, row: Row, entry: SourceEntry) -> list[tuple[str, Any]]:
         """Return the members of a row that are copies by an entry, with their new values."""
@@ -216,17 +288,16 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         info = schema.by_property.get(name)
         if info is None or info.default is None:
             return 0, False
-        return int(info.default()), info.type.edm is Edm.INT32
+        return int(info.absent()), info.type.edm is Edm.INT32
 
     def before_delete(self, row: Row, maintained: Sequence[FieldInfo]) -> Row:
         """Return the row with what is added to it, and with the manifest that it has then."""
-        row, defaults = dict(row), {info.property: info.default for info in maintained}
+        row, fields = dict(row), {info.property: info for info in maintained}
         for name, amount in self.amounts.items():
-            if name not in defaults:
+            if name not in fields:
                 continue  # a bag is deleted, which has no model and so no field that others count in
-            default, value = defaults[name], row.get(name)
-            if value is None and default is not None:
-                value = default()
+            value = row.get(name)
+            value = fields[name].absent() if value is None else value
             row[name] = stored_number(value, name, self.origin.origin, row) + amount
         if self.entries:
             row[MANIFEST] = manifest_text(self._with_entries(row))
@@ -253,6 +324,25 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             return False
         held = manifest_of(row).values()
         return not any(entry in held for entry in self.copies)
+
+
+def _by_operation(shares: Sequence[Share]) -> list[Share]:
+    """Return what each of the user's operations adds, in order: a move takes from what it adds to."""
+    found: dict[int, Share] = {}
+    for origin, amounts in sorted(shares, key=lambda share: share[0].index):
+        _, earlier = found.get(origin.index, (origin, {}))
+        both = {name: earlier.get(name, 0) + amounts.get(name, 0) for name in {**earlier, **amounts}}
+        found[origin.index] = origin, both
+    return list(found.values())
+
+
+def _may_be_refused(origin: PlannedWrite) -> bool:
+    """
+    Return whether a write can be refused for what it adds. A build adds what is there already, one after the other; a
+    move that was committed, and is confirmed, was asked before.
+    """
+    change = origin.change
+    return change.mode is not Mode.REBUILD and (change.mark is None or change.mark.state is not MoveState.CONFIRMED)
 
 
 def _differences(before: Row, row: Row) -> tuple[Row, list[str]]:

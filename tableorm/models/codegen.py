@@ -265,7 +265,7 @@ def _decode_field(source: Source, number: int, field: FieldInfo, *, packs: bool)
         source.add(1, f"{raw} = row.get({prop!r})", f"if {raw} is None:")
         if packs:
             source.add(2, f"size -= {1 + (edm in ANNOTATED)}")
-        if field.optional:
+        if field.optional:  # as `FieldInfo.absent` says, without a call
             source.add(2, f"{put} = None")
         else:
             source.names[f"default{number}"] = field.default

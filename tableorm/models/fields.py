@@ -133,7 +133,8 @@ def field(
         on_insert: Makes the value, for example of `created_at`. It is called without arguments when the field is None
             and the entity is inserted, or is upserted without having been read.
         on_write: Makes the value, for example of `updated_at`. It is called without arguments whenever the entity is
-            written, whatever the value was. The entity gets the values of both functions when the write has succeeded.
+            written, whatever the value was, unless another value was assigned since the entity was read. The entity
+            gets the values of both functions when the write has succeeded.
         maintained: Writes of other entities maintain the field, by a `Count`, `Sum` or `Embedded`; writes of the entity
             itself leave it as it is.
         doc: What the field means; JSON schemas and OpenAPI show it.

@@ -36,6 +36,7 @@ from ..protocol.edm import (
     text_from_datetime,
 )
 from ..protocol.limits import MAX_VALUE_BYTES
+from ..types import Int32
 from .dataclass_defaults import make_completer
 from .json_types import find_unstorable, is_pydantic_model, read_pydantic, write_pydantic
 
@@ -71,7 +72,9 @@ class PropertyType:
     @property
     def name(self) -> str:
         """The declared type as a user would write it."""
-        return "Int32" if self.edm is Edm.INT32 else annotation_name(self.annotation)
+        if self.edm is not Edm.INT32:
+            return annotation_name(self.annotation)
+        return "Int32" if self.annotation is int else f"Annotated[{annotation_name(self.annotation)}, Int32]"
 
 
 @attrs.frozen
@@ -112,6 +115,10 @@ class FieldInfo:
     def is_filled(self) -> bool:
         """Return whether a write makes the value."""
         return self.on_insert is not None or self.on_write is not None
+
+    def absent(self) -> Any:
+        """Return what is read where a row lacks the property: None if the field is optional, else its default."""
+        return None if self.optional or self.default is None else self.default()
 
 
 def annotation_name(annotation: object) -> str:
@@ -160,7 +167,7 @@ def property_type(annotation: Any) -> PropertyType | str:
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         base, *extras = typing.get_args(annotation)
-        return _PLAIN[Edm.INT32] if base is int and Edm.INT32 in extras else property_type(base)
+        return _int32_type(base) if Edm.INT32 in extras or Int32 in extras else property_type(base)
     plain = _BY_PYTHON_TYPE.get(annotation) if isinstance(annotation, type) else None
     if plain is not None:
         return plain
@@ -393,12 +400,32 @@ _BY_PYTHON_TYPE: dict[type, PropertyType] = {
 }
 
 
+def _int32_type(annotation: Any) -> PropertyType | str:
+    """Return the type of an int, or an enum of ints, that is stored as Edm.Int32; or what is wrong with it."""
+    small = _PLAIN[Edm.INT32]
+    if annotation is int:
+        return small
+    if not isinstance(annotation, type) or not issubclass(annotation, enum.Enum):
+        declared = annotation_name(cast(object, annotation))
+        return f"is declared as {declared} with Int32, which holds an int or an enum of ints"
+    for member in annotation:
+        try:
+            small.encode(member.value)
+        except ValueError as error:
+            return f"is declared as {annotation.__name__} with Int32, and {member} = {shown(member.value)} {error}"
+    return _stored_as(annotation, small)
+
+
 def _enum_type(annotation: type[enum.Enum]) -> PropertyType | str:
     kinds: set[type[Any]] = {type(member.value) for member in annotation}
     inner = _BY_PYTHON_TYPE.get(kinds.pop()) if len(kinds) == 1 else None
     if inner is None or not inner.inline:
         return f"is declared as {annotation.__name__}, whose values are not all of one stored type such as str or int"
-    base = inner
+    return _stored_as(annotation, inner)
+
+
+def _stored_as(annotation: type[enum.Enum], base: PropertyType) -> PropertyType:
+    """Return the type of an enum whose values are stored as those of a plain type."""
 
     def encode(value: Any) -> Any:
         if not isinstance(value, annotation):
@@ -415,7 +442,7 @@ def _enum_type(annotation: type[enum.Enum]) -> PropertyType | str:
                 f"holds {shown(plain)}, which is not a value of {annotation.__name__}; its values are {known}"
             ) from None
 
-    return PropertyType(annotation=annotation, edm=inner.edm, encode=encode, decode=decode)
+    return PropertyType(annotation=annotation, edm=base.edm, encode=encode, decode=decode)
 
 
 _json_writer = msgspec.json.Encoder(enc_hook=write_pydantic).encode

@@ -411,10 +411,10 @@ def _older_condition(rekeying: Rekeying[Schema], term: Expression, *, exact: boo
 def _is_told(old: Schema, term: Comparison | Membership | Presence, *, exact: bool) -> bool:
     """
     Return whether a stored row of the older model tells what its entity has. A row without a property does not if the
-    field has a default, which the entity then has: only that it has none of some other values is told.
+    field is read as its default then: only that it has none of some other values is told.
     """
     info = old.fields[term.field.name]
-    default = None if info.default is None or not info.stored else info.default()
+    default = info.absent() if info.stored else None
     if default is None:
         return True
     if isinstance(term, Membership):

@@ -29,7 +29,7 @@ from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..protocol.codes import Code, Fault
 from ..stores import Row
 from .maintainer import Maintainer, RowKeys, deferred_rules
-from .plan import Mode, PlannedWrite, WritePlan, in_transaction, refuse_before_sending
+from .plan import Mode, PlannedWrite, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
 __all__ = [
@@ -85,14 +85,9 @@ class Deferral:
         errors = [error for error in await map_together(self._reserve, self.claims) if error is not None]
         if not errors:
             return
-        write, error = errors[0]
         if all(isinstance(each, Conflict) for _, each in errors):
             await self.withdraw()  # otherwise a request may still arrive: a worker gives back what it reserves
-        if not self.transaction:
-            raise error
-        failed = in_transaction(write.origin, write.index, error, "; nothing was applied")
-        failed.others = {other.index: each for other, each in errors[1:] if other.index != write.index}
-        raise failed from error
+        refuse_some(errors, transaction=self.transaction, after="; nothing was applied")
 
     async def _reserve(
         self, claim: tuple[DeferredWork, str, ReservedEntry]

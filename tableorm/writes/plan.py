@@ -7,7 +7,7 @@ ever part of a cycle, so that the garbage collector need not look at them (`gc=F
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum, auto
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -25,13 +25,16 @@ __all__ = [
     "Change",
     "DecisionEffect",
     "Effect",
+    "Filled",
     "Mode",
     "PlannedWrite",
     "SendOptions",
     "Stored",
     "WritePlan",
+    "check_allowed",
     "in_transaction",
     "refuse_before_sending",
+    "refuse_some",
 ]
 
 
@@ -65,6 +68,17 @@ class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
     upgraded: bool = False
 
 
+class Filled(NamedTuple):
+    """A value that a write makes for a field, and the one that the subject had when it was made."""
+
+    value: Any
+    over: Any
+
+    def stands(self, own: Any) -> bool:
+        """Return whether the subject, which has this value now, has got no other one since."""
+        return own is self.over or (type(own) is type(self.over) and bool(own == self.over))
+
+
 class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     """
     A verb and what it is applied to.
@@ -79,7 +93,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         row_key: As stored, or to be stored.
         if_match: ETag to send, "*", or None for what needs none.
         values: The fields to write, by name; empty for bags and keys.
-        made: Those of the values that the write itself made, for the entity to get when it has succeeded.
+        made: Those of the values that the write itself made, by name, for the entity to get when it has succeeded.
         extra: The unknown properties that the entity has; empty for bags and keys.
         given: Those that the entity had, if `extra` has become what is to be written of them; None otherwise.
         loaded: Names of the fields that were read, if these were not all; None otherwise.
@@ -108,7 +122,7 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     row_key: str
     if_match: str | None = None
     values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    made: dict[str, Any] | None = None
+    made: dict[str, Filled] | None = None
     extra: Row = msgspec.field(default_factory=dict[str, Any])
     given: Row | None = None
     loaded: frozenset[str] | None = None
@@ -315,6 +329,11 @@ class Effect:
         """
         del row_key, stored
 
+    def refused(self, stored: Row) -> "Sequence[tuple[PlannedWrite, TableOrmError]]":
+        """Return those of the writes that it comes from which the row, as it is stored, does not allow, and why."""
+        del stored
+        return ()
+
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """
         Return the user's write of the same row, in the same transaction, with the effect.
@@ -397,6 +416,28 @@ def in_transaction(change: Change, index: int, error: TableOrmError, after: str 
     """
     message = f"operation {index}: {error}{after}"
     return TransactionFailed(message, error.code, index=index, operation=change.verb, entity=change.subject)
+
+
+def refuse_some(
+    refused: Sequence[tuple[PlannedWrite, TableOrmError]], *, transaction: bool, after: str = "; nothing was sent"
+) -> NoReturn:
+    """Raise the errors of some writes: the first, and in a transaction the others beside it."""
+    write, error = refused[0]
+    if not transaction:
+        raise error
+    failed = in_transaction(write.origin, write.index, error, after)
+    failed.others = {other.index: each for other, each in refused[1:] if other.index != write.index}
+    raise failed from error
+
+
+def check_allowed(effect: Effect, stored: Row, *, transaction: bool) -> None:
+    """Refuse the writes of an effect that its row, as it is stored, does not allow. Raises what they raise."""
+    try:
+        refused = effect.refused(stored)
+    except TableOrmError as error:
+        refuse_before_sending(effect.origin, error, transaction=transaction)
+    if refused:
+        refuse_some(refused, transaction=transaction)
 
 
 def refuse_before_sending(write: PlannedWrite, error: TableOrmError, *, transaction: bool) -> NoReturn:

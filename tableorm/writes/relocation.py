@@ -65,7 +65,7 @@ from .move import (
     tentative_write,
     without_mark,
 )
-from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions
+from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions, check_allowed
 from .races import ATTEMPTS, Attempts
 from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
@@ -207,14 +207,22 @@ class Relocation:
         raise LostRace(f"{change}: others moved entities to that key, {ATTEMPTS} times in a row; try it again")
 
     async def _check_waiting(self, db: Connection, change: Change, token: str) -> None:
-        """Refuse what would fail when the move is confirmed: an entity that counts in one which does not exist."""
+        """
+        Refuse what would fail when the move is confirmed, or what could not be refused any more: an entity that counts
+        in one which does not exist, or which must not have that count.
+        """
         plain = encode(change, 0, token)
         assert plain is not None
         for effect in derive((plain,)).effects.values():
-            if effect.tentative() is None:
-                stored = await read_place(db, Place(change.table, change.partition_key, effect.address))
-                if stored is None and effect.full_write(None, token) is None:
-                    effect.operation(None, token)
+            if effect.tentative() is not None:
+                continue
+            stored = await read_place(db, Place(change.table, change.partition_key, effect.address))
+            full = effect.full_write(stored, token)
+            stored = stored if full is None else full.after
+            if stored is None:
+                effect.operation(None, token)
+            else:
+                check_allowed(effect, stored, transaction=False)
 
     async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
         """

@@ -4,7 +4,7 @@ Rows as values: what of a row is its content, what a merge makes of it, and what
 
 from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import MISFITS, FieldInfo, Schema
-from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
+from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm
 from ..stores import Row
 
 __all__ = [
@@ -12,6 +12,8 @@ __all__ = [
     "changes",
     "compare",
     "content",
+    "is_absent_value",
+    "is_int32",
     "overlaid",
     "rebased",
     "same_value",
@@ -64,7 +66,8 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
     Find the members of `row` that differ from `before`, each with its annotation.
 
     With a schema, a value that means what was read is written as it was read: the 100 ns digit of a DateTime, an Int32
-    in an int field, JSON text with other spacing. Only a changed value takes the spelling of the declaration.
+    in an int field, JSON text with other spacing. Only a changed value takes the spelling of the declaration. A whole
+    number stays an Int32 as long as it fits.
 
     Returns:
         The members, and whether the row has now any that the encoder did not make.
@@ -96,10 +99,26 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
                 else:
                     row[name + ANNOTATION] = annotated
                 continue
+            if annotation == Edm.INT64 and is_int32(was, annotated) and INT32_MIN <= int(value) <= INT32_MAX:
+                respelled = True
+                changed[name] = row[name] = int(value)
+                del row[name + ANNOTATION]
+                continue
         changed[name] = value
         if annotation is not None:
             changed[name + ANNOTATION] = annotation
     return changed, respelled
+
+
+def is_int32(value: object, annotation: str | None) -> bool:
+    """Return whether a stored value is an Int32."""
+    return type(value) is int and annotation in (None, Edm.INT32)
+
+
+def is_absent_value(schema: Schema, info: FieldInfo, members: Row) -> bool:
+    """Return whether a field with these members has the value that is read where the row lacks its property."""
+    value = info.absent()
+    return value is not None and not changes(schema.encode_some({info.name: value}, (info,)), members)
 
 
 def _means_the_same(

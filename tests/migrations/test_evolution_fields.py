@@ -4,6 +4,7 @@ Changes of fields, each judged by its rule, and each shown by two programs that 
 
 import datetime as dt
 import enum
+from typing import Annotated
 
 import attrs
 import pytest
@@ -96,6 +97,18 @@ class NumberTwo(Base, kind="Item", version=2):
 
 class Small(Base, kind="Item"):
     more: Mapped[Int32] = field()
+
+
+class Rank(enum.IntEnum):
+    FIRST = 1
+
+
+class SmallRank(Base, kind="Item"):
+    more: Mapped[Annotated[Rank, Int32]] = field()
+
+
+class WideRank(Base, kind="Item"):
+    more: Mapped[Rank] = field()
 
 
 class Fraction(Base, kind="Item"):
@@ -339,6 +352,15 @@ CASES = {
     "Int64 to Double": Case(("type-changed",), Number, Fraction, new_reads_no_old, {"more": 1}, {"more": 1.5}),
     "Int64 to Int32": Case(("type-changed",), Number, Small, new_reads_no_old, {"more": 2**40}, {"more": 1}),
     "Int32 to Int64": Case(("int-widened",), Small, Number, old_reads_no_new, {"more": 1}, {"more": 2**40}),
+    "Int32 to an enum of Int64": Case(
+        ("type-changed",), Small, WideRank, new_reads_no_old, {"more": 2}, {"more": Rank(1)}
+    ),
+    "an enum of Int64 to Int32": Case(
+        ("type-changed",), WideRank, SmallRank, new_reads_no_old, {"more": Rank(1)}, {"more": Rank(1)}
+    ),
+    "an enum of Int32 to Int64": Case(
+        ("int-widened",), SmallRank, WideRank, old_reads_no_new, {"more": Rank(1)}, {"more": Rank(1)}
+    ),
     "enum to text": Case(
         ("enum-widened",), Painted, Required, old_reads_no_new, {"more": Colour.RED}, {"more": "pink"}
     ),

@@ -5,7 +5,7 @@ Declaring models: what a class may say, and what it is refused with.
 import datetime as dt
 import enum
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar, cast
 from uuid import UUID, uuid4
 
 import attrs
@@ -389,6 +389,43 @@ def test_defaults_that_do_not_fit(annotation: Any, default: Any, words: list[str
         type("Odd", (Entity,), space, abstract=True)
 
     refused(declare, "Odd.a", *words)
+
+
+class _Rank(enum.IntEnum):
+    FIRST = 1
+
+
+class _Far(enum.Enum):
+    AWAY = 2**31
+
+
+@pytest.mark.parametrize(
+    ("annotation", "words"),
+    [
+        (Annotated[str, Int32], ["str", "Int32", "an int or an enum of ints"]),
+        (Annotated[_Far, Int32], ["_Far.AWAY", "2147483648", "range of Edm.Int32"]),
+        (Annotated[_Mixed, Int32], ["_Mixed", "not an int"]),
+    ],
+)
+def test_what_is_no_int32(annotation: Any, words: list[str]) -> None:
+    """Int32 is said of an int, or of an enum whose values are ints that fit."""
+
+    def declare() -> None:
+        type("Odd", (Entity,), {"__annotations__": {"a": Mapped[annotation]}, "__module__": __name__}, abstract=True)
+
+    refused(declare, "Odd.a", *words)
+
+
+def test_the_name_of_an_enum_of_int32() -> None:
+    """It is named as it is declared, and asks for the member as any enum does."""
+
+    class Runner(Entity, table="Runners", partition_key="p", row_key="{id}"):
+        id: Mapped[str]
+        rank: Mapped[Annotated[_Rank, Int32] | None] = field(default=_Rank.FIRST)
+
+    kind = Runner.__schema__.fields["rank"].type
+    assert kind.name == "Annotated[_Rank, Int32]"
+    assert Runner(id="a").rank is _Rank.FIRST
 
 
 def test_a_default_without_field() -> None:

@@ -236,3 +236,13 @@ async def test_what_was_read_is_kept_where_the_row_is_gone(model: type[Plain] | 
 
     assert dict(run.subject.extra) == {"Foo": "x", "id": "foreign"}
     assert run.seen[-2][run.key.row_key]["Foo"] == "x"
+
+
+@pytest.mark.parametrize("model", [Plain, Indexed])
+async def test_an_upsert_writes_each_unknown_property(model: type[Plain] | type[Indexed]) -> None:
+    """Also one that another client has removed since the entity was read: whether the model has an index or not."""
+    run = Run(model, [False])
+    await run.run([("other sets", "Foo", None), ("upsert",)])
+
+    assert run.seen[-2][run.key.row_key]["Foo"] == "x"
+    assert dict(run.subject.extra) == {"Foo": "x", "id": "foreign"}

@@ -20,6 +20,7 @@ from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
 from ...stores import Operation, Row, Verb
 from ...writes.commit import commit
+from ...writes.rows import compare
 from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
 from .schema import AggregateSchema
@@ -135,7 +136,7 @@ def _counted_value(row: Row, info: FieldInfo) -> int:
 
 
 def _initial_value(info: FieldInfo) -> int:
-    return 0 if info.default is None else int(info.default())
+    return int(info.absent())
 
 
 def _checked_aggregates(context: AuditContext, schema: Schema) -> dict[str, AggregateSchema]:
@@ -258,7 +259,7 @@ async def _verify_holder(
         total = totals.amounts.get((row_key, info.property), 0)
         if _counted_value(row, info) == total:
             continue
-        properties = _encode_total(snapshot.schema, info, total)
+        properties = _encode_total(snapshot.schema, info, total, row)
         changes |= properties or {}
         text = f"{info.name} is {row.get(info.property)}, and the entities make it {_initial_value(info) + total}"
         problems.append(Problem(Damage.STALE, info.name, row_key, text, rebuilt=properties is not None))
@@ -272,12 +273,17 @@ async def _verify_holder(
     return True
 
 
-def _encode_total(schema: Schema, info: FieldInfo, total: int) -> Row | None:
-    """Return the property of a holder for what entities add; None if its type does not hold that."""
+def _encode_total(schema: Schema, info: FieldInfo, total: int, row: Row) -> Row | None:
+    """
+    Return the property of a holder for what entities add; None if its type does not hold that. It is what the entities
+    make it, whatever the validator of the field says: that refuses writes, and these have been done.
+    """
     try:
-        return schema.encode_some({info.name: _initial_value(info) + total}, [info])
+        members = schema.encode_some({info.name: _initial_value(info) + total}, [info])
     except EncodeError:
         return None
+    compare(row, members, schema)  # an Int32 stays one
+    return members
 
 
 async def _verify_absent(context: AuditContext, partition_key: str, row_key: str, totals: _Totals) -> bool:

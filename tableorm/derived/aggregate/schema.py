@@ -85,7 +85,7 @@ class AggregateSchema(Relation[FieldInfo]):
             )
         schema: Schema = field.model.__schema__
         info = schema.fields[field.name]
-        if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.maintained or info.default is None:
+        if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.maintained or info.optional:
             raise ModelError(
                 f"{self.label}: {schema.name}.{field.name} is not a maintained field of whole numbers; declare "
                 f"{field.name}: Mapped[int] = field(default=0, maintained=True)"

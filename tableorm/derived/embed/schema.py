@@ -5,8 +5,10 @@ An entity takes the fields of another one, and the other one's manifest says so.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 from weakref import WeakSet
+
+import attrs
 
 from ...errors import Conflict, DecodeError, ModelError, NotSupported, ReferenceNotFound, shown
 from ...models.key import Storable
@@ -72,6 +74,11 @@ class EmbedSchema(Relation[dict[str, str]]):
                 raise ModelError(
                     f"{self.label}: {field!r} cannot hold a copy; declare {field}: Mapped[... | None] = "
                     "field(default=None, maintained=True)"
+                )
+            if getattr(attrs.fields(cast("Any", schema.model)), field).validator is not None:
+                raise ModelError(
+                    f"{self.label}: {field!r} has a validator, and takes any value that the other entity has; give the "
+                    "validator to the field that is copied"
                 )
 
     def describe(self) -> dict[str, Any]:

@@ -38,6 +38,7 @@ from ..relocation import Relocation, entity_of_row
 from ..stages.change import delete_change, fill_nothing, plain_insert, save_change
 from ..stages.complete import complete, marker_error
 from ..stages.encode import encode
+from ..stages.prepare import filled_values
 from ..subject import forget
 from .steps import source_of
 
@@ -282,5 +283,6 @@ def _note_written(rekeying: Rekeying[Schema], change: Change, made: Entity, sour
     """Let the subject of a change know what was written, where, and under which ETag."""
     subject, written = change.subject, state_of(older)
     note_older_place(rekeying.new, made, source, str(written.etag), str(written.timestamp))
-    subject.__dict__.update(change.made or {})
+    own = subject.__dict__
+    own.update(filled_values(change.made, own))
     set_state(subject, state_of(made).with_extra(state_of(subject).extra))

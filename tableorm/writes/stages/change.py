@@ -19,11 +19,12 @@ from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from ..plan import Change, Mode, PlannedWrite, Stored
+from ..plan import Change, Filled, Mode, PlannedWrite, Stored
 from ..subject import Subject, key_of, schema_of_subject
 from .prepare import (
     check_etag,
     fill_fields,
+    filled_values,
     loaded_in_part,
     merged_names,
     missing_etag,
@@ -125,7 +126,8 @@ def _write_change(
 ) -> Change:
     """Make the change of a verb that writes values. Raises what the verbs raise."""
     state, before = _state_of(subject)
-    etag = None if before is None else before.row.get("odata.etag")
+    read = None if before is None else before.row
+    etag = None if read is None else read.get("odata.etag")
     before, condition = before if pending is None else _pending_row(before, pending), None
     blind, inserts = mode in _BLIND, mode is Mode.INSERT
     if if_match is not None:
@@ -150,11 +152,12 @@ def _write_change(
         if state.partial and mode in _IN_FULL:
             refuse_partial(verb, subject, schema)
         values: dict[str, Any] = own
-        made: dict[str, Any] | None = None
+        made: dict[str, Filled] | None = None
         if schema.filled:
-            values, made, new = fill_fields(schema, own, pending, inserted=inserts or (blind and before is None))
+            new_row = inserts or (blind and before is None)
+            values, made, always = fill_fields(schema, own, read, state.loaded, pending, inserted=new_row)
             if only is not None:
-                only = (*only, *(name for name in new if name not in only))
+                only = (*only, *(name for name in always if name not in only))
         if schema.has_validators:
             validate(subject, schema, values)
         extra = _unknown_of(state, schema)
@@ -317,7 +320,8 @@ def state_change(subject: Subject, pending: PlannedWrite | None) -> Change:
     own = subject.__dict__
     _stored_keys("modify", own, schema_of_subject(subject), before)
     made, dropped = (None, None) if pending is None else (pending.change.made, pending.change.dropped)
-    values = own if made is None else {**own, **made}  # it gets them when the transaction has succeeded
+    filled = filled_values(made, own)  # it gets them when the transaction has succeeded
+    values = {**own, **filled} if filled else own
     return _row_change("modify", Mode.SAVE, subject, None, before, values=values, dropped=dropped)
 
 

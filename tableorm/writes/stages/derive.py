@@ -21,7 +21,7 @@ from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
 from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
-from ..plan import Change, Effect, Mode, PlannedWrite, refuse_before_sending
+from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
 
 __all__ = [
@@ -119,6 +119,8 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
         _hand_over(result)
     for number, write in enumerate(result.writes):
         own = result.effects.pop(write.operation.row["RowKey"], None)
+        if own is not None and write.after is not None:
+            check_allowed(own, write.after, transaction=transaction)
         refused = write if own is None else own.origin  # the row may be right, but not what another write does to it
         try:
             if own is not None:
@@ -409,11 +411,11 @@ def _refuse_needed(write: PlannedWrite, effect: Effect | None) -> None:
     if seen is None or row is None:
         return
     for info in maintained:
-        if info.default is None or info.optional:
+        if info.optional:
             continue
-        value = row.get(info.property)
-        left = info.default() if value is None else stored_number(value, info.property, change, row)
-        if left != info.default():
+        value, start = row.get(info.property), info.absent()
+        left = start if value is None else stored_number(value, info.property, change, row)
+        if left != start:
             raise Conflict(
                 f"{change}: its {info.name} is {left}: other entities are counted in it; delete those first, or in "
                 "the same transaction",
@@ -432,12 +434,15 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
         name = info.property
         stored = None if seen is None else seen.get(name)
         fresh = None if info.default is None else info.default()
-        changed = change.values.get(info.name) != fresh if stored is None else name in row and row[name] != stored
+        if stored is None:
+            changed = change.values.get(info.name) != (fresh if seen is None else info.absent())
+        else:
+            changed = name in row and row[name] != stored
         chosen = change.mode is Mode.MERGE and change.only is not None and info.name in change.only
         if read and seen is not None and name in row:
             # The row was read for the write: what the entity had from another reading, or by default, is no change.
             before = None if change.before is None else change.before.row.get(name)
-            changed = row[name] not in (stored, before, None if fresh is None else info.type.encode(fresh))
+            changed = row[name] not in (stored, before) and change.values.get(info.name) != fresh
         if changed if seen is None else chosen or (changed and name in row):
             raise _maintained_error(schema, info.name, change.values.get(info.name), read=seen is not None)
         if seen is None:

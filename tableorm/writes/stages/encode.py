@@ -16,7 +16,7 @@ from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Operation, Row, Verb
 from ..plan import Change, Mode, PlannedWrite
-from ..rows import NOT_PROPERTIES, changes, compare, content, overlaid, rebased
+from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid, rebased
 from .prepare import no_removal, refuse_removal
 
 __all__ = ["encode", "is_partial", "is_upgraded", "needs_row", "own_extra", "unsaved"]
@@ -316,18 +316,14 @@ def _without(row: Row, names: Sequence[str]) -> Row:
 
 
 def _is_default(change: Change, name: str, row: Row) -> bool:
-    """Whether a row that was read has no such property, and the field what is read of that: its default."""
+    """Whether a row that was read has no such property, and the field the value that was read of that."""
     schema, before = change.schema, change.before
     if schema is None or before is None or before.row.get(name) is not None:
         return False
     info = schema.by_property.get(name)
-    if info is None or info.default is None or info.name not in _read_names(change):
+    if info is None or info.name not in _read_names(change):
         return False  # what was not loaded was set
-    default = info.default()
-    if default is None:
-        return False
-    members = schema.encode_some({info.name: default}, (info,))
-    return changes(members, {n: row[n] for n in _members(row, name)}) == {}
+    return is_absent_value(schema, info, {n: row[n] for n in _members(row, name)})
 
 
 def _read_names(change: Change) -> Collection[str]:
@@ -377,6 +373,8 @@ def _merge(change: Change, index: int, token: str | None) -> PlannedWrite | None
     stale = some and change.unseen and before is not None
     base = change.stored if change.extends else before
     row = _chosen(change)
+    if schema is not None and base is not None:
+        compare(base.row, row, schema)  # what is sent keeps the types of the stored row
     if schema is not None and is_upgraded(change) and base is not None:
         # The first write of an upgraded entity is a replace: of what it was upgraded to, and of these fields.
         row = overlaid(content(base.row), row)
@@ -444,11 +442,11 @@ def own_extra(change: Change) -> Row:
 
 def _extra(change: Change, schema: Schema) -> Row:
     """
-    The unknown properties to write: those of the entity. If the row was read anew for this write, what was changed in
-    them is applied to what the row has now.
+    The unknown properties to write: those of the entity, and an upsert writes them all. If the row was read anew for
+    another write, what was changed in them is applied to what the row has now.
     """
     mine = own_extra(change)
-    if not change.extends or change.stored is None:
+    if not change.extends or change.stored is None or change.mode is Mode.UPSERT_MERGE:
         return mine
     return rebased(schema.unknown(change.stored.row), schema.unknown(_remembered(change)), mine)
 

@@ -47,6 +47,7 @@ from ..plan import (
     PlannedWrite,
     SendOptions,
     WritePlan,
+    check_allowed,
     in_transaction,
     refuse_before_sending,
 )
@@ -55,6 +56,7 @@ from ..subject import forget
 from .derive import Derived
 from .encode import own_extra
 from .lost_replies import InDoubt, resolve
+from .prepare import filled_values
 
 __all__ = ["claim", "execute", "is_light", "most_bytes", "plan_derived", "plan_writes", "refusal_of", "refuse"]
 
@@ -120,6 +122,8 @@ def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
 
 
 def _plan_effect(derived: Derived, effect: Effect, stored: Row | None) -> list[PlannedWrite]:
+    if stored is not None:
+        check_allowed(effect, stored, transaction=derived.transaction)
     try:
         operation = effect.operation(stored, derived.token)
         if operation is None:
@@ -490,7 +494,7 @@ def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False
         return
     own = subject.__dict__
     if change.made:
-        own.update(change.made)
+        own.update(filled_values(change.made, own))
     if schema.maintained and not write.partial and write.after is not None:
         current = schema.decode(write.after).__dict__
         own.update((info.name, current[info.name]) for info in schema.maintained)

@@ -2,7 +2,8 @@
 Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 
@@ -23,17 +24,19 @@ from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.property_bag import PropertyBag
-from ...models.schema import MISFITS, Schema
+from ...models.schema import MISFITS, FieldInfo, Schema
 from ...models.state import state_of
 from ...protocol.codes import Code
-from ...protocol.edm import ANNOTATION, is_entity_tag, timestamp_of_etag
+from ...protocol.edm import ANNOTATION, Edm, is_entity_tag, timestamp_of_etag
 from ...stores import Row
-from ..plan import Change, PlannedWrite
+from ..plan import Change, Filled, PlannedWrite
+from ..rows import compare, is_absent_value
 from ..subject import Subject, key_of, schema_of_subject
 
 __all__ = [
     "check_etag",
     "fill_fields",
+    "filled_values",
     "loaded_in_part",
     "merged_names",
     "missing_etag",
@@ -124,37 +127,116 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
 
 
 def fill_fields(
-    schema: Schema, own: dict[str, Any], pending: PlannedWrite | None, *, inserted: bool
-) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any]]:
+    schema: Schema,
+    own: dict[str, Any],
+    row: Row | None,
+    loaded: frozenset[str] | None,
+    pending: PlannedWrite | None,
+    *,
+    inserted: bool,
+) -> tuple[dict[str, Any], dict[str, Filled], list[str]]:
     """
-    The fields to write, in a copy, so that a failed write changes no entity; those of them that were made, by this
-    write or earlier in its transaction; and those that this write makes.
+    Make the values of the fields that a write fills. A failed write changes no entity, so they are in a copy.
+
+    Args:
+        schema: The schema of the entity.
+        own: The entity's dictionary.
+        row: The row that the entity was read as; None if it was not.
+        loaded: Names of the fields that were read, if these were not all.
+        pending: The write of the same entity that a transaction holds already.
+        inserted: Whether the entity is new.
+
+    Returns:
+        The fields to write; what this write has made of them, or an earlier one of the transaction; and the names of
+        the fields that are written with each write.
     """
-    earlier = {} if pending is None or pending.after is None else pending.change.made or {}
-    standing = {name: value for name, value in earlier.items() if own.get(name) is None}
-    made: dict[str, Any] = {}
+    held = None if pending is None or pending.after is None else pending
+    values, made = own.copy(), dict[str, Filled]()
+    if held is not None and held.change.made:
+        made = {name: each for name, each in held.change.made.items() if each.stands(own.get(name))}
+        values.update((name, each.value) for name, each in made.items())
+    new, always = row is None and held is None, list[str]()
     for info in schema.filled:
+        name, value = info.name, own.get(info.name)
         if info.on_write is not None:
-            made[info.name] = info.on_write()
-        elif inserted and info.on_insert is not None and own.get(info.name) is None:
-            made[info.name] = info.on_insert()
-    return {**own, **standing, **made}, {**standing, **made}, made
+            always.append(name)
+            if not new and _is_assigned(schema, info, own, row, loaded, held):
+                continue
+            filled = info.on_write()
+        elif inserted and info.on_insert is not None and value is None:
+            always.append(name)
+            filled = info.on_insert()
+        else:
+            continue
+        values[name], made[name] = filled, Filled(filled, value)
+    return values, made, always
+
+
+def filled_values(made: Mapping[str, Filled] | None, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a write has made, without those of fields that were set since."""
+    return {name: each.value for name, each in made.items() if each.stands(own.get(name))} if made else {}
+
+
+def _is_assigned(
+    schema: Schema,
+    info: FieldInfo,
+    own: dict[str, Any],
+    row: Row | None,
+    loaded: frozenset[str] | None,
+    held: PlannedWrite | None,
+) -> bool:
+    """Return whether the program has given a field another value than was read, or written earlier."""
+    name = info.name
+    if name not in own:
+        return False
+    earlier = None if held is None else (held.change.made or {}).get(name)
+    if earlier is not None:
+        return not earlier.stands(own[name])
+    if row is None:
+        return held is not None  # it was, before the transaction wrote it
+    if loaded is not None and name not in loaded:
+        return True
+    value, stored = own[name], row.get(info.property)
+    if value is None:
+        return stored is not None
+    if stored is not None and _is_as_read(info, value, stored, row.get(info.property + ANNOTATION)):
+        return False
+    try:
+        members = schema.encode_some(own, (info,))
+    except EncodeError:
+        return True  # which is refused when it is encoded
+    if stored is None:
+        return not is_absent_value(schema, info, members)
+    return bool(compare(row, members, schema)[0])
+
+
+def _is_as_read(info: FieldInfo, value: object, stored: object, annotation: str | None) -> bool:
+    """Return whether a value of a plain type is surely what was read: the usual case, which need not be encoded."""
+    if not info.type.inline or info.type.edm is Edm.DOUBLE:  # minus zero equals zero
+        return False
+    try:
+        read = info.type.decode(stored, annotation)
+    except MISFITS:
+        return False
+    return type(read) is type(value) and bool(read == value)
 
 
 def validate(subject: Entity, schema: Schema, values: dict[str, Any]) -> None:
-    """Run the validators of the fields that have a value."""
+    """Run the validators of the fields that have a value; those of maintained fields run where these are written."""
     # Fields can have been changed in place.
     probe = subject
     if values is not subject.__dict__:
         probe = object.__new__(type(subject))
         probe.__dict__.update(values)
-    if all(name in values for name in schema.fields):
+    if not schema.maintained and all(name in values for name in schema.fields):
         attrs.validate(cast(Any, probe))
         return
+    others = {info.name for info in schema.maintained}
     for attribute in attrs.fields(cast(Any, type(subject))):
-        if attribute.validator is not None and attribute.name in values:
+        name = attribute.name
+        if attribute.validator is not None and name in values and name not in others:
             with suppress(NotLoaded):  # a validator that looks at what was not loaded cannot tell
-                attribute.validator(probe, attribute, values[attribute.name])
+                attribute.validator(probe, attribute, values[name])
 
 
 def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, partial: bool) -> None:
