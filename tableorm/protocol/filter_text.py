@@ -13,7 +13,7 @@ import attrs
 
 from .edm import Edm, Value, encode, natural_type
 from .filter_tokens import PREFIXES, FilterSyntaxError, Kind, Token, tokens
-from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, constant
+from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
 
 __all__ = ["MAX_FILTER_LENGTH", "FilterSyntaxError", "format_filter", "parse_filter", "parse_in_steps"]
 
@@ -64,7 +64,8 @@ def format_filter(text: str, *values: Value) -> Filter:
 
     Args:
         text: Filter text as `parse_filter` reads it, with placeholders.
-        values: A str, bool, int, float, UUID, bytes or aware datetime for each placeholder.
+        values: A str, bool, int, float, UUID, bytes or aware datetime for each placeholder. A datetime stands for its
+            whole microsecond, as in `compare_value`.
 
     Raises:
         FilterSyntaxError: `parse_filter` would raise it; or there are more or fewer values than placeholders, or the
@@ -143,7 +144,7 @@ class _Reader:
             )
         return token
 
-    def comparison(self, left: Token, word: Token) -> Compare:
+    def comparison(self, left: Token, word: Token) -> Filter:
         """Return the comparison `left word right`; the constant may be on either side."""
         token, depth = self.next(), 0
         while token.kind is Kind.OPEN:
@@ -155,9 +156,9 @@ class _Reader:
                 raise self.fault(token, "a closing parenthesis is expected")
         op = _COMPARISONS[word.text]
         if left.constant is None and right.constant is not None:
-            return Compare(left.text, op, right.constant)
+            return _compare(left.text, op, right, right.constant)
         if left.constant is not None and right.constant is None:
-            return Compare(right.text, _FLIPPED.get(op, op), left.constant)
+            return _compare(right.text, _FLIPPED.get(op, op), left, left.constant)
         if left.constant is None:
             names = f"the properties {left.text!r} and {right.text!r}"
             problem = f"compares {names}; one side must be a constant, and text stands in single quotes"
@@ -199,6 +200,11 @@ class _Reader:
             raise FilterSyntaxError(self.text, len(self.text), problem)
 
 
+def _compare(name: str, op: Op, operand: Token, literal: Constant) -> Filter:
+    """Return a comparison with a literal, which stands for itself, or with the value of a placeholder."""
+    return compare_value(name, op, literal) if operand.kind is Kind.PLACEHOLDER else Compare(name, op, literal)
+
+
 def _constant(value: object) -> Constant:
     """Make the constant of a parameter. ValueError says why there is none."""
     try:
@@ -214,11 +220,11 @@ def _constant(value: object) -> Constant:
     return constant(cast("Value", value))
 
 
-def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Compare | Token]]":
+def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Filter | Token]]":
     """
     Return the comparisons in their order, and each operator after its operands: `a and not b` as `a b not and`.
     """
-    output: list[Compare | Token] = []
+    output: list[Filter | Token] = []
     waiting: list[Token] = []  # operators and parentheses whose operands are not complete
     token, conditions = reader.next(), 0
     while True:
@@ -247,7 +253,7 @@ def _to_postfix(reader: _Reader) -> "Generator[None, None, list[Compare | Token]
             yield
 
 
-def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: "list[Compare | Token]") -> Token:
+def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: "list[Filter | Token]") -> Token:
     """Read on after an operand until it is a condition; return the token after that."""
     token = reader.next()
     # `(age) ge 30`: parentheses around an operand mean nothing.
@@ -261,7 +267,7 @@ def _read_condition(reader: _Reader, left: Token, waiting: list[Token], output: 
     return token
 
 
-def _pop_operators(waiting: list[Token], output: "list[Compare | Token]", rank: int) -> None:
+def _pop_operators(waiting: list[Token], output: "list[Filter | Token]", rank: int) -> None:
     """Move the operators since the last open parenthesis that bind at least as tightly as `rank` to the output."""
     while waiting and waiting[-1].kind is not Kind.OPEN and _RANKS[waiting[-1].text] >= rank:
         output.append(waiting.pop())
@@ -282,7 +288,7 @@ class _Node:
         return And(terms) if self.word == "and" else Or(terms)
 
 
-def _build_tree(text: str, postfix: "list[Compare | Token]") -> Filter:
+def _build_tree(text: str, postfix: "list[Filter | Token]") -> Filter:
     """Build the tree from the end, where operators come before their terms: `and` within `and` just adds a term."""
     nodes: list[_Node] = []
     while True:
