@@ -202,9 +202,7 @@ class KeyConstraint:
                 bound = REVERSED[op] if form.order is Order.REVERSED else op
                 # Of a text that is not all of the value, the bound stands for values on both sides of it.
                 bound = bound if form.full else _INCLUSIVE[bound]
-                limits.append(
-                    _Limit(index, bound, op in (Op.GT, Op.GE), write_last if op in (Op.GT, Op.LE) else write)
-                )
+                limits.append(_Limit(index, bound, op in (Op.GT, Op.GE), write_last if op in (Op.GT, Op.LE) else write))
                 # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
                 if form.full and (not self._last or not form.free):
                     exact.add(index)

@@ -139,8 +139,8 @@ def unescape(text: str, also: str) -> str:
 def _unreachable(text: str, value: object, written: str) -> ValueError:
     """Return the error for a stored text of a value that keys hold as another text."""
     return ValueError(
-        f"{text!r} is not how a key holds {value!r}, which is {written!r}, so that no get() and no condition finds the "
-        "row; write it under that key, or read it as a PropertyBag"
+        f"keys hold {value!r} as {written!r}, not as {text!r}, so that no get() and no condition finds the row; write "
+        "the row under that key, or read it as a PropertyBag"
     )
 
 
