@@ -5,6 +5,7 @@ A format tells the template what it needs to be unambiguous: how wide its text i
 it keeps order, and whether the text holds the value in full.
 """
 
+import contextlib
 import datetime as dt
 import enum
 import re
@@ -364,13 +365,21 @@ def _write_ticks_down(value: Any) -> str:
     return f"{MAX_TICKS - _ticks_of(value):019d}"
 
 
+def _write_last_ticks_down(value: Any) -> str:
+    return f"{MAX_TICKS - _ticks_of(value) - _TICKS_AFTER:019d}"
+
+
+def _read_ticks_down(text: str) -> dt.datetime:
+    return _moment_of(MAX_TICKS - int(text), text)
+
+
 _TICKS_DESC = attrs.evolve(
     _TICKS,
     text="ticks_desc",
     to_text=_write_ticks_down,
-    from_text=lambda text: _moment_of(MAX_TICKS - int(text), text),
+    from_text=_read_ticks_down,
     order=Order.REVERSED,
-    to_last_text=lambda value: f"{MAX_TICKS - _ticks_of(value) - _TICKS_AFTER:019d}",
+    to_last_text=_write_last_ticks_down,
 )
 
 _WIDTHS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 6}
@@ -484,7 +493,15 @@ def _enum_format(annotation: type[enum.Enum], spec: str) -> Format | str:
             raise _type_error(value, f"a {annotation.__name__}")
         return inner.to_text(value.value)
 
+    members: dict[str, enum.Enum] = {}
+    for each in annotation:
+        with contextlib.suppress(ValueError):  # one that does not fit the format has no text
+            members[inner.to_text(each.value)] = each
+
     def from_text(text: str) -> enum.Enum:
+        member = members.get(text)
+        if member is not None:
+            return member
         member = annotation(inner.from_text(text))
         if inner.to_text(member.value) != text:  # an enum can take other values for a member, in `_missing_`
             raise _unreachable(text, member, inner.to_text(member.value))

@@ -61,7 +61,7 @@ Judge = Callable[[int], bool]
 
 moments = st.integers(-3, 3).map(lambda number: NOON + number * MICROSECOND)
 TICKS = [T + number for number in (-20, -13, -10, -1, 0, 1, 4, 9, 10, 11, 20)]
-CHEAP = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+CHEAP = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
@@ -116,6 +116,10 @@ def conditions(
             return one & other, lambda ticks: first(ticks) and second(ticks)
         return one | other, lambda ticks: first(ticks) or second(ticks)
 
+    def negate(drawn: tuple[Expression, Judge]) -> tuple[Expression, Judge]:
+        condition, holds = drawn
+        return ~condition, lambda ticks: not holds(ticks)
+
     leaf = st.one_of(
         st.builds(compare, st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), moments),
         st.lists(moments, min_size=1, max_size=3).map(one_of),
@@ -125,7 +129,7 @@ def conditions(
         lambda inner: st.one_of(
             st.tuples(inner, inner).map(lambda pair: combine(pair, every=True)),
             st.tuples(inner, inner).map(lambda pair: combine(pair, every=False)),
-            inner.map(lambda each: (~each[0], lambda ticks: not each[1](ticks))),
+            inner.map(negate),
         ),
         max_leaves=4,
     )

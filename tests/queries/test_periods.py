@@ -660,7 +660,7 @@ def comparisons(values: list[Any], *models: Any) -> st.SearchStrategy[tuple[Expr
 
 
 @given(data=st.data(), case=st.sampled_from(EXTREMES))
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 async def test_bounds_beyond_the_tables_give_and_delete_what_an_ordinary_table_does(
     data: st.DataObject, case: Any
 ) -> None:
