@@ -14,7 +14,7 @@ import attrs
 from .errors import EncodeError, ModelError
 from .keys.intervals import successor
 from .protocol.edm import check_text
-from .protocol.filters import Compare, Constant, Op, constant, to_odata
+from .protocol.filters import And, Compare, Constant, Filter, Not, Op, compare_value, constant, to_odata
 
 __all__ = [
     "MAX_DEPTH",
@@ -31,6 +31,7 @@ __all__ = [
     "RowKey",
     "SystemField",
     "Timestamp",
+    "condition_of",
     "conjuncts",
 ]
 
@@ -173,6 +174,15 @@ class NoneOf(Expression):
 
     def __str__(self) -> str:
         return f"~({self.term})"
+
+
+def condition_of(node: Filter) -> Expression:
+    """Return a filter as a condition of a query."""
+    if isinstance(node, Compare):
+        return PropertyComparison(node.property, node.op, node.constant)
+    if isinstance(node, Not):
+        return NoneOf(condition_of(node.term))
+    return (AllOf if isinstance(node, And) else AnyOf)(tuple([condition_of(term) for term in node.terms]))
 
 
 def conjuncts(expression: Expression) -> Iterator[Expression]:
@@ -388,7 +398,7 @@ class SystemField(_Operators[S]):
             literal = constant(other)
         except ValueError as error:
             raise ModelError(f"cannot compare {self} with {other!r}: {error}") from None
-        return PropertyComparison(self.name, op, literal)
+        return condition_of(compare_value(self.name, op, literal))
 
 
 PartitionKey: SystemField[str] = SystemField("PartitionKey", str)

@@ -106,7 +106,7 @@ def _check_numbers(schema: Schema) -> Iterator[LintFinding]:
         for part in template.parts:
             if part.field is None or part.format is None or part.format.order is not Order.NONE:
                 continue
-            if part.format.from_text is int:
+            if part.format.decimal:
                 yield _finding("unpadded-number", f"{schema.name}.{name}", f"{part.field} has no width")
 
 

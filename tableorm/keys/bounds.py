@@ -188,7 +188,7 @@ class KeyConstraint:
         assert form is not None
         exact: set[int] = set()
         limits = self._limits
-        write = writer(part)
+        write, write_last = writer(part), writer(part, last=True)
         for index, (field, op) in enumerate(shape):
             if field != part.field or op is Op.NE:
                 continue
@@ -201,7 +201,8 @@ class KeyConstraint:
             elif form.order is not Order.NONE:
                 bound = REVERSED[op] if form.order is Order.REVERSED else op
                 # Of a text that is not all of the value, the bound stands for values on both sides of it.
-                limits.append(_Limit(index, bound if form.full else _INCLUSIVE[bound], op in (Op.GT, Op.GE), write))
+                bound = bound if form.full else _INCLUSIVE[bound]
+                limits.append(_Limit(index, bound, op in (Op.GT, Op.GE), write_last if op in (Op.GT, Op.LE) else write))
                 # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
                 if form.full and (not self._last or not form.free):
                     exact.add(index)
@@ -371,13 +372,19 @@ def outside(form: Format, value: Any) -> int:
         return 0
 
 
-def writer(part: Part) -> Callable[[Any], str]:
-    """Return the function that writes a value as a part of a key; its ValueError says what does not fit."""
+def writer(part: Part, *, last: bool = False) -> Callable[[Any], str]:
+    """
+    Return the function that writes a value as a part of a key; its ValueError says what does not fit.
+
+    Args:
+        part: The part.
+        last: Whether it writes the last of all that a value stands for: what is above the value is above that.
+    """
     form = part.format
     if form is None:
         return str
     if not form.free:
-        return form.to_text
+        return form.to_last_text if last and form.to_last_text is not None else form.to_text
     to_text, separator = form.to_text, part.separator
     alnum_separator = separator.isalnum()
     plain = form.from_text is str and to_text("a") == "a" and to_text("A") == "A" and not alnum_separator

@@ -5,6 +5,7 @@ A format tells the template what it needs to be unambiguous: how wide its text i
 it keeps order, and whether the text holds the value in full.
 """
 
+import contextlib
 import datetime as dt
 import enum
 import re
@@ -23,6 +24,7 @@ from ..protocol.edm import (
     INT64_MIN,
     MAX_TICKS,
     MIN_TICKS,
+    TICKS_PER_MICROSECOND,
     check_text,
     ticks_from_datetime,
 )
@@ -58,16 +60,19 @@ class Format:
     Args:
         text: The name of the format in messages.
         to_text: Makes a value text; its ValueError says what does not fit and why.
-        from_text: Makes a text the value; ValueError if it is not the text of one.
+        from_text: Makes a text the value; ValueError if it is not the very text that `to_text` makes of one, because no
+            `get` of the value would find the row.
         pattern: A regular expression for all its texts; for free text, for one character.
         atoms: The text as a sequence of character sets, one per position; None if its length varies.
         alphabet: The characters that it can hold; None for free text.
         order: Whether texts sort as values do.
         full: Whether the text holds the value completely.
         free: Whether it is free text, whose characters are escaped where they would be ambiguous.
+        decimal: Whether it is an integer that stands for itself, padded or not.
         low: The smallest value that has a text, where values have bounds.
         high: The largest value that has a text, where values have bounds.
         buckets: How many texts a hash bucket has; 0 for other formats.
+        to_last_text: Makes the text of the last of all that a value stands for; None if it stands for itself alone.
     """
 
     text: str
@@ -79,9 +84,11 @@ class Format:
     order: Order
     full: bool = True
     free: bool = False
+    decimal: bool = False
     low: Any = None
     high: Any = None
     buckets: int = 0
+    to_last_text: Callable[[Any], str] | None = None
 
     @property
     def bucket_texts(self) -> list[str]:
@@ -115,11 +122,27 @@ def _escape_character(char: str) -> str:
 _ESCAPES = re.compile(r"\^(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{6})|([0-9A-Fa-f]{2}))")
 
 
-def unescape(text: str) -> str:
-    """Return the value of a stored text. A `^` that starts no escape stands for itself: another program wrote it."""
+def unescape(text: str, also: str) -> str:
+    """
+    Return the value that `escape` writes as this text.
+
+    Raises:
+        ValueError: It writes none so. Another program may have left a `^` as it is, or written an escape otherwise.
+    """
     if ESCAPE not in text:
         return text
-    return _ESCAPES.sub(_unescape_match, text)
+    value = _ESCAPES.sub(_unescape_match, text)
+    if escape(value, also) != text:
+        raise _unreachable(text, value, escape(value, also))
+    return value
+
+
+def _unreachable(text: str, value: object, written: str) -> ValueError:
+    """Return the error for a stored text of a value that keys hold as another text."""
+    return ValueError(
+        f"keys hold {value!r} as {written!r}, not as {text!r}, so that no get() and no condition finds the row; write "
+        "the row under that key, or read it as a PropertyBag"
+    )
 
 
 def _unescape_match(found: re.Match[str]) -> str:
@@ -222,10 +245,18 @@ def _write_uuid(value: Any) -> str:
 
 
 _DASH = frozenset("-")
+
+
+def _read_uuid(text: str) -> UUID:
+    if text != text.lower():
+        raise _unreachable(text, UUID(text), text.lower())
+    return UUID(int=int(text.replace("-", ""), 16))  # less to do than for UUID(text), which takes other forms too
+
+
 _UUID = Format(
     text="uuid",
     to_text=_write_uuid,
-    from_text=UUID,
+    from_text=_read_uuid,
     pattern=r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
     atoms=tuple(_DASH if i in (8, 13, 18, 23) else _HEX for i in range(36)),
     alphabet=_HEX | _DASH,
@@ -251,30 +282,37 @@ def _int_format(spec: str, lowest: int, highest: int) -> Format | str:
             raise ValueError(f"cannot hold {value} in {width} digits; 0 to {high} fit")
         raise ValueError(f"cannot hold {value}: the type of the field holds {low} to {high}")
 
-    def from_text_down(text: str) -> int:
-        return int(nines - int(text))
+    def from_text(text: str) -> int:
+        value = nines - int(text) if descending else int(text)
+        if not low <= value <= high:
+            problem = f"{text!r} is {value}, and the field holds {low} to {high}"
+            raise ValueError(f"{problem}; declare it as a str, or read the row as a PropertyBag")
+        if not width and str(value) != text:
+            raise _unreachable(text, value, str(value))
+        return value
 
     plain = Format(
         text="int",
         to_text=to_text,
-        from_text=int,
+        from_text=from_text,
         pattern=r"-?[0-9]+",
         atoms=None,
         alphabet=DIGITS | _DASH,
         order=Order.NONE,
+        decimal=True,
+        low=low,
+        high=high,
     )
     if not width:
         return plain
     return attrs.evolve(
         plain,
         text=spec,
-        from_text=from_text_down if descending else int,
         pattern=f"[0-9]{{{width}}}",
         atoms=(DIGITS,) * width,
         alphabet=DIGITS,
         order=Order.REVERSED if descending else Order.SAME,
-        low=low,
-        high=high,
+        decimal=not descending,
     )
 
 
@@ -291,8 +329,19 @@ def _ticks_of(value: Any) -> int:
     return ticks
 
 
-def _read_ticks(text: str) -> dt.datetime:
-    return EPOCH + dt.timedelta(microseconds=int(text) // 10)
+def _moment_of(ticks: int, text: str) -> dt.datetime:
+    if ticks % TICKS_PER_MICROSECOND or not MIN_TICKS <= ticks <= MAX_TICKS:
+        between = f"{text!r} is a moment between two microseconds, which no datetime is"
+        outside = f"{text!r} is no moment from 1601-01-01 to 9999-12-31, the range of Edm.DateTime"
+        raise ValueError(
+            f"{between if MIN_TICKS <= ticks <= MAX_TICKS else outside}, so that no get() finds the row; declare the "
+            "field as an int in the format 019d, or read the row as a PropertyBag"
+        )
+    return EPOCH + dt.timedelta(0, 0, ticks // TICKS_PER_MICROSECOND)
+
+
+_TICKS_AFTER = TICKS_PER_MICROSECOND - 1
+"""How many ticks of its microsecond follow the one that a datetime is written as."""
 
 
 _LOW_MOMENT = EPOCH + dt.timedelta(microseconds=MIN_TICKS // 10)
@@ -301,13 +350,14 @@ _HIGH_MOMENT = EPOCH + dt.timedelta(microseconds=MAX_TICKS // 10)
 _TICKS = Format(
     text="ticks",
     to_text=lambda value: f"{_ticks_of(value):019d}",
-    from_text=_read_ticks,
+    from_text=lambda text: _moment_of(int(text), text),
     pattern="[0-9]{19}",
     atoms=(DIGITS,) * 19,
     alphabet=DIGITS,
     order=Order.SAME,
     low=_LOW_MOMENT,
     high=_HIGH_MOMENT,
+    to_last_text=lambda value: f"{_ticks_of(value) + _TICKS_AFTER:019d}",
 )
 
 
@@ -315,8 +365,12 @@ def _write_ticks_down(value: Any) -> str:
     return f"{MAX_TICKS - _ticks_of(value):019d}"
 
 
+def _write_last_ticks_down(value: Any) -> str:
+    return f"{MAX_TICKS - _ticks_of(value) - _TICKS_AFTER:019d}"
+
+
 def _read_ticks_down(text: str) -> dt.datetime:
-    return EPOCH + dt.timedelta(microseconds=(MAX_TICKS - int(text)) // 10)
+    return _moment_of(MAX_TICKS - int(text), text)
 
 
 _TICKS_DESC = attrs.evolve(
@@ -325,6 +379,7 @@ _TICKS_DESC = attrs.evolve(
     to_text=_write_ticks_down,
     from_text=_read_ticks_down,
     order=Order.REVERSED,
+    to_last_text=_write_last_ticks_down,
 )
 
 _WIDTHS = {"Y": 4, "m": 2, "d": 2, "H": 2, "M": 2, "S": 2, "f": 6}
@@ -418,6 +473,7 @@ def _spread_format(annotation: Any, spec: str) -> Format | str:
         from_text=str,
         order=Order.NONE,
         full=False,
+        decimal=False,
         low=None,
         high=None,
         buckets=buckets,
@@ -437,7 +493,18 @@ def _enum_format(annotation: type[enum.Enum], spec: str) -> Format | str:
             raise _type_error(value, f"a {annotation.__name__}")
         return inner.to_text(value.value)
 
-    def from_text(text: str) -> enum.Enum:
-        return annotation(inner.from_text(text))
+    members: dict[str, enum.Enum] = {}
+    for each in annotation:
+        with contextlib.suppress(ValueError):  # one that does not fit the format has no text
+            members[inner.to_text(each.value)] = each
 
-    return attrs.evolve(inner, to_text=to_text, from_text=from_text, low=None, high=None)
+    def from_text(text: str) -> enum.Enum:
+        member = members.get(text)
+        if member is not None:
+            return member
+        member = annotation(inner.from_text(text))
+        if inner.to_text(member.value) != text:  # an enum can take other values for a member, in `_missing_`
+            raise _unreachable(text, member, inner.to_text(member.value))
+        return member
+
+    return attrs.evolve(inner, to_text=to_text, from_text=from_text, decimal=False, low=None, high=None)

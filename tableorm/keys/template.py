@@ -168,7 +168,7 @@ class Template:
         Return the fields that a key holds in full.
 
         Raises:
-            ValueError: The key is not of this template.
+            ValueError: The key is not of this template, or is not the key that `format` makes of these fields.
         """
         found = self.match(key)
         if found is None:
@@ -179,7 +179,7 @@ class Template:
             assert part.field is not None
             if part.format.full:
                 try:
-                    value = part.format.from_text(unescape(text) if part.format.free else text)
+                    value = part.format.from_text(unescape(text, part.separator) if part.format.free else text)
                 except (ValueError, OverflowError) as error:
                     raise ValueError(f"{self.key} {key!r}: {error}") from None
                 if values.setdefault(part.field, value) != value:
@@ -191,9 +191,12 @@ class Template:
         found, index = self.match(key), self._full.get(field)
         return None if found is None or index is None else found[index + 1]
 
-    def value_text(self, field: str, value: Any) -> str:
-        """Return the text that a key holds for a value of a field that it holds in full. Raises ValueError."""
-        return writer(self.field_parts[self._full[field]])(value)
+    def value_text(self, field: str, value: Any, *, last: bool = False) -> str:
+        """
+        Return the text that a key holds for a value of a field that it holds in full; with `last` the text of the last
+        of all that the value stands for. Raises ValueError.
+        """
+        return writer(self.field_parts[self._full[field]], last=last)(value)
 
     def prefix_text(self, field: str, prefix: str) -> str:
         """Return the text that a key holds for the start of a text, for a field that it holds in full."""

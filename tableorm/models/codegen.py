@@ -7,7 +7,6 @@ case; what does not fit is left to the slow functions, which know how to say wha
 """
 
 import datetime as dt
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from ..keys.bounds import Part
-from ..keys.formats import DIGITS, ESCAPE, Format, unescape
+from ..keys.formats import ESCAPE, Format, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_datetime, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
@@ -176,7 +175,7 @@ def _make_packed(
 def _decode_key(source: Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
     head, part = template.single or ("", None)
     form = part.format if part is not None else None
-    in_place = form is not None and (form.free or form.from_text is int)
+    in_place = form is not None and (form.free or form.decimal)
     if part is None or part.field is None or form is None or not in_place:
         if member == "PartitionKey":  # it repeats from row to row
             # What has more characters than a key can have is not kept.
@@ -190,16 +189,18 @@ def _decode_key(source: Source, number: int, member: str, template: Template, wa
     if head:
         source.add(1, f"if key[:{len(head)}] != {head!r}: raise ValueError(key)", f"key = key[{len(head)}:]")
     if form.free:
-        source.add(1, f"if {ESCAPE!r} in key: key = unescape(key)")
+        source.add(1, f"if {ESCAPE!r} in key: key = unescape(key, {part.separator!r})")
         source.add(1, f"{source.put(part.field)} = " + ("key" if form.from_text is str else f"from{number}(key)"))
         return
-    digits = "key.isdecimal() and key.isascii()"
-    if form.atoms is None:
-        source.names[f"match{number}"] = re.compile(form.pattern).fullmatch
-        digits = f"match{number}(key)"
-    else:
-        digits += f" and len(key) == {len(form.atoms)}"
-    source.add(1, f"if not ({digits}): raise ValueError(key)", f"{source.put(part.field)} = int(key)")
+    source.add(1, f"{source.put(part.field)} = value = int(key)")
+    fits = (
+        "str(value) == key"
+        if form.atoms is None
+        else f"key.isdecimal() and key.isascii() and len(key) == {len(form.atoms)}"
+    )
+    if form.atoms is None or form.high < 10 ** len(form.atoms) - 1:
+        fits += f" and {form.low} <= value <= {form.high}"
+    source.add(1, f"if not ({fits}): raise ValueError(key)")
 
 
 def _decode_parts(source: Source, number: int, template: Template, wanted: Sequence[str], taken: Iterable[str]) -> None:
@@ -220,7 +221,7 @@ def _decode_parts(source: Source, number: int, template: Template, wanted: Seque
         form = part.format
         if form is None or part.field is None or not form.full:
             continue
-        text = f"unescape(found[{group}])" if form.free else f"found[{group}]"
+        text = f"unescape(found[{group}], {part.separator!r})" if form.free else f"found[{group}]"
         if form.from_text is not str:
             source.names[f"from{number}_{group}"] = form.from_text
             text = f"from{number}_{group}({text})"
@@ -399,9 +400,8 @@ def _key_test(part: Part) -> str | None:
         return "type({0}) is str and {0}.isascii() and {0}.isalnum()" if plain else None
     if _is_iso_date(form):
         return "type({0}) is date"
-    if form.full and form.from_text is int and form.low == 0 and form.atoms is not None and set(form.atoms) == {DIGITS}:
-        padded = all(form.to_text(each) == str(each).zfill(len(form.atoms)) for each in (0, 1, form.high))
-        return f"type({{0}}) is int and 0 <= {{0}} <= {form.high}" if padded else None
+    if form.decimal and form.atoms is not None:
+        return f"type({{0}}) is int and 0 <= {{0}} <= {form.high}"
     return None
 
 

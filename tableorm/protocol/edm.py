@@ -25,6 +25,7 @@ __all__ = [
     "MAX_TICKS",
     "MIN_TICKS",
     "SYSTEM_MEMBERS",
+    "TICKS_PER_MICROSECOND",
     "TICKS_PER_SECOND",
     "BrokenText",
     "Edm",
@@ -61,6 +62,8 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 TICKS_PER_SECOND = 10_000_000
 """A tick is 100 ns; ticks count from 0001-01-01T00:00:00Z, as in .NET."""
+TICKS_PER_MICROSECOND = 10
+"""A datetime of Python is exact to the microsecond, so it stands for as many ticks."""
 EPOCH = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
 # 1601-01-01: the service refuses earlier dates. Source: "Understanding the Table service data model".
 MIN_TICKS = 504_911_232_000_000_000

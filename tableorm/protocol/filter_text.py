@@ -14,7 +14,7 @@ import attrs
 from .codes import Code
 from .edm import Edm, Value, encode, natural_type
 from .filter_tokens import PREFIXES, FilterSyntaxError, Kind, Token, tokens
-from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, constant
+from .filters import MAX_DEPTH, And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
 
 __all__ = ["MAX_FILTER_LENGTH", "FilterSyntaxError", "format_filter", "parse_filter", "parse_in_steps"]
 
@@ -66,7 +66,8 @@ def format_filter(text: str, *values: Value) -> Filter:
 
     Args:
         text: Filter text as `parse_filter` reads it, with placeholders.
-        values: A str, bool, int, float, UUID, bytes or aware datetime for each placeholder.
+        values: A str, bool, int, float, UUID, bytes or aware datetime for each placeholder. A datetime stands for its
+            whole microsecond, as in `compare_value`.
 
     Raises:
         FilterSyntaxError: `parse_filter` would raise it; or there are more or fewer values than placeholders, or the
@@ -146,7 +147,7 @@ class _Reader:
             )
         return token
 
-    def comparison(self, left: Token, word: Token) -> Compare:
+    def comparison(self, left: Token, word: Token) -> Filter:
         """Return the comparison `left word right`; the constant may be on either side."""
         token, depth = self.next(), 0
         while token.kind is Kind.OPEN:
@@ -158,9 +159,9 @@ class _Reader:
                 raise self.fault(token, "a closing parenthesis is expected")
         op = _COMPARISONS[word.text]
         if left.constant is None and right.constant is not None:
-            return Compare(left.text, op, right.constant)
+            return _compare(left.text, op, right, right.constant)
         if left.constant is not None and right.constant is None:
-            return Compare(right.text, _FLIPPED.get(op, op), left.constant)
+            return _compare(right.text, _FLIPPED.get(op, op), left, left.constant)
         if left.constant is None:
             names = f"the properties {left.text!r} and {right.text!r}"
             problem = f"compares {names}; one side must be a constant, and text stands in single quotes"
@@ -203,6 +204,11 @@ class _Reader:
             if "{}'" in self.text:
                 problem += "; within quotes {} is text, write it without them"
             raise FilterSyntaxError(self.text, len(self.text), problem)
+
+
+def _compare(name: str, op: Op, operand: Token, literal: Constant) -> Filter:
+    """Return a comparison with a literal, which stands for itself, or with the value of a placeholder."""
+    return compare_value(name, op, literal) if operand.kind is Kind.PLACEHOLDER else Compare(name, op, literal)
 
 
 def _constant(value: object) -> Constant:

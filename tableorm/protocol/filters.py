@@ -18,6 +18,7 @@ from .edm import (
     ANNOTATION,
     INT32_MAX,
     INT32_MIN,
+    TICKS_PER_MICROSECOND,
     Edm,
     Value,
     decode,
@@ -41,6 +42,7 @@ __all__ = [
     "Test",
     "check_depth",
     "combination",
+    "compare_value",
     "compile_filter",
     "compile_membership",
     "constant",
@@ -137,6 +139,27 @@ def constant(value: Value, kind: Edm | None = None) -> Constant:
     if kind is Edm.DOUBLE and isinstance(value, int):
         value = float(value)
     return Constant(kind, value)
+
+
+def compare_value(name: str, op: Op, literal: Constant) -> Filter:
+    """
+    Return the comparison of a property with the literal of a Python value.
+
+    A datetime stands for its whole microsecond, which is ten ticks: it equals each of them, and is above or below none.
+    So what was read as a datetime can be asked for. A literal in the text of a filter stands for itself alone.
+    """
+    if literal.type is not Edm.DATETIME:
+        return Compare(name, op, literal)
+    last = Constant(Edm.DATETIME, literal.value + TICKS_PER_MICROSECOND - 1)
+    match op:
+        case Op.EQ:
+            return And((Compare(name, Op.GE, literal), Compare(name, Op.LE, last)))
+        case Op.NE:
+            return Or((Compare(name, Op.LT, literal), Compare(name, Op.GT, last)))
+        case Op.GE | Op.LT:
+            return Compare(name, op, literal)
+        case Op.GT | Op.LE:
+            return Compare(name, op, last)
 
 
 def check_depth(tree: Filter) -> None:

@@ -2,7 +2,7 @@
 What a query asks for, and how it is to run: what its methods change before it is read.
 """
 
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 import attrs
 
@@ -16,7 +16,7 @@ from ..models.kinds import KindSet
 from .execution import CONCURRENCY
 from .misfits import MisfitPolicy, check_policy
 from .misuse import NotAList, check_count
-from .planning.plan import QueryPlan
+from .planning.plan import QueryPlan, Scans
 
 __all__ = ["QueryDescription"]
 
@@ -34,7 +34,7 @@ class QueryDescription(NotAList, Generic[E_co]):
     _models: tuple[type[Any] | RowsOf[Any], ...]
     _where: tuple[Expression, ...] = ()
     _limit: int | None = None
-    _scan: bool = False
+    _scan: Scans = False
     _parallel: int = 1
     _interval: KeyInterval | None = None
     _only: tuple[Field[Any], ...] | None = None
@@ -59,18 +59,22 @@ class QueryDescription(NotAList, Generic[E_co]):
             raise ModelError(f"limit({count!r}) is refused: give a number of entities from 0")
         return attrs.evolve(self, limit=count)
 
-    def allow_scan(self, *, parallel: int = 1) -> Self:
+    def allow_scan(self, *, partitions: Literal["all", "range"] = "all", parallel: int = 1) -> Self:
         """
         Allow the query to visit every partition, if its conditions do not name some.
 
         Args:
+            partitions: "range" to allow no more than the partitions of a range that the conditions bound, as
+                `Hash.number > 5` does under `partition_key="{number:010d}"`.
             parallel: About how many ranges of keys are read at the same time, which are divided as by `split`.
 
         Raises:
-            ModelError: `parallel` is not a number from 1.
+            ModelError: `partitions` is neither "all" nor "range", or `parallel` is not a number from 1.
         """
+        if partitions not in ("all", "range"):
+            raise ModelError(f'allow_scan(partitions={partitions!r}) is refused: give "all" or "range"')
         check_count("allow_scan(parallel=...)", parallel)
-        return attrs.evolve(self, scan=True, parallel=parallel)
+        return attrs.evolve(self, scan=True if partitions == "all" else "range", parallel=parallel)
 
     def unordered(self) -> Self:
         """Give results as they arrive, instead of in key order. Such a query has no cursors."""
@@ -117,7 +121,9 @@ class QueryDescription(NotAList, Generic[E_co]):
         if self._limit is not None:
             text += f".limit({self._limit})"
         if self._scan:
-            text += ".allow_scan()" if self._parallel == 1 else f".allow_scan(parallel={self._parallel})"
+            options = ["partitions='range'"] * (self._scan == "range")
+            options += [f"parallel={self._parallel}"] * (self._parallel != 1)
+            text += f".allow_scan({', '.join(options)})"
         if self._misfits != "raise":
             text += f".misfits({shown(self._misfits)})"
         return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"

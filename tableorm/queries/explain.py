@@ -115,7 +115,9 @@ class Explanation:
         if high is None:
             each = f"row found and for each {MAX_PAGE} of them" if self.fetches_primaries else f"{MAX_PAGE} rows found"
             text += f" at least, one more for each {each}"
-        return text + " and for each partition server on the way" * (self.access is Access.TABLE_SCAN)
+        return text + " and for each partition server on the way" * (
+            self.access in (Access.PARTITION_RANGE, Access.TABLE_SCAN)
+        )
 
 
 _SHOWN = 10

@@ -147,7 +147,7 @@ class PeriodSelect(Select[E_co]):
         )
 
     def _check_bounds(self) -> None:
-        if not self._scan and any(span.low is None and span.high is None for span in self._spans):
+        if self._scan is not True and any(span.low is None and span.high is None for span in self._spans):
             field = f"{self._models[0].__name__}.{self._periods.field}"
             raise ScanRefused(
                 f"{self} would visit the tables of all periods; bound {field}, as in {field} >= ..., or add "

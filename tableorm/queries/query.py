@@ -85,7 +85,7 @@ class Query(QueryDescription[E_co]):
         Tell what will be sent and what it costs. Nothing is sent: until the store was asked, indexes count as complete.
 
         Raises:
-            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
+            ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
         """
         query = self if self._reads_entries else self._without_unreadable(assumed=True)
         return query._explain(query._plan(query._select), show_values=True)
@@ -111,7 +111,7 @@ class Query(QueryDescription[E_co]):
         Read every entity, in key order.
 
         Raises:
-            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
+            ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
             TableNotFound: There is no such table.
             DecodeError: A row does not fit its model.
         """
@@ -234,7 +234,7 @@ class Query(QueryDescription[E_co]):
         Raises:
             ModelError: RowKeys do not begin with a moment, or the query has a limit.
             DecodeError: A row does not fit its model.
-            ScanRefused: The query would visit every partition.
+            ScanRefused: The query would visit every partition, or a range of them.
 
         Source: table design guide, "Log tail pattern".
         """
@@ -277,7 +277,7 @@ class Query(QueryDescription[E_co]):
             The report: how many rows were deleted, and which were not.
 
         Raises:
-            ScanRefused: The query would visit every partition; add a condition, or `.allow_scan()`.
+            ScanRefused: The query would visit every partition, or a range of them; add a condition, or `.allow_scan()`.
             TableNotFound: There is no such table.
 
         Source: table design guide, "High volume delete pattern", which deletes tables instead where it can.

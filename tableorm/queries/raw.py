@@ -7,11 +7,10 @@ from typing import Self
 import attrs
 
 from ..errors import ModelError
-from ..expressions import AllOf, AnyOf, Expression, NoneOf, PropertyComparison
+from ..expressions import condition_of
 from ..models.property_bag import PropertyBag
 from ..protocol.edm import Value
 from ..protocol.filter_text import FilterSyntaxError, format_filter
-from ..protocol.filters import And, Compare, Filter, Not
 from .query import Query
 
 __all__ = ["RawSelect"]
@@ -33,7 +32,7 @@ class RawSelect(Query[PropertyBag]):
         Args:
             text: The filter in OData; each `{}` stands for a value, without quotes.
             values: The values of the placeholders, in order: str, bool, int, float, UUID, bytes, or an aware datetime.
-                They become constants of the filter, never text of it.
+                They become constants of the filter, never text of it. A datetime stands for its whole microsecond.
 
         Raises:
             ModelError: The text is not a filter, or the values do not fit it; the message says where.
@@ -47,16 +46,7 @@ class RawSelect(Query[PropertyBag]):
             found = format_filter(text, *values)
         except FilterSyntaxError as error:
             raise ModelError(f"select_raw({self._kinds.table!r}).where(): {error}") from error
-        return attrs.evolve(self, where=(*self._where, _make_condition(found)))
+        return attrs.evolve(self, where=(*self._where, condition_of(found)))
 
     def _head(self) -> str:
         return f"select_raw({self._kinds.table!r})"
-
-
-def _make_condition(node: Filter) -> Expression:
-    """Return a filter as a condition of a query."""
-    if isinstance(node, Compare):
-        return PropertyComparison(node.property, node.op, node.constant)
-    if isinstance(node, Not):
-        return NoneOf(_make_condition(node.term))
-    return (AllOf if isinstance(node, And) else AnyOf)(tuple(_make_condition(term) for term in node.terms))

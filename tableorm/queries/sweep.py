@@ -44,7 +44,7 @@ from ..models.kinds import KindSet
 from ..models.periods import require_plain_tables
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
-from ..protocol.filters import And, Compare, Filter, Op, Or, constant
+from ..protocol.filters import And, Compare, Filter, Op, Or, compare_value, constant
 from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.pacing import Pace
@@ -268,7 +268,7 @@ def _filter_of(table: _SweptTable) -> Filter | None:
     for schema in kinds.schemas:
         assert schema.expiry is not None
         own = KindSet((schema,), kinds.table, bags=False).filter
-        due: Filter = Compare(schema.expiry.property, Op.LE, now)
+        due: Filter = compare_value(schema.expiry.property, Op.LE, now)
         if schema.version > 1:
             if own is None:
                 return None

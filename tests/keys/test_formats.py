@@ -287,7 +287,7 @@ def test_escapes(text: str, rest: str, also: str) -> None:
     """An escaped text holds nothing forbidden and no separator, comes back, and keeps its prefixes."""
     stored = escape(text, also)
 
-    assert unescape(stored) == text
+    assert unescape(stored, also) == text
     assert not FORBIDDEN_IN_KEYS.search(stored)
     assert not also or also not in stored
     assert escape(text + rest, also).startswith(stored)
@@ -315,7 +315,22 @@ def test_known_escapes(text: str, also: str, stored: str) -> None:
     assert ESCAPE != "%"
 
 
-@pytest.mark.parametrize("stored", ["^", "a^", "^2", "^zz", "^u12", "^uD800", "^U110000", "^^"])
+@pytest.mark.parametrize(
+    "stored",
+    ["^", "a^", "^2", "^zz", "^u12", "^uD800", "^U110000", "^^", "a^2fb", "^41", "^u0041", "^U00002F", "^u00e9", "^2D"],
+)
 def test_a_caret_of_another_program(stored: str) -> None:
-    """A caret that starts no escape is read as it stands."""
-    assert unescape(stored) == stored
+    """A caret that starts no escape, or an escape that this program would not write, is no text of any value."""
+    with pytest.raises(ValueError, match="no condition finds the row"):
+        unescape(stored, "")
+
+
+@given(st.text("^2fF5EuU0041Dé/-_", max_size=8), st.sampled_from(["", "_", "-"]))
+def test_what_is_read_is_what_is_written(stored: str, also: str) -> None:
+    """A stored text is read as the value that is written so, or refused."""
+    try:
+        value = unescape(stored, also)
+    except ValueError:
+        return
+    if not FORBIDDEN_IN_KEYS.search(stored) and (not also or also not in stored):
+        assert escape(value, also) == stored

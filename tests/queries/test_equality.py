@@ -151,11 +151,12 @@ async def test_a_double_constant_equals_doubles_alone() -> None:
     assert await matching(rows, ~Sample.ratio.in_([math.nan])) == sorted(rows.keys() - {"absent"})
 
 
-async def test_moments_are_equal_to_the_last_digit() -> None:
-    """A stored moment has digits of 100 ns, which a datetime has not."""
+async def test_a_datetime_equals_each_moment_of_its_microsecond() -> None:
+    """A stored moment has digits of 100 ns, which a datetime has not: it stands for all of them."""
     for equal in (Sample.moment == NOON, Sample.moment.in_([NOON]), Sample.moment <= NOON):
-        assert await matching(MOMENTS, equal) == ["noon"]
-        assert await matching(MOMENTS, ~equal) == ["tick later"]
+        assert await matching(MOMENTS, equal) == ["noon", "tick later"]
+        assert await matching(MOMENTS, ~equal) == []
+    assert await matching(MOMENTS, Sample.moment > NOON - dt.timedelta(microseconds=1)) == ["noon", "tick later"]
 
 
 async def test_dates_are_equal_as_text() -> None:
@@ -178,9 +179,12 @@ async def test_keys_are_equal_as_text() -> None:
     rows: dict[str, Row] = {f"{ticks:019d}": {}, f"{ticks + 1:019d}": {}}
     first, later = rows
 
-    for equal in (Event.at == NOON, Event.at.in_([NOON]), Event.at <= NOON, ~(Event.at > NOON)):
+    for equal in (Event.at == NOON, Event.at.in_([NOON])):
         assert await matching(rows, equal, Event) == [first]
         assert await matching(rows, ~equal, Event) == [later]
+    for within in (Event.at <= NOON, ~(Event.at > NOON)):  # in order it stands for its whole microsecond
+        assert await matching(rows, within, Event) == [first, later]
+        assert await matching(rows, ~within, Event) == []
     badge = UUID("c9da6455-213d-42c9-9a79-3e9149a57833")
     rows = {str(badge).upper(): {}, str(badge): {}}
     for equal in (Badge.badge == badge, Badge.badge.in_([badge])):

@@ -596,3 +596,88 @@ def holds(term: Any, entity: Any) -> bool:
 
 def _utc(value: Any) -> Any:
     return value.astimezone(UTC) if isinstance(value, dt.datetime) else value
+
+
+class Numbered(Entity, table="SpanNumbers{value:02d}", partition_key="{host}", row_key="{value:02d}"):
+    host: Mapped[str]
+    value: Mapped[int]
+
+
+class Yearly(Entity, table="SpanYears{value:%Y}", partition_key="{host}", row_key="{value}"):
+    host: Mapped[str]
+    value: Mapped[dt.date]
+
+
+class Timed(Entity, table="SpanTimes{value:%Y}", partition_key="{host}", row_key="{value:ticks}"):
+    host: Mapped[str]
+    value: Mapped[dt.datetime]
+
+
+class PlainNumber(Entity, table="PlainNumbers", partition_key="{host}", row_key="{value:02d}"):
+    host: Mapped[str]
+    value: Mapped[int]
+
+
+class PlainDate(Entity, table="PlainDates", partition_key="{host}", row_key="{value}"):
+    host: Mapped[str]
+    value: Mapped[dt.date]
+
+
+class PlainTime(Entity, table="PlainTimes", partition_key="{host}", row_key="{value:ticks}"):
+    host: Mapped[str]
+    value: Mapped[dt.datetime]
+
+
+_FIRST, _LAST = dt.datetime(1601, 1, 1, tzinfo=UTC), dt.datetime.max.replace(tzinfo=UTC)
+# The models, what they store, and what it is compared with: also the first and the last value, and what is beyond.
+EXTREMES: list[tuple[Any, Any, list[Any], list[Any]]] = [
+    (Numbered, PlainNumber, [0, 5, 98, 99], [-(2**63), -5, -1, 0, 1, 5, 98, 99, 100, 12_345, 2**63 - 1]),
+    (Yearly, PlainDate, [dt.date.min, NOON.date(), dt.date.max], [dt.date.min, NOON.date(), dt.date.max]),
+    (Timed, PlainTime, [_FIRST, NOON, _LAST], [_FIRST, NOON, _LAST]),
+]
+
+
+def comparisons(values: list[Any], *models: Any) -> st.SearchStrategy[tuple[Expression, ...]]:
+    """Draw a condition, as one on each of the models."""
+
+    def compare(name: str, value: Any) -> tuple[Expression, ...]:
+        return tuple(getattr(operator, name)(model.value, value) for model in models)
+
+    value = st.sampled_from(values)
+    leaf = st.one_of(
+        st.builds(compare, st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), value),
+        st.lists(value, max_size=3).map(lambda few: tuple(model.value.in_(few) for model in models)),
+    )
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map(lambda pair: tuple(a & b for a, b in zip(*pair, strict=True))),
+            st.tuples(inner, inner).map(lambda pair: tuple(a | b for a, b in zip(*pair, strict=True))),
+            inner.map(lambda each: tuple(~one for one in each)),
+        ),
+        max_leaves=3,
+    )
+
+
+@given(data=st.data(), case=st.sampled_from(EXTREMES))
+@settings(suppress_health_check=[HealthCheck.too_slow])
+async def test_bounds_beyond_the_tables_give_and_delete_what_an_ordinary_table_does(
+    data: st.DataObject, case: Any
+) -> None:
+    """Also a bound that no table holds: nothing is found, or deleted, that does not satisfy it."""
+    periodic, plain, stored, compared = case
+    where, same = data.draw(comparisons(compared, periodic, plain))
+    async with connect("local::memory:") as db:
+        await db.create_tables(plain)
+        for value in stored:
+            await db.insert(periodic(host="a", value=value))
+            await db.insert(plain(host="a", value=value))
+        tables = await db.tables()
+        query = db.select(periodic).where(periodic.host == "a", where).allow_scan()
+        expected = db.select(plain).where(plain.host == "a", same)
+
+        assert [each.value for each in await query.all()] == [each.value for each in await expected.all()]
+        assert (await query.delete()).written == (await expected.delete()).written
+        left = await db.select(periodic).allow_scan().all()
+        assert [each.value for each in left] == [each.value for each in await db.select(plain).allow_scan().all()]
+        assert await db.tables() == tables

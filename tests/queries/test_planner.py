@@ -321,10 +321,10 @@ def test_what_holds_of_every_row_is_left_out(condition: Expression) -> None:
 
 
 def test_a_scan_is_refused_with_what_is_missing() -> None:
-    """Unless it is allowed; a range of partitions is a scan too."""
+    """Unless it is allowed; a range of partitions is a scan too, with a permission of its own."""
     with pytest.raises(ScanRefused, match=r"no equality on department.*Employee\.department == \.\.\..*allow_scan"):
         plan(Employee.id == 7)
-    with pytest.raises(ScanRefused, match="no equality on department"):
+    with pytest.raises(ScanRefused, match=r"visits a range .*no equality on department.*partitions=\"range\"\)"):
         plan(Employee.department > "S")
     with pytest.raises(ScanRefused, match="no equality on department"):
         plan(SALES | (Employee.age > 30))
@@ -332,14 +332,57 @@ def test_a_scan_is_refused_with_what_is_missing() -> None:
         plan(Employee.department != "Sales")
     wanted = r"^PropertyBag: the query visits every partition of table Directory; add conditions that give one"
     with pytest.raises(ScanRefused, match=wanted):
+        planner_of(KindSet.of([PropertyBag], "Directory")).plan([PartitionKey != "S"])
+    wanted = r"^PropertyBag: the query visits a range of the partitions of table Directory; add conditions"
+    with pytest.raises(ScanRefused, match=wanted):
         planner_of(KindSet.of([PropertyBag], "Directory")).plan([PartitionKey > "S"])
+
+
+class Block(Entity, table="Blocks", partition_key="{service}_{hash:010d}", row_key="{name}"):
+    service: Mapped[str]
+    hash: Mapped[int]
+    name: Mapped[str]
+
+
+@pytest.mark.parametrize(
+    ("where", "access"),
+    [
+        ([Block.service == "a", Block.hash > 5, Block.hash <= 9], Access.PARTITION_RANGE),
+        ([Block.service == "a", Block.hash > 5], Access.PARTITION_RANGE),
+        ([Block.service == "a"], Access.PARTITION_RANGE),
+        ([Block.service.startswith("a")], Access.PARTITION_RANGE),
+        ([PartitionKey >= "a", Block.name == "x"], Access.PARTITION_RANGE),
+        ([Block.service == "a", (Block.hash < 3) | Block.hash.between(5, 7)], Access.PARTITION_RANGE),
+        ([Block.service == "a", (Block.hash < 3) | (Block.name == "x")], Access.PARTITION_RANGE),
+        ([Block.service == "a", Block.hash == 5], Access.PARTITION_SCAN),
+        ([(Block.service == "a") | (Block.name == "x")], Access.TABLE_SCAN),
+        ([Block.service != "a"], Access.TABLE_SCAN),
+        ([Block.hash > 5], Access.TABLE_SCAN),
+        ([Block.name == "x"], Access.TABLE_SCAN),
+        ([], Access.TABLE_SCAN),
+    ],
+    ids=str,
+)
+def test_a_range_of_partitions_is_no_table_scan(where: list[Expression], access: Access) -> None:
+    """Bounds of the PartitionKey are a permission of their own, which allows no scan of the table."""
+    planner = planner_of(KindSet.of([Block]))
+
+    assert planner.plan(where, allow_scan=True).access is access
+    if access is Access.TABLE_SCAN:
+        with pytest.raises(ScanRefused, match=r"visits every partition of table Blocks.* \.allow_scan\(\) if a scan"):
+            planner.plan(where, allow_scan="range")
+    else:
+        assert planner.plan(where, allow_scan="range").access is access
+    if access is not Access.PARTITION_SCAN:
+        with pytest.raises(ScanRefused):
+            planner.plan(where)
 
 
 def test_a_scan_that_is_allowed_is_as_narrow_as_it_can_be() -> None:
     """Bounds of partitions, and the literal head of the rows in each."""
     found = plan(Employee.department > "S", allow_scan=True)
 
-    assert found.access is Access.TABLE_SCAN
+    assert found.access is Access.PARTITION_RANGE
     assert asked(found).partition == Bounds("S", None, lower_open=True)
     assert asked(found).row == Bounds("empid_", "empid`", upper_open=True)
 

@@ -58,10 +58,18 @@ def spans(*where: Expression) -> list[Span]:
         (~(Score.n > 5), [EVERYTHING]),
         (YEAR.is_none(), [EVERYTHING]),
         (YEAR.startswith("2"), [EVERYTHING]),  # which a number does not; another error says so
-        # What no table holds is as the last that one holds: no span is too short.
-        (YEAR > 12_345, [Span(9_999, None)]),
+        # A bound beyond all that tables hold leaves all of it, or nothing.
+        (YEAR > 9_999, []),
+        (YEAR >= 9_999, [Span(9_999, None)]),
+        (YEAR > 12_345, []),
+        (YEAR >= 12_345, []),
+        (YEAR < 12_345, [Span(None, 9_999)]),
+        (YEAR == 12_345, []),
+        (YEAR != 12_345, [EVERYTHING]),
+        (YEAR <= -5, []),
         (YEAR < -5, []),
         (YEAR < 0, []),
+        (YEAR > -5, [Span(0, None)]),
         (YEAR >= -5, [Span(0, None)]),
     ],
     ids=str,

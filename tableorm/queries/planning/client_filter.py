@@ -194,31 +194,36 @@ def _make_key_test(term: Comparison | Membership, template: Template, member: st
             return None if text is None else text.startswith(start)
 
         return test_start
-    bound = _key_text(term, value, template)
+    bound = _key_text(term, value, template, last=op in (Op.GT, Op.LE))
     by_text = form.order is not Order.NONE and bound is not None
     compare = _ORDERS[REVERSED[op] if by_text and form.order is Order.REVERSED else op]
     edge: Any = utf16_key(bound) if by_text and bound is not None else _value_of(value)
+    # A number that another program wrote otherwise, as 007, is found, so that the reading of its row says so.
+    read = int if form.text == "int" else form.from_text
 
     def test_order(row: Row) -> bool | None:
         text = template.stored_text(row[member], field)
         if text is None:
             return None
         try:
-            return compare(utf16_key(text) if by_text else _value_of(form.from_text(text)), edge)
+            return compare(utf16_key(text) if by_text else _value_of(read(text)), edge)
         except ValueError:
             return None  # a key of another program that only looks like one of ours
 
     return test_order
 
 
-def _key_text(term: Comparison | Membership, value: Any, template: Template) -> str | None:
-    """Return the text of a value in a key; None if it is beyond all that the key can hold."""
+def _key_text(term: Comparison | Membership, value: Any, template: Template, *, last: bool = False) -> str | None:
+    """
+    Return the text of a value in a key, with `last` that of the last of all that it stands for; None if it is beyond
+    all that the key can hold.
+    """
     form = template.full_format(term.field.name)
     assert form is not None
     if outside(form, value):
         return None
     try:
-        return template.value_text(term.field.name, value)
+        return template.value_text(term.field.name, value, last=last)
     except ValueError as error:
         raise misfit_error(term, value, str(error)) from None
 

@@ -4,6 +4,7 @@ The plan of a query: its requests, in key order.
 
 import enum
 from functools import cached_property
+from typing import Literal
 
 import attrs
 import msgspec
@@ -13,15 +14,19 @@ from ...stores import Bounds, Row, RowQuery
 from .client_filter import ClientFilter
 from .target import QueryTarget
 
-__all__ = ["RANKS", "Access", "AnyRequest", "MergedRequests", "Point", "QueryPlan", "Range"]
+__all__ = ["RANKS", "Access", "AnyRequest", "MergedRequests", "Point", "QueryPlan", "Range", "Scans"]
+
+Scans = bool | Literal["range"]
+"""Which scans a query may make: none, those of a range of partitions, or, with True, any."""
 
 
 class Access(enum.Enum):
     """
     How a query finds its rows, from the cheapest way to the costliest.
 
-    `POINT` is one row by both keys, `POINTS` several. `RANGE` is part of a partition, `PARTITION_SCAN` a whole one, and
-    `TABLE_SCAN` all partitions. Source: table design guide, "Design for querying".
+    `POINT` is one row by both keys, `POINTS` several. `RANGE` is part of a partition, `PARTITION_SCAN` a whole one.
+    `PARTITION_RANGE` is every partition between two PartitionKeys, or on one side of one, and `TABLE_SCAN` every
+    partition that the model can have. Source: table design guide, "Design for querying".
     """
 
     NOTHING = "nothing"
@@ -32,6 +37,7 @@ class Access(enum.Enum):
     POINTS = "points"
     RANGE = "range"
     PARTITION_SCAN = "partition scan"
+    PARTITION_RANGE = "partition range"
     TABLE_SCAN = "table scan"
 
 

@@ -25,7 +25,7 @@ from .client_filter import ClientFilter, make_test
 from .normalize import FALSE, leaves, normalize, refuse_other_models
 from .parameters import QueryShape, bind, parameterise, shape_of
 from .partition import clip_request, divide_request
-from .plan import RANKS, Access, Point, QueryPlan, Range
+from .plan import RANKS, Access, Point, QueryPlan, Range, Scans
 from .points import PointPlanner, can_be_key, make_point
 from .scan_refusal import scan_error, too_many_buckets_error, too_many_error
 from .target import QueryTarget
@@ -42,6 +42,7 @@ _CACHE_CAPACITY = 4_000
 
 # To look up a member takes a tenth of `benchmarks.run planning`, a point.
 _POINT = Access.POINT
+_PARTITION_RANGE, _TABLE_SCAN = Access.PARTITION_RANGE, Access.TABLE_SCAN
 
 _ENCODED = re.compile(r"[^A-Za-z0-9_.~-]")
 
@@ -115,7 +116,7 @@ class Planner:
         self,
         where: Sequence[Expression],
         *,
-        allow_scan: bool = False,
+        allow_scan: Scans = False,
         select: Iterable[str] | None = None,
         interval: KeyInterval | None = None,
         parallel: int = 1,
@@ -125,14 +126,14 @@ class Planner:
 
         Args:
             where: Conditions that all must hold.
-            allow_scan: Whether it may visit every partition.
+            allow_scan: Whether it may visit every partition, or "range" for those of a range alone.
             select: Properties that are wanted; those that conditions need are added. None for all.
             interval: The keys that the query is limited to; None for all.
             parallel: Into how many requests ranges are divided at least, where keys allow it.
 
         Raises:
-            ScanRefused: It would visit every partition, and may not, or has too many alternatives. The message says
-                what to change.
+            ScanRefused: It would visit every partition, or those of a range, and may not; or it has too many
+                alternatives. The message says what to change.
             EncodeError: A value does not fit the field that it is compared with.
             ModelError: A condition nests too deep.
         """
@@ -153,21 +154,24 @@ class Planner:
             alternatives = prepared.alternatives
             count = 0 if alternatives is None else alternatives.count(values)
             if count is None or count > MAX_ALTERNATIVES:
-                if not allow_scan:
+                if allow_scan is not True:
                     raise too_many_error(self.target, count)
                 alternatives = Alternatives(self.target, prepared.terms, divide=False)
             regions = [] if alternatives is None else alternatives.find(values)
             if alternatives is not None and alternatives.has_buckets:
                 partitions = _count_merged(regions)
                 if partitions > MAX_BUCKETS:
-                    if not allow_scan:
+                    if allow_scan is not True:
                         raise too_many_buckets_error(self.target, partitions)
                     regions = Alternatives(self.target, prepared.terms, by_bucket=False).find(values)
                 merged = 1 < partitions <= MAX_BUCKETS
             wanted = None if names is None else dict.fromkeys(names)
             found = [request for each in regions if (request := _make_request(self.target, each, wanted)) is not None]
-            if not allow_scan and any(isinstance(each, Range) and each.access is Access.TABLE_SCAN for each in found):
-                raise scan_error(self.target, [bind(term, values) for term in prepared.terms])
+            if allow_scan is not True:
+                scan = _find_scan(found)
+                if scan is _TABLE_SCAN or (scan is not None and not allow_scan):
+                    terms = [bind(term, values) for term in prepared.terms]
+                    raise scan_error(self.target, terms, in_range=scan is _PARTITION_RANGE)
             if wanted is not None:  # only now is it known what the conditions of all of them need
                 names = tuple(wanted)
                 found = [_select_properties(request, names) for request in found]
@@ -212,6 +216,12 @@ def _count_merged(regions: Sequence[Alternative]) -> int:
     return len({each.partition.lower for each in regions})
 
 
+def _find_scan(requests: Sequence[Point | Range]) -> Access | None:
+    """Return the costliest access of the requests that must be allowed; None if there is none."""
+    found = {each.access for each in requests if isinstance(each, Range)}
+    return _TABLE_SCAN if _TABLE_SCAN in found else _PARTITION_RANGE if _PARTITION_RANGE in found else None
+
+
 def _worst_access(requests: Sequence[Point | Range]) -> Access:
     if not requests:
         return Access.NOTHING
@@ -235,7 +245,7 @@ def _make_request(
     access = Access.RANGE
     # An interval that ends where it begins is one key.
     if partition.lower is None or partition.lower != partition.upper:
-        access = Access.TABLE_SCAN
+        access = _TABLE_SCAN if partition == target.partition_keys else _PARTITION_RANGE
     elif row.lower is not None and row.lower == row.upper:
         if not alternative.residuals:
             return Point(partition.lower, row.lower) if can_be_key(partition.lower) and can_be_key(row.lower) else None

@@ -44,15 +44,20 @@ def too_many_buckets_error(target: QueryTarget, count: int) -> ScanRefused:
     )
 
 
-def scan_error(target: QueryTarget, terms: Sequence[Expression]) -> ScanRefused:
+def scan_error(target: QueryTarget, terms: Sequence[Expression], *, in_range: bool) -> ScanRefused:
     """
     Return the error that refuses a scan, and says which condition is missing.
 
     Args:
         target: What is asked for.
         terms: The conditions, in normal form.
+        in_range: Whether it visits no other partitions than those of a range.
     """
-    names = _names_of(target)
+    visits = f"{_names_of(target)}: the query visits every partition of table {target.table}"
+    allow = ".allow_scan() if a scan is meant"
+    if in_range:
+        visits = f"{_names_of(target)}: the query visits a range of the partitions of table {target.table}"
+        allow = '.allow_scan(partitions="range") if that is meant'
     given = {
         term.field.name
         for term in terms
@@ -65,22 +70,17 @@ def scan_error(target: QueryTarget, terms: Sequence[Expression]) -> ScanRefused:
             continue  # it is another kind that would scan
         if template is not None and missing and template.spread_fields.issuperset(missing):
             return ScanRefused(
-                f"{names}: the query visits every partition of table {target.table}, because partition_key "
-                f"{template.text!r} has more than {MAX_BUCKETS} hash buckets of {' and '.join(missing)}; give "
-                f"{' and '.join(missing)}, or add .allow_scan() if a scan is meant"
+                f"{visits}, because partition_key {template.text!r} has more than {MAX_BUCKETS} hash buckets of "
+                f"{' and '.join(missing)}; give {' and '.join(missing)}, or add {allow}"
             )
         if template is not None and missing:
             missing = [field for field in missing if field not in template.spread_fields]
             wanted = ", ".join(f"{(schema.primary or schema).name}.{field} == ..." for field in missing)
             return ScanRefused(
-                f"{names}: the query visits every partition of table {target.table}, because it has no equality on "
-                f"{' and '.join(missing)}, of which partition_key {template.text!r} is made; add .where({wanted})"
-                f"{_name_index_that_serves(schema, given)}, or .allow_scan() if a scan is meant"
+                f"{visits}, because it has no equality on {' and '.join(missing)}, of which partition_key "
+                f"{template.text!r} is made; add .where({wanted}){_name_index_that_serves(schema, given)}, or {allow}"
             )
-    return ScanRefused(
-        f"{names}: the query visits every partition of table {target.table}; add conditions that give one "
-        "PartitionKey, or .allow_scan() if a scan is meant"
-    )
+    return ScanRefused(f"{visits}; add conditions that give one PartitionKey, or {allow}")
 
 
 def _names_of(target: QueryTarget) -> str:

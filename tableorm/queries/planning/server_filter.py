@@ -17,7 +17,7 @@ from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, Non
 from ...keys.intervals import successor
 from ...models.schema import FieldInfo
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
-from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, constant
+from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
 from ...types import Int32
 from .normalize import OPPOSITE, has_field, key_of_field, misfit_error, one_property
 from .parameters import Values, parameter_of
@@ -223,7 +223,7 @@ def _comparison_filter(info: FieldInfo, op: Op, value: Any) -> Filter | None:
         kind.encode(value)
         if kind.annotation is Decimal:
             return None  # stored as text, which compares otherwise than numbers
-        return Compare(info.property, op, _constant(value, kind.edm))
+        return compare_value(info.property, op, _constant(value, kind.edm))
     except ValueError as error:
         raise ValueError(f"the value {error}; the field is {kind.name}") from None
 

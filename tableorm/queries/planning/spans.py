@@ -61,21 +61,24 @@ def _find(periods: PeriodTables, term: Expression, *, negated: bool) -> list[Spa
 
 
 def _compare(periods: PeriodTables, op: Op, value: Any) -> list[Span]:
-    low, high = periods.format.low, periods.format.high
-    value = max(low, min(high, value))
+    low, high, step = periods.format.low, periods.format.high, periods.step
     if isinstance(value, dt.datetime):
         value = value.astimezone(dt.UTC)  # arithmetic in another zone would be that of its clocks
-    if op is Op.NE:
-        return [_EVERYTHING]
-    if op is Op.EQ:
-        return [Span(value, value)]
-    if op in (Op.GT, Op.GE):
-        if op is Op.GE or value == high:
-            return [Span(value, None)]
-        return [Span(value + periods.step, None)]
-    if op is Op.LE:
-        return [Span(None, value)]
-    return [] if value == low else [Span(None, value - periods.step)]
+    # What is beyond all that tables hold is below or above each of their values.
+    below, above = value < low, value > high
+    match op:
+        case Op.NE:
+            return [_EVERYTHING]
+        case Op.EQ:
+            return [] if below or above else [Span(value, value)]
+        case Op.GT | Op.GE:
+            if above or (op is Op.GT and value == high):
+                return []
+            return [Span(low if below else value if op is Op.GE else value + step, None)]
+        case Op.LT | Op.LE:
+            if below or (op is Op.LT and value == low):
+                return []
+            return [Span(None, high if above else value if op is Op.LE else value - step)]
 
 
 def _meet(left: list[Span], right: list[Span]) -> list[Span]:
@@ -150,6 +153,8 @@ class TableConditions:
         found = self._values.get(id(term))
         if found is None:
             found = self._values[id(term)] = {}
+            low, high = self._periods.format.low, self._periods.format.high
             for value in term.values:
-                found.setdefault(self._periods.name_of(value), []).append(value)
+                if low <= value <= high:  # no table has the others
+                    found.setdefault(self._periods.name_of(value), []).append(value)
         return found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ...derived.index.schema import EntrySchema
 from ...keys.intervals import EVERYTHING, hull
+from ...keys.template import Template
 from ...models.kinds import KindSet
 from ...models.schema import DerivedSchema, Schema
 from ...stores import Bounds
@@ -29,6 +30,7 @@ class QueryTarget:
         bags: Whether rows of any other kind come too, as property bags.
         name: Their names, for messages.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
+        partition_keys: The PartitionKeys that rows of these kinds can have.
         row_keys: The RowKeys that rows of these kinds can have.
         own_fields: The fields of a single kind, by the identity of the expressions that stand for them on its class.
         key_fields: Those of them that the keys hold.
@@ -45,7 +47,8 @@ class QueryTarget:
         self.kinds, self.schemas, self.table, self.bags = kinds, kinds.schemas, kinds.table, kinds.bags
         self.name = ", ".join([schema.name for schema in self.schemas] + ["PropertyBag"] * self.bags)
         self.filter = kinds.filter
-        self.row_keys = _row_keys_of(kinds)
+        self.partition_keys = _keys_of(kinds, [schema.partition for schema in kinds.schemas])
+        self.row_keys = _keys_of(kinds, [schema.row for schema in kinds.schemas])
         single = self.schemas[0] if len(self.schemas) == 1 and not self.bags else None
         self.own_fields: dict[int, str] = {}
         self.key_fields: dict[int, str] = {}
@@ -93,8 +96,8 @@ class QueryTarget:
         return found
 
 
-def _row_keys_of(kinds: KindSet) -> Bounds:
-    """Return the interval of all RowKeys that rows of these kinds can have."""
+def _keys_of(kinds: KindSet, templates: Sequence[Template | None]) -> Bounds:
+    """Return the interval of all keys that rows of these kinds, which have these templates, can have."""
     if kinds.bags:
         return EVERYTHING
-    return hull([EVERYTHING if s.row is None else s.row.bounds([]).bounds or EVERYTHING for s in kinds.schemas])
+    return hull([EVERYTHING if each is None else each.bounds([]).bounds or EVERYTHING for each in templates])

@@ -2,7 +2,6 @@
 Part of stage 1, change: fields that a write fills, validators, and what a write refuses.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast

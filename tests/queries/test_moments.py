@@ -1,0 +1,237 @@
+"""
+Conditions on moments: the store has ticks of 100 ns, Python has microseconds, and what is read can be asked for.
+
+A datetime in a condition stands for the ten ticks of its microsecond. What is found is compared with brute force over
+the ticks that are stored.
+"""
+
+import datetime as dt
+import operator
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tableorm import Database, DecodeError, Entity, Expression, Index, Mapped, RowKey, Timestamp, connect, field
+from tableorm.models.property_bag import bag_of_row
+from tableorm.protocol.edm import MAX_TICKS, text_from_ticks, ticks_from_datetime, ticks_from_text
+from tableorm.queries.planning.plan import Access
+from tableorm.stores import Operation, Verb
+
+UTC = dt.UTC
+NOON = dt.datetime(2024, 2, 29, 12, tzinfo=UTC)
+MICROSECOND = dt.timedelta(microseconds=1)
+T = ticks_from_datetime(NOON)
+
+
+class Measured(Entity, table="Moments", partition_key="p", row_key="{n:03d}", kind=None):
+    n: Mapped[int]
+    at: Mapped[dt.datetime | None] = field(default=None)
+    weight: Mapped[Decimal] = field(default=Decimal(0))
+
+
+class Up(Entity, table="MomentsUp", partition_key="p", row_key="{at:ticks}", kind=None):
+    at: Mapped[dt.datetime]
+    weight: Mapped[Decimal] = field(default=Decimal(0))
+
+
+class Down(Entity, table="MomentsDown", partition_key="p", row_key="{at:ticks_desc}", kind=None):
+    at: Mapped[dt.datetime]
+    weight: Mapped[Decimal] = field(default=Decimal(0))
+
+
+class Followed(Entity, table="MomentsFollowed", partition_key="p", row_key="{at:ticks_desc}_{name}", kind=None):
+    at: Mapped[dt.datetime]
+    name: Mapped[str]
+    weight: Mapped[Decimal] = field(default=Decimal(0))
+
+
+class Noted(Entity, table="MomentsNoted", partition_key="p", row_key="n_{n:03d}"):
+    n: Mapped[int]
+    at: Mapped[dt.datetime]
+
+    by_at = Index(row_key="at_{at:ticks}_{n:03d}", building=False)
+
+
+Judge = Callable[[int], bool]
+"""Whether a condition holds for stored ticks."""
+
+moments = st.integers(-3, 3).map(lambda number: NOON + number * MICROSECOND)
+TICKS = [T + number for number in (-20, -13, -10, -1, 0, 1, 4, 9, 10, 11, 20)]
+CHEAP = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    """A database with a row for each of `TICKS`, as a property and as a key."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Measured, Up, Down, Followed, Noted)
+        for n, ticks in enumerate(TICKS):
+            await store(
+                db, "Moments", RowKey=f"{n:03d}", at=text_from_ticks(ticks), **{"at@odata.type": "Edm.DateTime"}
+            )
+            await store(db, "MomentsUp", RowKey=f"{ticks:019d}")
+            await store(db, "MomentsDown", RowKey=f"{MAX_TICKS - ticks:019d}")
+            await store(db, "MomentsFollowed", RowKey=f"{MAX_TICKS - ticks:019d}_x")
+        await store(db, "Moments", RowKey="999")
+        yield db
+
+
+async def store(db: Database, table: str, **members: str) -> None:
+    """Insert a row as another program would."""
+    await db.insert(bag_of_row(table, {"PartitionKey": "p", "weight": "0", **members}))
+
+
+def within(name: str, value: dt.datetime) -> Judge:
+    """Compare stored ticks with a moment: as the microsecond that they are in."""
+    first = ticks_from_datetime(value)
+    return lambda ticks: bool(getattr(operator, name)(ticks // 10 * 10, first))
+
+
+def exactly(name: str, value: dt.datetime) -> Judge:
+    """Compare a key with a moment: equal if it is the very key that the moment makes, in order as its microsecond."""
+    if name in ("eq", "ne"):
+        return lambda ticks: bool(getattr(operator, name)(ticks, ticks_from_datetime(value)))
+    return within(name, value)
+
+
+def conditions(
+    at: Any, judge: Callable[[str, dt.datetime], Judge] = within
+) -> st.SearchStrategy[tuple[Expression, Judge]]:
+    """Draw conditions on a moment, each with what it says of stored ticks."""
+
+    def compare(name: str, value: dt.datetime) -> tuple[Expression, Judge]:
+        return getattr(operator, name)(at, value), judge(name, value)
+
+    def one_of(values: list[dt.datetime]) -> tuple[Expression, Judge]:
+        judges = [judge("eq", value) for value in values]
+        return at.in_(values), lambda ticks: any(each(ticks) for each in judges)
+
+    def combine(pair: tuple[Any, Any], *, every: bool) -> tuple[Expression, Judge]:
+        (one, first), (other, second) = pair
+        if every:
+            return one & other, lambda ticks: first(ticks) and second(ticks)
+        return one | other, lambda ticks: first(ticks) or second(ticks)
+
+    def negate(drawn: tuple[Expression, Judge]) -> tuple[Expression, Judge]:
+        condition, holds = drawn
+        return ~condition, lambda ticks: not holds(ticks)
+
+    leaf = st.one_of(
+        st.builds(compare, st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), moments),
+        st.lists(moments, min_size=1, max_size=3).map(one_of),
+    )
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            st.tuples(inner, inner).map(lambda pair: combine(pair, every=True)),
+            st.tuples(inner, inner).map(lambda pair: combine(pair, every=False)),
+            inner.map(negate),
+        ),
+        max_leaves=4,
+    )
+
+
+@given(drawn=conditions(Measured.at))
+@CHEAP
+async def test_a_stored_moment_is_found_by_what_is_read(db: Database, drawn: tuple[Expression, Judge]) -> None:
+    """Whether the store evaluates the conditions or this program; a row without the moment satisfies none of them."""
+    condition, judge = drawn
+    never = Measured.weight < Decimal(-1)  # no service evaluates it, nor what is joined with it by `|`
+    expected = [n for n, each in enumerate(TICKS) if judge(each)]
+    here = db.select(Measured).where(condition | never)
+
+    assert here.explain().client_side
+    assert [each.n for each in await here.all()] == expected
+    assert [each.n for each in await db.select(Measured).where(condition).all()] == expected
+
+
+@pytest.mark.parametrize("model", [Up, Down, Followed])
+@given(data=st.data())
+@CHEAP
+async def test_a_key_is_found_by_what_is_read(db: Database, model: Any, data: st.DataObject) -> None:
+    """A range has all ticks of a microsecond or none; a key that no datetime makes is refused, not left out."""
+    condition, judge = data.draw(conditions(model.at, exactly))
+    never = model.weight < Decimal(-1)
+    expected = sorted(filter(judge, TICKS), reverse=model is not Up)
+    for query in (db.select(model).where(condition), db.select(model).where(condition | never)):
+        assert await query.count() == len(expected)
+        if any(each % 10 for each in expected):
+            with pytest.raises(DecodeError, match="between two microseconds"):
+                await query.all()
+        else:
+            assert [ticks_from_datetime(each.at) for each in await query.all()] == expected
+
+
+@pytest.mark.parametrize("model", [Up, Down])
+async def test_a_key_leads_back_to_its_row_or_says_that_it_does_not(db: Database, model: Any) -> None:
+    """What is read from a key is found by `get`; what no datetime makes is refused, with the key and what to do."""
+    for ticks in TICKS:
+        key = f"{ticks if model is Up else MAX_TICKS - ticks:019d}"
+        query = db.select(model).where(RowKey == key)
+        if ticks % 10:
+            with pytest.raises(DecodeError, match=rf"{key}.*format 019d.*PropertyBag"):
+                await query.all()
+        else:
+            (found,) = await query.all()
+            assert await db.get(model, at=found.at) == found
+
+
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+async def test_the_time_of_the_last_write_is_found_by_what_is_read(db: Database, name: str) -> None:
+    """`Timestamp` compares as a field does, in queries of models and, for values, in raw ones."""
+    rows = await db.select_raw("Moments").allow_scan().all()
+    stamps = {bag.row_key: ticks_from_text(str(bag.row["Timestamp"])) for bag in rows}
+    for bag in rows:
+        assert bag.timestamp is not None
+        expected = [key for key, each in stamps.items() if within(name, bag.timestamp)(each)]
+        query = db.select(Measured).where(getattr(operator, name)(Timestamp, bag.timestamp))
+        raw = db.select_raw("Moments").allow_scan().where(f"Timestamp {name} {{}}", bag.timestamp)
+
+        assert [each.key.row_key for each in await query.all()] == expected
+        assert [each.row_key for each in await raw.all()] == expected
+        assert await raw.where(f"not (Timestamp {name} {{}})", bag.timestamp).count() == 0
+
+
+async def test_the_newest_row_is_not_found_again(db: Database) -> None:
+    """A program that asks for what was written since the newest row gets later rows alone."""
+    for n in range(100, 120):
+        newest = Measured(n=n)
+        await db.insert(newest)
+        assert newest.timestamp is not None
+        assert await db.select(Measured).where(Timestamp > newest.timestamp).count() == 0
+        assert await db.select(Measured).where(Timestamp == newest.timestamp).count() >= 1
+
+
+async def test_a_moment_in_a_key_is_one_request(db: Database) -> None:
+    """`==` on a key field stays a point."""
+    query = db.select(Up).where(Up.at == NOON)
+
+    assert query.explain().access is Access.POINT
+    assert [each.at for each in await query.all()] == [NOON]
+
+
+async def test_a_literal_in_the_text_of_a_filter_is_one_tick(db: Database) -> None:
+    """A value stands for its microsecond, as elsewhere."""
+    raw = db.select_raw("Moments").allow_scan()
+    tick = f"datetime'{text_from_ticks(T)}'"
+
+    assert await raw.where(f"at eq {tick}").count() == 1
+    assert await raw.where("at eq {}", NOON).count() == 4
+    assert await raw.where(f"at gt {tick}").count() == 6
+    assert await raw.where("{} lt at", NOON).count() == 3
+
+
+async def test_an_index_and_the_primary_key_agree_about_a_moment(db: Database) -> None:
+    """The entry of an index holds the microsecond, the row all digits: a condition means the same in both."""
+    await db.insert(Noted(n=1, at=NOON))
+    (bag,) = await db.select_raw("MomentsNoted").where("RowKey eq {}", "n_001").allow_scan().all()
+    await db.store.write("MomentsNoted", Operation(Verb.REPLACE, {**bag.row, "at": text_from_ticks(T + 7)}, "*"))
+    for name in ("eq", "lt", "le", "gt", "ge"):
+        for value in (NOON - MICROSECOND, NOON, NOON + MICROSECOND):
+            condition = getattr(operator, name)(Noted.at, value)
+            by_index = await db.select(Noted.by_at).where(condition).count()
+            assert await db.select(Noted).where(Noted.n >= 0, condition).count() == by_index
