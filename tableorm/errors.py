@@ -28,6 +28,7 @@ Every error that tableorm raises, in one tree.
       MultipleEntitiesFound one entity was asked for, and there are several
       AccessDenied          the caller is not permitted to do this
       Unavailable           the store cannot be reached, is busy, or is damaged
+        AccountNotFound     the server knows no such account
         Throttled           the store refuses for now: it is asked for too much, or is busy
 
 Each message names the model and the key (or field) and the value, and says what to do. `.code` is the service's error
@@ -41,6 +42,7 @@ from typing import Any, Literal, NamedTuple
 __all__ = [
     "MAX_FAULTS",
     "AccessDenied",
+    "AccountNotFound",
     "Conflict",
     "CursorError",
     "DecodeError",
@@ -477,6 +479,10 @@ class AccessDenied(TableOrmError):
 
 class Unavailable(TableOrmError):
     """The store cannot be reached, did not answer in time, is full, or is damaged."""
+
+
+class AccountNotFound(Unavailable):
+    """The server knows no account of the name in the URL, so nothing was read or written. To repeat cannot help."""
 
 
 class Throttled(Unavailable):

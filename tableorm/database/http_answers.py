@@ -4,6 +4,7 @@ What a web service tells its clients of an error: an HTTP status and a text.
 
 from ..errors import (
     AccessDenied,
+    AccountNotFound,
     Conflict,
     CursorError,
     EncodeError,
@@ -38,6 +39,7 @@ _ANSWERS: dict[type[BaseException], tuple[int, str]] = {
     CursorError: (422, "the cursor is not one of this list"),
     EncodeError: (422, "a value does not fit"),
     MalformedETag: (400, "If-Match must be '*' or one ETag, as the header ETag of an answer has it"),
+    AccountNotFound: (500, "the service has failed"),
     Unavailable: (503, "the service is busy: try again later"),
 }
 

@@ -47,6 +47,7 @@ __all__ = [
     "check_seconds",
     "check_table_name",
     "entity_size",
+    "excess_of",
     "key_fault",
     "value_size",
 ]
@@ -103,9 +104,8 @@ def key_fault(key: str) -> str | None:
     if found is not None:
         return f"has the forbidden character U+{ord(found.group()):04X} at position {found.start()}"
     if len(key) > MAX_KEY_UNITS // 2:
-        length = utf16_length(key)
-        if length > MAX_KEY_UNITS:
-            return f"has {length} UTF-16 units, {MAX_KEY_UNITS} are allowed"
+        if utf16_length(key) > MAX_KEY_UNITS:
+            return f"has {_length_of(key)}, {MAX_KEY_UNITS} are allowed"
     return check_text(key)
 
 
@@ -194,7 +194,7 @@ def check_properties(row: dict[str, Any], encoded_size: int | None) -> None:
         if annotation_name is None:
             if type(value) is str:
                 if not small:
-                    _check_size(name, 2 * utf16_length(value))
+                    _check_size(name, value)
             elif value is True or value is False or (type(value) is float and isfinite(value)):
                 pass
             elif type(value) is not int or not INT32_MIN <= value <= INT32_MAX:
@@ -254,7 +254,7 @@ def _check_annotated(name: str, value: object, annotation: str, *, small: bool) 
     except ValueError as error:
         raise Fault(Code.INVALID_INPUT, f"{name}: {error}.", property=name) from None
     if not small and isinstance(value, str) and annotation in (Edm.BINARY, Edm.STRING):
-        _check_size(name, value_size(value, annotation))
+        _check_size(name, value, annotation)
 
 
 def value_size(value: str, annotation: str | None = None) -> int:
@@ -262,11 +262,27 @@ def value_size(value: str, annotation: str | None = None) -> int:
     return binary_size(value) if annotation == Edm.BINARY else 2 * utf16_length(value)
 
 
-def _check_size(name: str, size: int) -> None:
-    if size > MAX_VALUE_BYTES:
+def excess_of(value: str, annotation: str | None = None) -> tuple[str, int] | None:
+    """Return how long a String or the base64 of a Binary is, and what is allowed, if it is too long for a property."""
+    size = value_size(value, annotation)
+    if size <= MAX_VALUE_BYTES:
+        return None
+    return (f"{size} bytes", MAX_VALUE_BYTES) if annotation == Edm.BINARY else (_length_of(value), MAX_VALUE_BYTES // 2)
+
+
+def _length_of(text: str) -> str:
+    """Describe the length of a text as its writer counts, and as the service does if that is another number."""
+    units = utf16_length(text)
+    counts = "" if units == len(text) else f", which count as {units} UTF-16 code units"
+    return f"{len(text)} characters{counts}"
+
+
+def _check_size(name: str, value: str, annotation: str | None = None) -> None:
+    excess = excess_of(value, annotation)
+    if excess is not None:
         raise Fault(
             Code.PROPERTY_VALUE_TOO_LARGE,
-            f"The property {name!r} has {size} bytes, {MAX_VALUE_BYTES} are allowed.",
+            f"The property {name!r} has {excess[0]}, {excess[1]} are allowed.",
             property=name,
         )
 

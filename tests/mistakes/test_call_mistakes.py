@@ -2,8 +2,10 @@
 
 import asyncio
 import datetime as dt
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -307,7 +309,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
 
 
 VALUES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: to_dict(ANY), r"<class 'type'> is not a model"),
+    (lambda: to_dict(ANY), r"to_dict\(<class .*Order'>\) is refused: give an entity, and not its model"),
     (lambda: to_dict(PropertyBag("T", "a", "b")), "PropertyBag'> is not a model"),  # type: ignore[arg-type]
     (lambda: to_dict(order(), include=NUMBER), r"to_dict\(include=...\) of Order: 5 is not a field"),
     (lambda: order().update(NUMBER), r"Order.update\(5\) is refused: give a Partial\(Order, {...}\) of the fields"),
@@ -325,6 +327,20 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: order().extra.__setitem__(NUMBER, 1), "5: 1 cannot be set: a property has a"),
     (lambda: PropertyBag.key(NUMBER, "a", "b"), "The specified resource name is not text: 5"),
 ]
+
+
+def test_a_database_that_is_closed_in_another_event_loop(tmp_path: Path) -> None:
+    """It is refused at once, and stays open where it was opened: there it is used and closed as ever."""
+    with asyncio.Runner() as runner:
+        db = runner.run(connect(f"local:{tmp_path}/data.tables").open())
+        runner.run(db.create_tables(Order))
+        begun = time.monotonic()
+        with pytest.raises(NotSupported, match=r"close\(\) is refused: the database was opened in another event loop"):
+            asyncio.run(db.close())
+        assert time.monotonic() - begun < 5
+        assert "Orders" in runner.run(db.tables())
+        runner.run(db.close())
+        asyncio.run(db.close())
 
 
 @pytest.mark.parametrize(("call", "message"), VALUES)

@@ -61,7 +61,7 @@ def change(note: CraftedNote) -> None:
 
 
 async def change_all(db: Database) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in (1, 2):
             await bulk.upsert(CraftedNote(topic="a", id=number, text="z"))
     for failure in bulk.report.failed:

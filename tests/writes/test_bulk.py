@@ -113,7 +113,7 @@ async def count(db: Database) -> int:
 async def test_everything_arrives_grouped_by_partition(things: Database, store: Watched) -> None:
     """Full transactions where there is enough, many partitions at a time, no partition twice; every entity knows it."""
     entities = [Thing(group=f"g{n % 50}", name=f"{n:05d}") for n in range(10_000)]
-    async with things.bulk(concurrency=16) as bulk:
+    async with things.bulk(concurrency=16, errors="report") as bulk:
         for entity in entities:
             await bulk.upsert(entity)
 
@@ -127,7 +127,7 @@ async def test_everything_arrives_grouped_by_partition(things: Database, store: 
 
 async def test_operations_of_one_row_keep_their_order(things: Database) -> None:
     """The last one wins, however they are grouped; each entity has the value that it was given with."""
-    async with things.bulk(concurrency=4) as bulk:
+    async with things.bulk(concurrency=4, errors="report") as bulk:
         for number in range(500):
             await bulk.upsert(Thing(group=f"g{number % 2}", name=f"{number % 7}", number=number))
         same = Thing(group="same", name="s")
@@ -145,7 +145,7 @@ async def test_operations_of_one_row_keep_their_order(things: Database) -> None:
 
 async def test_grouped_by_bytes(things: Database, store: Watched) -> None:
     """No transaction passes 4 MiB, and none is refused for it."""
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(30):
             await bulk.upsert(Thing(name=f"{number}", text="x" * 30_000, more=["é" * 15_000] * 2, number=number))
             large = PropertyBag("Things", "large", f"{number}", {f"p{i}": "x" * 32_000 for i in range(15)})
@@ -175,7 +175,7 @@ async def test_a_failure_sinks_nothing_else(things: Database) -> None:
     stale.number = 2
     missing = Thing.key(group="g", name="missing")
     entities = [Thing(name=f"{number:03d}") for number in range(150)]
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for entity in entities:
             await bulk.insert(entity)
         await bulk.save(stale)
@@ -198,7 +198,7 @@ async def test_a_failure_that_nobody_names(things: Database, store: Watched, sil
     """A store that does not say which operation failed, or names one that was not sent, is asked by halves."""
     store.silent, store.beyond = silent, not silent
     await things.insert(Thing(name="42"))
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(100):
             await bulk.insert(Thing(name=f"{number:02d}"))
 
@@ -214,7 +214,7 @@ async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, stor
     class Missing(Entity, table="Missing", partition_key="p", row_key="{n}"):
         n: Mapped[str]
 
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(100):
             await bulk.upsert(Missing(n=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (100, 1)
@@ -222,14 +222,14 @@ async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, stor
     assert isinstance(error, TableNotFound) and error.table == "Missing"
 
     store.refuse = 8
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(50):
             await bulk.upsert(Thing(name=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (50, 1)
     assert isinstance(bulk.report.failed[0].error, Throttled)
 
     with Faults(things).fail_next("transaction", with_="InsufficientAccountPermissions"):
-        async with things.bulk() as bulk:
+        async with things.bulk(errors="report") as bulk:
             for number in range(50):
                 await bulk.upsert(Thing(name=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (50, 1)
@@ -244,12 +244,12 @@ async def test_lost_replies_in_bulk() -> None:
     async with Database(backend, retry=QUICK) as db:
         await db.create_tables(Thing)
         network.plan(Fate.LOST_REPLY, Fate.LOST_REQUEST)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number in range(200):
                 await bulk.upsert(Thing(name=f"{number}"))
         assert (bulk.report.written, bulk.report.failures) == (200, 0)
         network.plan(Fate.LOST_REPLY)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number in range(20):
                 await bulk.insert(Thing(group="h", name=f"{number}"))
 
@@ -260,7 +260,7 @@ async def test_lost_replies_in_bulk() -> None:
 async def test_failures_are_counted_beyond_those_kept(things: Database) -> None:
     """A report stays small, whatever fails."""
     await things.insert(Thing(name="a"))
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for _ in range(1_100):
             await bulk.insert(Thing(name="a"))
 
@@ -524,7 +524,7 @@ async def test_what_is_sent_again_without_a_failure_counts_for_the_rate(things: 
     store.requests.clear()
     clock = asyncio.get_running_loop().time
     begun = clock()
-    async with things.bulk(rate=100) as bulk:
+    async with things.bulk(rate=100, errors="report") as bulk:
         for number in range(10):
             await bulk.insert(Thing(name=f"{number}"))
     took = clock() - begun
@@ -555,7 +555,7 @@ async def test_cancelling_a_bulk(things: Database, store: Watched) -> None:
 async def test_what_needs_the_stored_row_is_read(things: Database) -> None:
     """A forced replace keeps what only the row tells; where there is no row it is in the report."""
     await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "unknown": 1}))
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         await bulk.replace(Thing(name="a", number=2), if_match="*")
         await bulk.replace(Thing(name="e"), if_match="*")
 
@@ -604,7 +604,7 @@ async def test_patience_in_bulk(store: Watched) -> None:
     store.refuse = 2
     async with Database(FaultyBackend(store), retry=RetryPolicy(attempts=2, base=0.0)) as db:
         await db.create_tables(Thing)
-        async with db.bulk(concurrency=1) as bulk:
+        async with db.bulk(concurrency=1, errors="report") as bulk:
             for number in range(200):
                 await bulk.upsert(Thing(name=f"{number}"))
 
@@ -620,7 +620,7 @@ async def test_each_of_a_chunk_in_doubt_has_its_own_error() -> None:
         await db.create_tables(Thing)
         network.plan(Fate.LOST_REPLY)
         things = [Thing(name=f"{number}") for number in range(3)]
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for thing in things:
                 await bulk.insert(thing)
 
@@ -660,7 +660,7 @@ async def test_a_call_that_times_out_has_given_nothing(things: Database, store: 
     """Whoever repeats it does not write twice."""
     store.gate.clear()
     given = 0
-    async with things.bulk(concurrency=1) as bulk:
+    async with things.bulk(concurrency=1, errors="report") as bulk:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 while True:
@@ -675,7 +675,7 @@ async def test_a_call_that_times_out_has_given_nothing(things: Database, store: 
 async def test_one_object_given_twice(things: Database) -> None:
     """The second call waits for the ETag of the first, and sees what that has written."""
     thing = Thing(name="a")
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         await bulk.insert(thing)
         for number in (1, 2, 0):
             thing.number = number
