@@ -1,5 +1,5 @@
 """
-Every error that tableorm raises, in one tree.
+Every error that tableorm raises, in one tree; `BulkFailed` is defined beside the report that it has.
 
     TableOrmError
       ModelError            a declaration is wrong, raised when the class is made; or a call is wrong
@@ -21,6 +21,7 @@ Every error that tableorm raises, in one tree.
         PreconditionFailed  the row has changed since it was read
         LostRace            others wrote first, at each of many attempts; nothing was written
       TransactionFailed     one operation failed, nothing was applied
+      BulkFailed            some operations of a bulk failed, the others were applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
       LimitExceeded         a limit of the service, or a list that is full, checked before anything is sent
       ScanRefused           the query would scan

@@ -5,9 +5,11 @@ A fault says whether the request may have taken effect all the same (`doubt`). F
 answer is missing or does not say. azure-core calls a reset connection a failure to send, which proves nothing.
 """
 
+import errno
 import json
 import os
 import re
+import socket
 import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -35,16 +37,22 @@ from tableorm.protocol.redaction import without_named_secrets
 
 __all__ = [
     "EXCEPTIONS",
+    "NoHost",
     "NoToken",
     "body_of",
     "code_of",
     "fault_of_error",
     "fault_of_response",
     "is_throttled",
+    "lacks_host",
     "never_sent",
     "retry_after_of",
     "translated",
 ]
+
+
+class NoHost(ServiceRequestError):
+    """No host has the name in the URL, or nobody listens there, and nothing has answered before."""
 
 
 class NoToken(ServiceRequestError):
@@ -54,6 +62,7 @@ class NoToken(ServiceRequestError):
 EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
     # The first one that fits counts. A write is in doubt unless `never_sent` knows better.
     (ClientAuthenticationError, Code.AUTHENTICATION_FAILED),
+    (NoHost, Code.NO_HOST),
     (ServiceResponseTimeoutError, Code.OPERATION_TIMED_OUT),
     (ServiceRequestError, Code.NO_ANSWER),
     (IncompleteReadError, Code.NO_ANSWER),
@@ -70,6 +79,7 @@ EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
 
 _NEVER_SENT = (
     ClientAuthenticationError,
+    NoHost,
     NoToken,
     ServiceRequestTimeoutError,
     aiohttp.ClientConnectorError,
@@ -222,6 +232,14 @@ def never_sent(error: BaseException) -> bool:
     return inner is not None and isinstance(inner, _NEVER_SENT)
 
 
+def lacks_host(error: AzureError) -> bool:
+    """Return whether the host of a request has no address, or refuses connections."""
+    inner = error.inner_exception or error.__cause__
+    if isinstance(inner, aiohttp.ClientConnectorDNSError):
+        return inner.errno != socket.EAI_AGAIN
+    return isinstance(inner, aiohttp.ClientConnectorError) and inner.errno == errno.ECONNREFUSED
+
+
 def fault_of_error(error: BaseException, *, write: bool) -> Fault:
     """
     Return the fault of an exception of the SDK or the transport.
@@ -262,7 +280,7 @@ def body_of(response: Any) -> bytes:
 
 def _describe(error: BaseException) -> str:
     """Describe an exception in one line; the text of a time-out is often empty."""
-    inner = error.__cause__ if type(error) is ServiceRequestError else error
+    inner = error.__cause__ if type(error) in (NoHost, ServiceRequestError) else error
     if isinstance(inner, aiohttp.ClientSSLError):
         where = f"{inner.host}:{inner.port} ({inner.strerror or inner.args[1]})"
         return f"No TLS connection to {where}; check the server's certificate, or the https of the URL"

@@ -31,6 +31,7 @@ _ERRORS: dict[str, type[TableOrmError]] = {
     Code.CONTAINER_BEING_DELETED: Conflict,
     Code.CONTAINER_EXISTS: Conflict,
     Code.INSUFFICIENT_PERMISSIONS: AccessDenied,
+    Code.NO_HOST: Unavailable,
     Code.INVALID_AUTHENTICATION_INFO: AccessDenied,
     Code.NO_AUTHENTICATION: AccessDenied,
     Code.ENTITY_TOO_LARGE: LimitExceeded,

@@ -103,9 +103,8 @@ def key_fault(key: str) -> str | None:
     found = FORBIDDEN_IN_KEYS.search(key)
     if found is not None:
         return f"has the forbidden character U+{ord(found.group()):04X} at position {found.start()}"
-    if len(key) > MAX_KEY_UNITS // 2:
-        if utf16_length(key) > MAX_KEY_UNITS:
-            return f"has {_length_of(key)}, {MAX_KEY_UNITS} are allowed"
+    if len(key) > MAX_KEY_UNITS // 2 and utf16_length(key) > MAX_KEY_UNITS:
+        return f"has {_length_of(key)}, {MAX_KEY_UNITS} are allowed"
     return check_text(key)
 
 

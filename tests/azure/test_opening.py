@@ -44,7 +44,6 @@ CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("tab
     [
         ("https://acc.table.core.windows.net", Account(name="acc", **CLOUD)),
         ("https://acc.table.core.windows.net/", Account(name="acc", **CLOUD)),
-        ("https://acc.queue.core.windows.net", Account(name="acc", **CLOUD)),
         (
             "https://acc.table.core.chinacloudapi.cn?sv=1&sig=2",
             Account(
@@ -147,6 +146,20 @@ def test_an_endpoint_of_one_service() -> None:
     assert parse("http://127.0.0.1:1/acc", "queue") == Account(name="acc", queue="http://127.0.0.1:1/acc")
 
 
+def test_an_endpoint_of_another_service_beside_the_tables() -> None:
+    """Queues and blobs are as strict; the URL of their own service opens them, beside the embedded engine too."""
+    with pytest.raises(
+        ModelError, match=r"where the blobs of an account are; give the URL of its queues: https://acc.q"
+    ):
+        connect(CLOUD["table"], key=KEY, queues=CLOUD["blob"])
+    with pytest.raises(
+        ModelError, match=r"where the tables of an account are; give the URL of its blobs: https://acc.b"
+    ):
+        connect("local::memory:", blobs=f"{CLOUD['table']}?sig=a")
+    connect("local::memory:", queues=f"{CLOUD['queue']}?sig=a", blobs=f"{CLOUD['blob']}?sig=a")
+    connect(CLOUD["table"], key=KEY, queues=CLOUD["queue"], blobs=CLOUD["blob"])
+
+
 @pytest.mark.parametrize("url", ["local:x", "hr.tables", "", "ftp://x", "Server=x;Password=y"])
 def test_what_is_no_account(url: str) -> None:
     """Left to other backends."""
@@ -160,6 +173,15 @@ def test_what_is_no_account(url: str) -> None:
         ("https://me:secret@acc.table.core.windows.net", "has a user"),
         ("https://acc.table.core.windows.net/Flights", "path that is not an account"),
         ("http://127.0.0.1:10002/acc/Flights", "path that is not an account"),
+        (
+            "https://acc.blob.core.windows.net?sig=secret",
+            "where the blobs of an account are; give the URL of its tables: https://acc.table.core.windows.net$",
+        ),
+        ("https://acc.queue.core.windows.net", "where the queues of an account are; give the URL of its tables"),
+        (
+            "AccountName=acc;TableEndpoint=https://acc.blob.core.windows.net;AccountKey=secret",
+            "where the blobs of an account are; give the URL of its tables",
+        ),
         ("http://127.0.0.1:secret/acc", "a port that is not a number"),
         ("http://127.0.0.1:99999/acc", "a port that is not a number"),
         ("AccountName=acc;AcountKey=secret", "has 'AcountKey'"),

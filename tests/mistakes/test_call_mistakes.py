@@ -389,6 +389,50 @@ async def test_with_in_place_of_async_with(db: Database, make: Callable[[Any], A
         stack.enter_context(make(db))
 
 
+@pytest.mark.parametrize(("make", "name"), BLOCKS)
+async def test_await_in_place_of_async_with(db: Database, make: Callable[[Any], Any], name: str) -> None:
+    """What has an asynchronous block is not awaited; of a database both ways to open it are named."""
+    with pytest.raises(ModelError, match=f"a {name} cannot be awaited; write async with"):
+        await make(db)
+    opening: Any = connect("local::memory:")
+    with pytest.raises(ModelError, match=r"async with connect\(url\) as db, or db = await connect\(url\)\.open\(\)"):
+        await opening
+
+
+WRITES: list[Callable[[Any, Any], Any]] = [
+    lambda tx, entity: tx.insert(entity),
+    lambda tx, entity: tx.upsert(entity),
+    lambda tx, entity: tx.insert(PropertyBag("Orders", "a", f"bag_{entity.number}")),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_of_a_transaction_that_is_awaited(db: Database, write: Callable[[Any, Any], Any]) -> None:
+    """It only collects, and says so; the transaction is dropped like by any error. Not awaited, it is as None."""
+    with pytest.raises(
+        ModelError, match=r"a transaction collects what it writes.*leave out the await, as in tx\.insert"
+    ):
+        async with db.transaction() as tx:
+            await write(tx, Order(shop="a", number=1))
+    assert not await db.exists(Order, shop="a", number=1)
+    async with db.transaction() as tx:
+        tx.insert(Order(shop="a", number=2))
+        assert not write(tx, Order(shop="a", number=3))
+
+
+def test_a_field_that_is_misspelt_on_the_class() -> None:
+    """The nearest attribute is named, be it a field or an index; names that Python looks for are left alone."""
+    model: Any = Order
+    with pytest.raises(AttributeError, match="no attribute 'nubmer'; did you mean 'number'") as raised:
+        _ = model.nubmer == 1
+    assert raised.value.name == "nubmer"
+    with pytest.raises(AttributeError, match="did you mean 'by_note'"):
+        _ = model.by_noet
+    with pytest.raises(AttributeError, match=r"no attribute '_private'$"):
+        _ = model._private
+    assert not hasattr(Entity, "nubmer")
+
+
 async def test_a_list_of_changes(db: Database) -> None:
     """A stream of changes has no methods of queries."""
     changes: Any = db.changes(Ticket, id=ID)

@@ -13,7 +13,6 @@ from tableorm.protocol.limits import (
     MAX_ENTITY_BYTES,
     MAX_KEY_UNITS,
     MAX_PROPERTY_NAME,
-    MAX_VALUE_BYTES,
     check_key,
     check_property_name,
     check_row,

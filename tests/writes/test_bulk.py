@@ -4,6 +4,7 @@ Bulk writes: how they are grouped, in which order they arrive, what a failure do
 
 import asyncio
 import math
+import pickle
 from collections import Counter as AuditCounts
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec import structs
 
 from tableorm import (
     AccessDenied,
+    BulkFailed,
     BulkReport,
     Database,
     EncodeError,
@@ -30,6 +32,8 @@ from tableorm import (
     TableNotFound,
     Throttled,
     field,
+    http_message,
+    http_status,
 )
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation
@@ -842,3 +846,74 @@ async def test_a_transaction_has_no_more_than_may_be_sent_in_a_second() -> None:
     assert not await waiting
     quick = Pace(1e6)
     assert [await quick.wait(1) for _ in range(3)] == [True] * 3
+
+
+async def test_the_end_of_the_block_raises_what_failed(things: Database) -> None:
+    """Everything else is written before, and the error has the report, also in another process."""
+    await things.insert(Thing(name="0"))
+    with pytest.raises(
+        BulkFailed, match=r"1 of 3 operations of the bulk failed; .*insert of Thing \('g', '0'\)"
+    ) as raised:
+        async with things.bulk() as bulk:
+            for number in range(3):
+                await bulk.insert(Thing(name=f"{number}"))
+
+    assert await things.select(Thing).where(Thing.group == "g").count() == 3
+    error = pickle.loads(pickle.dumps(raised.value))
+    for each in (raised.value, error):
+        assert (each.report.written, each.report.failures) == (2, 1)
+        assert isinstance(each.__cause__, EntityExists) and isinstance(each.report.failed[0].error, EntityExists)
+    assert raised.value.report == bulk.report
+    assert (http_status(error), http_message(error)) == (409, "there is such an entity already")
+
+
+async def test_a_table_that_is_missing_ends_no_bulk_in_silence() -> None:
+    """Not one row was written, and the block does not end as if they were."""
+    async with Database(FaultyBackend()) as db:
+        with pytest.raises(BulkFailed) as raised:
+            async with db.bulk() as bulk:
+                for number in range(300):
+                    await bulk.upsert(Thing(group=f"g{number % 3}", name=f"{number}"))
+
+    assert isinstance(raised.value.__cause__, TableNotFound)
+    assert (raised.value.report.written, raised.value.report.failures) == (0, 300)
+
+
+async def test_failures_that_are_only_reported(things: Database) -> None:
+    """With errors="report" the block ends as if nothing had failed; the delete of a query reports, too."""
+    await things.insert(Thing(name="0"))
+    async with things.bulk(errors="report") as bulk:
+        await bulk.insert(Thing(name="0"))
+    assert bulk.report.failures == 1
+
+    with pytest.raises(ZeroDivisionError):
+        async with things.bulk() as bulk:
+            await bulk.insert(Thing(name="0"))
+            raise ZeroDivisionError
+    wrong: Any = "ignore"
+    with pytest.raises(ModelError, match=r"bulk\(errors='ignore'\) is refused: give 'raise' or 'report'"):
+        things.bulk(errors=wrong)
+
+
+async def test_a_call_that_is_not_awaited(things: Database) -> None:
+    """It has written nothing, which the end of the block says; what was awaited is written."""
+    with pytest.raises(ModelError, match=r"bulk\.upsert\(\.\.\.\) was called without await.*write `await bulk\.upsert"):
+        async with things.bulk() as bulk:
+            await bulk.insert(Thing(name="a"))
+            bulk.upsert(Thing(name="b"))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+            await bulk.insert(Thing(name="c"))
+
+    found = await things.select(Thing).where(Thing.group == "g").all()
+    assert [each.name for each in found] == ["a", "c"]
+
+
+async def test_calls_that_others_await(things: Database) -> None:
+    """Any number of calls may be made first and awaited together, by tasks or `gather`; one may be cancelled."""
+    async with things.bulk() as bulk:
+        for start in range(0, 6_000, 1_500):
+            await asyncio.gather(*(bulk.upsert(Thing(name=f"{start + number}")) for number in range(1_500)))
+        task = asyncio.create_task(bulk.upsert(Thing(name="late")))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    assert bulk.report.written == 6_000
