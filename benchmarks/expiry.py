@@ -33,7 +33,7 @@ Model = type[Passing] | type[Staying]
 
 async def fill(db: Database, model: Model, count: int, expires: dt.datetime) -> None:
     """Insert flights of 20 origins, of which every second one has this time, and the others none."""
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(count):
             values = to_dict(flight(f"A{number % 20:02d}", number))
             await bulk.insert(model(**values, expires=expires if number % 2 else None))

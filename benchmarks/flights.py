@@ -106,7 +106,7 @@ def make_flights(count: int, seed: int = 2013, *, some_aircraft: bool = False) -
 async def fill_flights(db: Database, count: int, *, some_aircraft: bool = False) -> None:
     """Insert flights by origin and day, as `make_flights` makes them."""
     await db.create_tables(DayFlight, TailFlight)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for each in make_flights(count, some_aircraft=some_aircraft):
             await bulk.insert(each)
     assert not bulk.report.failures, bulk.report

@@ -74,7 +74,7 @@ def _trip(number: int) -> PlainTrip:
 async def _fill(path: Path, count: int) -> None:
     async with connect(f"local:{path}") as db:
         await db.create_tables(PlainTrip)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for first in range(_AIRPORTS):
                 for number in range(first, count, _AIRPORTS):
                     await bulk.insert(_trip(number))

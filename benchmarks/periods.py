@@ -33,7 +33,7 @@ def _year(number: int) -> dt.datetime:
 
 
 async def _fill(db: Database, year: int, count: int) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(count):
             at = _year(year) + dt.timedelta(seconds=number)
             await bulk.insert(Attempt(user=f"user{number // 1000:04d}", at=at, address=f"10.0.{number % 256}.1"))

@@ -40,7 +40,7 @@ async def _written(db: Database, count: int) -> list[Row]:
     """The rows of a partition of flights, with all that is derived from them, as the mapper writes them."""
     await db.create_tables(Airport, DerivingFlight)
     await db.insert(Airport(code=_origin(0)))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(count):
             await bulk.insert(deriving_flight(_origin(0), number))
     assert not bulk.report.failures
@@ -110,7 +110,7 @@ async def _filled(db: Database, count: int) -> None:
     await db.create_tables(Airport, Flight)
     for partition in range(_PARTITIONS):
         await db.insert(Airport(code=_origin(partition)))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(count):
             await bulk.upsert(flight(_origin(number // (count // _PARTITIONS)), number), mode="replace")
     assert not bulk.report.failures

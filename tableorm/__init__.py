@@ -31,6 +31,7 @@ from .derived.index.index import Index, IndexOf
 from .derived.index_list.index_list import IndexList, ListOf
 from .errors import (
     AccessDenied,
+    AccountNotFound,
     Conflict,
     CursorError,
     DecodeError,
@@ -87,7 +88,7 @@ from .stores import RetryPolicy, utc_now
 from .types import Int32
 from .writes.archive_copy import BlobArchive, DatabaseArchive
 from .writes.bulk.bulk import Bulk
-from .writes.bulk.report import BulkFailure, BulkReport
+from .writes.bulk.report import BulkFailed, BulkFailure, BulkReport
 from .writes.explain import WriteExplanation, WriteStep
 from .writes.transaction import Transaction
 
@@ -96,11 +97,13 @@ __version__ = "0.1.0"
 __all__ = [
     "Access",
     "AccessDenied",
+    "AccountNotFound",
     "AggregateOf",
     "AuditReport",
     "BlobArchive",
     "BuildReport",
     "Bulk",
+    "BulkFailed",
     "BulkFailure",
     "BulkReport",
     "ChangeStream",

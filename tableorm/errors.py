@@ -1,5 +1,5 @@
 """
-Every error that tableorm raises, in one tree.
+Every error that tableorm raises, in one tree; `BulkFailed` is defined beside the report that it has.
 
     TableOrmError
       ModelError            a declaration is wrong, raised when the class is made; or a call is wrong
@@ -22,6 +22,7 @@ Every error that tableorm raises, in one tree.
         LostRace            others wrote first, at each of many attempts; nothing was written
         GoingBack           entities of a re-key go back to their older keys, which is in the way for now
       TransactionFailed     one operation failed, nothing was applied
+      BulkFailed            some operations of a bulk failed, the others were applied
       OutcomeUnknown        the reply to a write was lost, and nothing proves what happened
       LimitExceeded         a limit of the service, or a list that is full, checked before anything is sent
       ScanRefused           the query would scan
@@ -29,6 +30,7 @@ Every error that tableorm raises, in one tree.
       MultipleEntitiesFound one entity was asked for, and there are several
       AccessDenied          the caller is not permitted to do this
       Unavailable           the store cannot be reached, is busy, or is damaged
+        AccountNotFound     the server knows no such account
         Throttled           the store refuses for now: it is asked for too much, or is busy
 
 Each message names the model and the key (or field) and the value, and says what to do. `.code` is the service's error
@@ -42,6 +44,7 @@ from typing import Any, Literal, NamedTuple
 __all__ = [
     "MAX_FAULTS",
     "AccessDenied",
+    "AccountNotFound",
     "Conflict",
     "CursorError",
     "DecodeError",
@@ -492,6 +495,10 @@ class AccessDenied(TableOrmError):
 
 class Unavailable(TableOrmError):
     """The store cannot be reached, did not answer in time, is full, or is damaged."""
+
+
+class AccountNotFound(Unavailable):
+    """The server knows no account of the name in the URL, so nothing was read or written. To repeat cannot help."""
 
 
 class Throttled(Unavailable):

@@ -126,7 +126,8 @@ class AzureBackend:
                 f"connect() got an unknown option {unknown[0]!r} for an Azure URL; {retry}known are {known}"
             )
         try:
-            account = parse(url)
+            # A backend of queues or blobs alone is opened by their URL.
+            account = parse(url, "queue" if url == queues else "blob" if url == blobs else "table")
             if renewable:
                 account = attrs.evolve(account, queue=None, blob=None)
             emulated, others = account.emulated, dict[str, Credential]()
@@ -160,7 +161,7 @@ class AzureBackend:
         Its tokens are good for all that the user may do in Azure, so that no other host gets one.
         """
         try:
-            account = parse(url)
+            account = parse(url, None)
         except ValueError:
             return None
         if account.key is not None or account.sas is not None or not account.in_azure:

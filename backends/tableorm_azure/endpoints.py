@@ -124,14 +124,14 @@ def handles(url: str) -> bool:
     return bool(names & {"usedevelopmentstorage", "accountname", "sharedaccesssignature"})
 
 
-def parse(url: str, service: str = "table") -> Account:
+def parse(url: str, service: str | None = "table") -> Account:
     """
     Read a URL or a connection string of an account.
 
     Args:
         url: `https://ACCOUNT.table.core.windows.net`, `http://HOST:PORT/ACCOUNT`, either with a SAS as its query, or a
             connection string.
-        service: "table", "queue" or "blob": the service of a URL whose host does not tell it.
+        service: "table", "queue" or "blob": the service that a URL is given for; None if any will do.
 
     Raises:
         ValueError: It is not one. The message says what is wrong, without secrets.
@@ -139,7 +139,7 @@ def parse(url: str, service: str = "table") -> Account:
     return _from_url(url, service) if url.lower().startswith(("http://", "https://")) else _from_string(url)
 
 
-def _from_url(url: str, service: str) -> Account:
+def _from_url(url: str, service: str | None) -> Account:
     # Of a URL with a mistake nothing is shown: a key or a token may be anywhere, also in place of the host. What the
     # library says of a URL that it cannot take apart shows more, so it gets none of these.
     begun = _SCHEME_AND_HOST.match(url)
@@ -159,6 +159,10 @@ def _from_url(url: str, service: str) -> Account:
     found = _HOST.fullmatch(host)
     if found is not None and not path:
         name, label, rest = found.groups()
+        kind = label.removesuffix("s")
+        if service not in (kind, None):
+            place = base.replace(f".{label}.", f".{service}.", 1)
+            raise ValueError(f"{base} is where the {kind}s of an account are; give the URL of its {service}s: {place}")
         if rest.startswith(_COSMOS):
             return Account(name=name, table=base, sas=sas)
         return Account(name=name.removesuffix(_SECONDARY), sas=sas, **_find_siblings(base, netloc, label))
@@ -168,7 +172,7 @@ def _from_url(url: str, service: str) -> Account:
             "the URL has a path that is not an account; an endpoint ends with the host, or with /ACCOUNT; a token is "
             "given as ?TOKEN or sas="
         )
-    return Account(name=style.group(1) if style else "", sas=sas, **{service: base})
+    return Account(name=style.group(1) if style else "", sas=sas, **{service or "table": base})
 
 
 def _is_this_machine(host: str) -> bool:

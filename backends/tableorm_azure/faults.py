@@ -5,9 +5,11 @@ A fault says whether the request may have taken effect all the same (`doubt`). F
 answer is missing or does not say. azure-core calls a reset connection a failure to send, which proves nothing.
 """
 
+import errno
 import json
 import os
 import re
+import socket
 import ssl
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -35,16 +37,22 @@ from tableorm.protocol.redaction import without_named_secrets, without_secrets
 
 __all__ = [
     "EXCEPTIONS",
+    "NoHost",
     "NoToken",
     "body_of",
     "code_of",
     "fault_of_error",
     "fault_of_response",
     "is_throttled",
+    "lacks_host",
     "never_sent",
     "retry_after_of",
     "translated",
 ]
+
+
+class NoHost(ServiceRequestError):
+    """No host has the name in the URL, or nobody listens there, and nothing has answered before."""
 
 
 class NoToken(ServiceRequestError):
@@ -54,6 +62,7 @@ class NoToken(ServiceRequestError):
 EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
     # The first one that fits counts. A write is in doubt unless `never_sent` knows better.
     (ClientAuthenticationError, Code.AUTHENTICATION_FAILED),
+    (NoHost, Code.NO_HOST),
     (ServiceResponseTimeoutError, Code.OPERATION_TIMED_OUT),
     (ServiceRequestError, Code.NO_ANSWER),
     (IncompleteReadError, Code.NO_ANSWER),
@@ -70,6 +79,7 @@ EXCEPTIONS: tuple[tuple[type[BaseException], Code], ...] = (
 
 _NEVER_SENT = (
     ClientAuthenticationError,
+    NoHost,
     NoToken,
     ServiceRequestTimeoutError,
     aiohttp.ClientConnectorError,
@@ -106,6 +116,7 @@ _TEXT_CODES = (
     ("resource name contains invalid characters", Code.INVALID_RESOURCE_NAME),
     ("resource name length is not within the permissible limits", Code.KEY_OUT_OF_RANGE),
 )
+_NO_ACCOUNT = "No such account is served here."  # the text of `tableorm serve`
 _UNKNOWN_VERSION = re.compile(r"The API version \S+ is not supported")
 _KNOWN_VERSIONS = (
     " Or give connect() a version that it knows: storage_api_version='2025-11-05' for queues and blobs, "
@@ -143,6 +154,8 @@ def fault_of_response(
         code = ""
     code = code or _STATUS_CODES.get(status, Code.INVALID_INPUT if status < 500 else Code.INTERNAL_ERROR)
     text = re.split(r"[\r\n](?:RequestId|Time):", text, maxsplit=1)[0].strip()
+    if code == Code.RESOURCE_NOT_FOUND and (_is_xml(body) or text.endswith(_NO_ACCOUNT)):
+        code = named = Code.NO_ACCOUNT
     index: int | None = None
     found = _INDEX.match(text) if transaction else None
     if found is not None:
@@ -163,6 +176,14 @@ def _read_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
     """Return the code and the text of a refusal, which may quote the URL of the request, without the token in that."""
     code, text = _parse_error(headers, body)
     return without_named_secrets(code), without_named_secrets(text)
+
+
+def _is_xml(body: bytes) -> bool:
+    """
+    Return whether an answer is XML. That a row, or a table to delete, is missing is said in the JSON that was asked
+    for; and of queues and blobs there are other codes. In XML Azurite says that it has no such account.
+    """
+    return body[:20].lstrip(b"\xef\xbb\xbf \r\n").startswith(b"<")
 
 
 def _parse_error(headers: Mapping[str, str], body: bytes) -> tuple[str, str]:
@@ -239,6 +260,14 @@ def never_sent(error: BaseException) -> bool:
     return inner is not None and isinstance(inner, _NEVER_SENT)
 
 
+def lacks_host(error: AzureError) -> bool:
+    """Return whether the host of a request has no address, or refuses connections."""
+    inner = error.inner_exception or error.__cause__
+    if isinstance(inner, aiohttp.ClientConnectorDNSError):
+        return inner.errno != socket.EAI_AGAIN
+    return isinstance(inner, aiohttp.ClientConnectorError) and inner.errno == errno.ECONNREFUSED
+
+
 def fault_of_error(error: BaseException, *, write: bool) -> Fault:
     """
     Return the fault of an exception of the SDK or the transport.
@@ -279,7 +308,7 @@ def body_of(response: Any) -> bytes:
 
 def _describe(error: BaseException) -> str:
     """Describe an exception in one line; the text of a time-out is often empty."""
-    inner = error.__cause__ if type(error) is ServiceRequestError else error
+    inner = error.__cause__ if type(error) in (NoHost, ServiceRequestError) else error
     if isinstance(inner, aiohttp.ClientSSLError):
         where = f"{inner.host}:{inner.port} ({inner.strerror or inner.args[1]})"
         return f"No TLS connection to {where}; check the server's certificate, or the https of the URL"

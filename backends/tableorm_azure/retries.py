@@ -15,7 +15,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import RetryBudget, RetryPolicy, Traffic
 
 from .batch import find_throttled_part
-from .faults import body_of, code_of, fault_of_error, fault_of_response, is_throttled
+from .faults import NoHost, body_of, code_of, fault_of_error, fault_of_response, is_throttled, lacks_host
 
 __all__ = ["DEADLINE", "RepeatPolicy"]
 
@@ -36,7 +36,8 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
 
     Reads are repeated after every transient fault. Writes are repeated only if it is certain that they were not done:
     they were never sent, or refused for their rate. Other writes are in doubt, and the mapper finds out what became of
-    them.
+    them. Before anything has answered, a host without an address, or one that refuses connections, is reported at once:
+    the URL is likely to be wrong.
 
     Args:
         traffic: Counts the attempts.
@@ -45,6 +46,7 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
 
     def __init__(self, traffic: Traffic, policy: RetryPolicy) -> None:
         self._traffic, self._policy = traffic, policy
+        self._answered = False
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
         """Send a request, and repeat it as often as needed and as its time allows."""
@@ -56,12 +58,15 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
             request.context["retry_count"] = repetitions  # for traces
             try:
                 response = await self.next.send(request)
+                self._answered = True
                 fault = self._find_fault(http.method, response.http_response)
                 if fault is None or not await _another(budget, fault):
                     return response
             except ClientAuthenticationError:
                 raise
             except AzureError as error:
+                if not self._answered and lacks_host(error):
+                    raise NoHost(error.message) from (error.inner_exception or error.__cause__)
                 fault = fault_of_error(error, write=http.method not in _READS)
                 if not await _another(budget, fault):
                     raise

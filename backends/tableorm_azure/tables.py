@@ -32,7 +32,7 @@ from tableorm.stores import (
 
 from .batch import Request, content_type_of, read_etags, write_batch
 from .codec import decode_page, decode_row, encode_body, in_ascii
-from .faults import translated
+from .faults import body_of, fault_of_response, translated
 from .lists import list_names
 from .pipeline import Pipeline
 
@@ -87,17 +87,15 @@ class AzureTables:
     async def delete_table(self, table: str) -> None:
         """See `TableStore`."""
         check_table_name(table)
-        found = True
 
         def check_status(response: Any) -> None:
             # The SDK raises no error for a table that does not exist.
-            nonlocal found
-            found = response.http_response.status_code != 404
+            http = response.http_response
+            if http.status_code == 404:
+                raise fault_of_response(404, http.headers, body_of(http), write=True)
 
         with translated(write=True):
             await self._service.delete_table(table, raw_response_hook=check_status)
-        if not found:
-            raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
 
     async def list_tables(self) -> list[str]:
         """See `TableStore`."""

@@ -38,7 +38,7 @@ class Customer(Entity, table="Shop", partition_key="{tenant}", row_key="customer
     name: Mapped[str | None] = field(default=None)
     orders: Mapped[int] = field(default=0, maintained=True, doc="How many orders there are.")
 
-    by_email = Index(row_key="email_{email:lower}", unique=True)
+    by_email = Index(row_key="email_{email:lower}", unique=True, include="keys")  # entries cannot hold `orders`
 
 
 class Order(Entity, table="Shop", partition_key="{tenant}", row_key="order_{customer}_{number:06d}"):

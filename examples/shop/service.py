@@ -100,7 +100,7 @@ async def add_customer(shop: Shop, customer: Customer, response: Response) -> Cu
 @router.post("/customers/import")
 async def import_customers(shop: Shop, customers: Annotated[list[Customer], Body(max_length=10_000)]) -> Imported:
     """Those whose id or e-mail address is taken are left out, and named."""
-    async with shop.bulk() as bulk:
+    async with shop.bulk(errors="report") as bulk:
         for customer in customers:
             await bulk.insert(customer)
     failed = {

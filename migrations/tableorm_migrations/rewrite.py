@@ -168,7 +168,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
         await connection_of(db).yield_to_loop(1)
     if not old:
         return
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for entity in old:
             try:
                 await bulk.save(entity)

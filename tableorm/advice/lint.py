@@ -120,7 +120,11 @@ def _check_derived(schema: Schema) -> Iterator[LintFinding]:
             case "Index":
                 # The row at the old key, and that at the new one.
                 writes += 1 if each.deferred else 2
-                if declared["include"] == "keys" and not declared["unique"]:
+                if schema.maintained and declared["include"] != "keys" and not each.deferred:
+                    names = ", ".join(info.name for info in schema.maintained)
+                    yield _finding("index-without-maintained", each.label, f"its entries do not hold {names}")
+                # Where maintained fields are wanted, keys alone are what gives them.
+                if declared["include"] == "keys" and not declared["unique"] and not schema.maintained:
                     yield _finding("keys-only-index", each.label, "it has keys alone")
             case "IndexList":
                 writes += 1 if each.deferred else 2

@@ -59,6 +59,13 @@ RULES = {
             section="Intra-partition secondary index pattern",
         ),
         LintRule(
+            code="index-without-maintained",
+            finds="an index of a model with maintained fields, whose entries hold other fields of it",
+            reason="entries never hold maintained fields, so entities that it finds are without them: NotLoaded",
+            remedy="refresh(entity) where they are needed, or declare include='keys': then each entity is read, too",
+            section="Intra-partition secondary index pattern",
+        ),
+        LintRule(
             code="many-writes",
             finds="an entity whose declarations make 80 rows or more, which are written with it",
             reason="a transaction has 100 operations at most, so few other changes fit into it",

@@ -20,7 +20,8 @@ from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
 from ..models.periods import require_plain_tables
 from ..models.schema import Schema, concrete
-from ..stores import Bounds, Row
+from ..protocol.filters import Filter
+from ..stores import Bounds, Row, RowQuery
 from .check import AuditedSchema
 from .context import OUT_OF_REACH, AuditContext
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
@@ -72,8 +73,10 @@ async def audit(
         for table, own in kinds.items()
     }
     if cursor is None:
-        ranges = [each for some in kinds.values() for each in audit_ranges_of(some.table, some.schemas, parallel)]
-        counts = AuditCounts()
+        ranges, counts = [], AuditCounts()
+        for some in kinds.values():
+            is_small = await _fits_into_page(db, some, guests[some.table], counts)
+            ranges += audit_ranges_of(some.table, some.schemas, 1 if is_small else parallel)
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts, kinds)
     begun = time.monotonic() - counts.seconds
@@ -98,6 +101,19 @@ async def audit(
                 await each.audit_blobs(context)
                 counts.add(context.counts)
     return report()
+
+
+async def _fits_into_page(db: Connection, kinds: KindSet, guests: Sequence[Schema], counts: AuditCounts) -> bool:
+    """Return whether a table has so few rows to check that one request reads them: dividing it would take many."""
+    counts.requests += 1
+    store, _ = db.sending("query", "")
+    query = RowQuery(where=_rows_to_check(kinds, guests), select=("PartitionKey",))
+    page = await db.call("audit", kinds.table, store.query(kinds.table, query))
+    return page.continuation is None
+
+
+def _rows_to_check(kinds: KindSet, guests: Sequence[Schema]) -> Filter | None:
+    return family_filter(kinds, guests, markers=bool(kinds.schemas))
 
 
 def _kinds_in(table: str, schemas: Sequence[Schema]) -> KindSet:
@@ -180,7 +196,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
         parallel: How many candidates are verified at the same time.
     """
     db, counts = context.db, context.counts
-    where = family_filter(context.kinds, context.guests, markers=bool(context.kinds.schemas))
+    where = _rows_to_check(context.kinds, context.guests)
     table = TableAudit(context)
     segment, count, last = Segment(table), 0, None
 

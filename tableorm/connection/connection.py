@@ -155,8 +155,13 @@ class Connection:
         self.watch.begin(self.url)
 
     async def close(self) -> None:
-        """Finish what was begun and release everything, if it is open."""
+        """Finish what was begun and release everything, if it is open. Raises what `Database.close` raises."""
         if self._opened.store is not None:
+            if asyncio.get_running_loop() is not self._opened.loop:
+                raise NotSupported(
+                    "close() is refused: the database was opened in another event loop, where its requests end; close "
+                    "it there, by one `async with connect(url)` within each asyncio.run()"
+                )
             while work := {*self._later, *self._opened.making.values()}:
                 await asyncio.wait(work)
             self._opened.store = self._opened.queues = self._opened.blobs = self._opened.outbox = None

@@ -152,8 +152,9 @@ def not_readable(db: Connection | None, declaration: IndexDeclaration) -> NotSup
         )
     return NotSupported(
         f"{declaration} is not read: the store does not say that it is complete, so that entities of table "
-        f"{declaration.table} may be missing in it; run db.build_index({declaration}, no_older_writers=True) once "
-        "every program that writes such entities declares it, or declare it with building=False if it is complete"
+        f"{declaration.table} may be missing in it. db.create_tables({declaration.model}) says so of a table that it "
+        f"makes; for one that was there before run db.build_index({declaration}, no_older_writers=True) once every "
+        "program that writes such entities declares it, or declare it with building=False if it is complete"
     )
 
 

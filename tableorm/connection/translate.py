@@ -4,6 +4,7 @@ From a store's `Fault` to the error that a user sees, which names the model and 
 
 from ..errors import (
     AccessDenied,
+    AccountNotFound,
     Conflict,
     EntityExists,
     EntityNotFound,
@@ -30,6 +31,7 @@ _ERRORS: dict[str, type[TableOrmError]] = {
     Code.CONTAINER_BEING_DELETED: Conflict,
     Code.CONTAINER_EXISTS: Conflict,
     Code.INSUFFICIENT_PERMISSIONS: AccessDenied,
+    Code.NO_HOST: Unavailable,
     Code.INVALID_AUTHENTICATION_INFO: AccessDenied,
     Code.NO_AUTHENTICATION: AccessDenied,
     Code.ENTITY_TOO_LARGE: LimitExceeded,
@@ -78,6 +80,11 @@ def translate(fault: Fault, what: str, table: str, entity: object = None, key: o
         return EntityNotFound(f"{what}: table {table} has no such row", code, key)
     if code == Code.TABLE_NOT_FOUND:
         return TableNotFound(f"{what}: there is no table {table!r}; create it with db.create_tables()", code, table)
+    if code == Code.NO_ACCOUNT:
+        return AccountNotFound(
+            f"{what}: the server knows no such account; check the account in the URL that connect() was given",
+            Code.RESOURCE_NOT_FOUND,
+        )
     if code in _MISSING:
         return TableOrmError(f"{what}: there is no such {_MISSING[code]}", code)
     if code in (Code.TABLE_EXISTS, Code.TABLE_BEING_DELETED):

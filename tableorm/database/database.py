@@ -411,6 +411,7 @@ class Database(Upkeep):
         concurrency: int = 16,
         rate: float | None = None,
         on_progress: Callable[[BulkReport], object] | None = None,
+        errors: Literal["raise", "report"] = "raise",
     ) -> Bulk:
         """
         Begin many writes over any partitions: `async with db.bulk() as bulk: await bulk.upsert(...)`, then
@@ -418,18 +419,20 @@ class Database(Upkeep):
 
         The writes are sent as entity group transactions, by partition; only each transaction is atomic. A call waits
         while too many writes wait to be sent, so any number of entities takes bounded memory. If the block raises,
-        writes that were not sent yet are dropped.
+        writes that were not sent yet are dropped. A write that fails does not stop the others; the end of the block
+        raises `BulkFailed`, which has the report.
 
         Args:
             concurrency: How many transactions may be under way, each of another partition; there are fewer while the
                 store refuses because it is asked for too much.
             rate: How many operations may be sent a second; None for any number.
             on_progress: Called with the report so far after each transaction.
+            errors: "report" if writes that fail are to be looked up in `bulk.report`, and the block raises nothing.
 
         Raises:
             ModelError: `concurrency` or `rate` is not above 0.
         """
-        return Bulk(self._connection, concurrency=concurrency, rate=rate, on_progress=on_progress)
+        return Bulk(self._connection, concurrency=concurrency, rate=rate, on_progress=on_progress, errors=errors)
 
     def scope(self, *models: type[Entity], **fields: Any) -> "Scope":
         """

@@ -4,6 +4,7 @@ What a web service tells its clients of an error: an HTTP status and a text.
 
 from ..errors import (
     AccessDenied,
+    AccountNotFound,
     Conflict,
     CursorError,
     EncodeError,
@@ -22,6 +23,7 @@ from ..errors import (
     UniqueViolation,
     WrongKind,
 )
+from ..writes.bulk.report import BulkFailed
 
 __all__ = ["http_message", "http_status"]
 
@@ -40,6 +42,7 @@ _ANSWERS: dict[type[BaseException], tuple[int, str]] = {
     CursorError: (422, "the cursor is not one of this list"),
     EncodeError: (422, "a value does not fit"),
     MalformedETag: (400, "If-Match must be '*' or one ETag, as the header ETag of an answer has it"),
+    AccountNotFound: (500, "the service has failed"),
     Unavailable: (503, "the service is busy: try again later"),
 }
 
@@ -47,7 +50,7 @@ _ANSWERS: dict[type[BaseException], tuple[int, str]] = {
 def http_status(error: BaseException) -> int:
     """
     Return the HTTP status with which a web service answers for an error: 500 unless the client can do something about
-    it, as 422 for a value that does not fit. For a `TransactionFailed` that is the status of its cause.
+    it, as 422 for a value that does not fit. For a `TransactionFailed` or `BulkFailed` that is the status of its cause.
     """
     return _answer_to(_cause_of(error))[0]
 
@@ -55,7 +58,7 @@ def http_status(error: BaseException) -> int:
 def http_message(error: BaseException) -> str:
     """
     Return what a web service may tell its clients of an error: no key, no table, and no value but those of the data
-    that `InvalidInput` is about. For a `TransactionFailed` that is the text of its cause.
+    that `InvalidInput` is about. For a `TransactionFailed` or `BulkFailed` that is the text of its cause.
     """
     error = _cause_of(error)
     text = _answer_to(error)[1]
@@ -75,7 +78,7 @@ def http_message(error: BaseException) -> str:
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    while isinstance(error, TransactionFailed) and error.__cause__ is not None:
+    while isinstance(error, (TransactionFailed, BulkFailed)) and error.__cause__ is not None:
         error = error.__cause__
     return error
 

@@ -4,7 +4,7 @@ The stores of a database: opened and closed together, observed, and the tables i
 
 import itertools
 from types import TracebackType
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from ..connection.async_only import AsyncOnly
 from ..connection.beside import observed_blobs, observed_queues
@@ -34,6 +34,9 @@ class Stores(Connected, AsyncOnly):
         retry: How requests are repeated by the mapper, where the store does not repeat them itself.
         watch: Who is told of the requests; nobody if not given.
     """
+
+    if not TYPE_CHECKING:
+        _in_place_of_await = "write async with connect(url) as db, or db = await connect(url).open()"
 
     def __init__(
         self,
@@ -73,7 +76,12 @@ class Stores(Connected, AsyncOnly):
         return self
 
     async def close(self) -> None:
-        """Finish what was begun and release everything. Idempotent. All calls but `open` are refused afterwards."""
+        """
+        Finish what was begun and release everything. Idempotent. All calls but `open` are refused afterwards.
+
+        Raises:
+            NotSupported: It was opened in another event loop.
+        """
         await self._connection.close()
 
     async def __aenter__(self) -> Self:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from ..connection.async_only import AsyncOnly
+from ..connection.awaited_calls import AwaitsCalls, awaited
 from ..connection.blobs import ask_blobs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.logger import make_logger
@@ -39,7 +40,7 @@ _MOST_TRIES = 100  # to find a number that is free; each time another program wa
 _MOST_SEGMENTS = 2**40  # of an hour
 
 
-class LogStream(AsyncOnly):
+class LogStream(AsyncOnly, AwaitsCalls):
     """
     Writes a log: records are gathered, and put into blobs, each of which is written once.
 
@@ -73,6 +74,7 @@ class LogStream(AsyncOnly):
         flush_seconds: float = 5.0,
         segment_bytes: int = _SEGMENT_BYTES,
     ) -> None:
+        super().__init__()
         check_log_name(name, container)
         if type(segment_bytes) is not int or not 1 <= segment_bytes <= MAX_SEGMENT_BYTES:
             raise ModelError(
@@ -115,7 +117,10 @@ class LogStream(AsyncOnly):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+        if kind is None:
+            self._refuse_forgotten("log")
 
+    @awaited
     async def write(self, data: Mapping[str, Any], *, at: dt.datetime | None = None) -> None:
         """
         Write a record.

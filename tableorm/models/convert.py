@@ -5,7 +5,7 @@ Convert entities to plain dictionaries and back.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, cast
 
-from ..errors import ModelError, NotLoaded
+from ..errors import ModelError, NotLoaded, shown
 from ..expressions import Field
 from .entity import Entity, schema_of
 from .json_values import make_entity, to_json
@@ -39,6 +39,8 @@ def to_dict(
         ModelError: The model has no such field.
         NotLoaded: A field to include was not loaded.
     """
+    if isinstance(cast("object", entity), type):
+        raise ModelError(f"to_dict({shown(entity)}) is refused: give an entity, and not its model")
     schema = schema_of(type(entity))
     own = entity.__dict__
     if mode not in ("python", "json"):

@@ -3,6 +3,7 @@ Entities: the base class of models.
 """
 
 import datetime as dt
+from abc import ABCMeta
 from collections.abc import MutableMapping
 from typing import (
     TYPE_CHECKING,
@@ -94,8 +95,26 @@ class _KeyAccess:
             return instance._own_key()
 
 
+if TYPE_CHECKING:  # a checker finds the mistake by itself, and shall go on to find it
+    _ModelClass = type
+else:
+
+    class _ModelClass(ABCMeta):
+        """The class of models, which says what is near to an attribute that a model lacks. A model may be an ABC."""
+
+        # Nothing is registered with a model, and an ABC takes long to ask for that.
+        __instancecheck__ = type.__instancecheck__
+        __subclasscheck__ = type.__subclasscheck__
+
+        def __getattr__(cls, name):
+            problem, schema = f"type object {cls.__name__!r} has no attribute {name!r}", cls.__dict__.get("__schema__")
+            if schema is not None and not name.startswith("_"):
+                problem = f"{problem}; {near(name, [*schema.fields, *schema.derived], 'attribute')}"
+            raise AttributeError(problem, name=name)
+
+
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
-class Entity(Storable):
+class Entity(Storable, metaclass=_ModelClass):
     """
     Base of models: `class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}")`.
 
@@ -129,7 +148,7 @@ class Entity(Storable):
 
     def __init_subclass__(cls, **keywords: Unpack[ClassKeywords]) -> None:
         super().__init_subclass__()
-        cls.__schema__ = declare(cls, keywords, frames=2)
+        cls.__schema__ = declare(cls, keywords, frames=3)  # one of them is that of `ABCMeta`
         cls.kind = cls.__schema__.kind
         Schema.declared += 1
         if cls.__schema__.abstract:

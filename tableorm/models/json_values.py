@@ -21,7 +21,7 @@ import msgspec
 
 from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
 from ..keys.template import Template
-from ..protocol.limits import MAX_VALUE_BYTES, value_size
+from ..protocol.limits import MAX_VALUE_BYTES, excess_of
 from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
 from .property_types import REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
@@ -306,9 +306,9 @@ def _misfit(info: FieldInfo, value: Any) -> str | None:
     except ValueError as error:
         return str(error)
     if info.stored and isinstance(stored, str) and len(stored) > MAX_VALUE_BYTES // 4:
-        size = value_size(stored, info.type.edm)
-        if size > MAX_VALUE_BYTES:
-            return f"has {size} bytes as it is stored, {MAX_VALUE_BYTES} are allowed"
+        excess = excess_of(stored, info.type.edm)
+        if excess is not None:
+            return f"has {excess[0]} as it is stored, {excess[1]} are allowed"
     return None
 
 

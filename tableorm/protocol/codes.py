@@ -98,6 +98,12 @@ class Code(StrEnum):
     # Not a code of the service: a backend uses it when no answer came, after a time-out or a reset connection.
     NO_ANSWER = "NoAnswer"
 
+    # Nor this one: nothing has ever answered at the URL, which has no such host, or a port where nobody listens.
+    NO_HOST = "NoHost"
+
+    # Nor this one: the service says `ResourceNotFound`, as of a row, when there is no such account.
+    NO_ACCOUNT = "NoAccount"
+
 
 STATUS: dict[Code, int] = dict.fromkeys(Code, 400) | {
     Code.ATOM_NOT_SUPPORTED: 415,
@@ -145,6 +151,8 @@ STATUS: dict[Code, int] = dict.fromkeys(Code, 400) | {
     Code.INVALID_BLOB_TYPE: 409,
     Code.INVALID_RANGE: 416,
     Code.NO_ANSWER: 504,
+    Code.NO_ACCOUNT: 404,
+    Code.NO_HOST: 504,
 }
 """The HTTP status of each code: 400, unless another one says more."""
 

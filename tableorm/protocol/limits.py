@@ -62,6 +62,7 @@ __all__ = [
     "check_sizes",
     "check_table_name",
     "entity_size",
+    "excess_of",
     "key_fault",
     "value_size",
 ]
@@ -126,10 +127,8 @@ def key_fault(key: str) -> str | None:
     found = FORBIDDEN_IN_KEYS.search(key)
     if found is not None:
         return f"has the forbidden character U+{ord(found.group()):04X} at position {found.start()}"
-    if len(key) > MAX_KEY_UNITS // 2:
-        length = utf16_length(key)
-        if length > MAX_KEY_UNITS:
-            return f"has {length} UTF-16 units, {MAX_KEY_UNITS} are allowed"
+    if len(key) > MAX_KEY_UNITS // 2 and utf16_length(key) > MAX_KEY_UNITS:
+        return f"has {_length_of(key)}, {MAX_KEY_UNITS} are allowed"
     return check_text(key)
 
 
@@ -273,11 +272,11 @@ def check_sizes(row: dict[str, Any]) -> None:
     for name, annotation_name in _shape_of(row):
         value, annotation = row[name], None if annotation_name is None else row[annotation_name]
         if type(value) is str and annotation in _SIZED:
-            size = value_size(value, annotation)
-            if size > MAX_VALUE_BYTES:
+            excess = excess_of(value, annotation)
+            if excess is not None:
                 raise Fault(
                     Code.PROPERTY_VALUE_TOO_LARGE,
-                    f"The property {name!r} has {size} bytes, {MAX_VALUE_BYTES} are allowed.",
+                    f"The property {name!r} has {excess[0]}, {excess[1]} are allowed.",
                     property=name,
                 )
     size = entity_size(row)
@@ -349,6 +348,21 @@ def _find_misfit(value: object, annotation: str) -> ValueError | None:
 def value_size(value: str, annotation: str | None = None) -> int:
     """Return the bytes that the service counts of a String, or of the base64 of a Binary."""
     return binary_size(value) if annotation == Edm.BINARY else 2 * utf16_length(value)
+
+
+def excess_of(value: str, annotation: str | None = None) -> tuple[str, int] | None:
+    """Return how long a String or the base64 of a Binary is, and what is allowed, if it is too long for a property."""
+    size = value_size(value, annotation)
+    if size <= MAX_VALUE_BYTES:
+        return None
+    return (f"{size} bytes", MAX_VALUE_BYTES) if annotation == Edm.BINARY else (_length_of(value), MAX_VALUE_BYTES // 2)
+
+
+def _length_of(text: str) -> str:
+    """Describe the length of a text as its writer counts, and as the service does if that is another number."""
+    units = utf16_length(text)
+    counts = "" if units == len(text) else f", which count as {units} UTF-16 code units"
+    return f"{len(text)} characters{counts}"
 
 
 _FIXED_SIZES = {Edm.DATETIME: 8, Edm.DOUBLE: 8, Edm.INT64: 8, Edm.GUID: 16}

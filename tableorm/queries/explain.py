@@ -65,6 +65,8 @@ class Explanation:
         primary_conditions: Conditions that are evaluated in this program on the entities that these reads return.
         merged_partitions: From how many partitions, the hash buckets of a key, results are merged in the order of
             RowKeys; 0 if they come in the order of keys, or in none.
+        not_loaded: Fields that the entities lack which are made of index entries, because the entries do not hold them:
+            maintained fields, and what `include=` leaves out.
     """
 
     query: str
@@ -80,6 +82,7 @@ class Explanation:
     primary_select: tuple[str, ...] | None = None
     primary_conditions: tuple[str, ...] = ()
     merged_partitions: int = 0
+    not_loaded: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain values, ready for JSON."""
@@ -99,6 +102,9 @@ class Explanation:
             select = "" if self.primary_select is None else f"with $select={','.join(self.primary_select)}, "
             lines.append(f"  for each row found: GET the row that it is a copy of, {select}several at the same time")
             lines += [f"    then here: {condition}" for condition in self.primary_conditions]
+        if self.not_loaded:
+            names = ", ".join(self.not_loaded)
+            lines.append(f"  not loaded: {names}, which the index does not hold; refresh(entity) reads all")
         if len(self.requests) > _SHOWN:
             lines.append(f"  ... and {len(self.requests) - _SHOWN} more requests")
         if len(self.requests) > 1:
@@ -181,7 +187,16 @@ def explain(
         primary_select=None if primaries is None else primaries.select,
         primary_conditions=after,
         merged_partitions=merged,
+        not_loaded=_left_out(plan),
     )
+
+
+def _left_out(plan: QueryPlan) -> tuple[str, ...]:
+    """Return the fields that the entities of a query by an index lack."""
+    if plan.target.fetches_primaries or plan.select is not None:
+        return ()
+    entries = [(each.primary, each.fields) for each in plan.target.schemas if each.primary is not None]
+    return tuple(dict.fromkeys(name for primary, held in entries for name in primary.fields if name not in held))
 
 
 def _explain_request(

@@ -289,7 +289,7 @@ class Query(QueryDescription[E_co]):
         target = query._planner.target
         delete = delete_rows if target.primaries is None else delete_entities
         run = query._start(keys_only=target.primaries is None and not needs_whole_rows(target.kinds))
-        bulk = Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress)
+        bulk = Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress, errors="report")
         return await delete(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
 
     # Inside

@@ -280,7 +280,7 @@ def _filter_of(table: _SweptTable) -> Filter | None:
 async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], counts: SweepCounts) -> None:
     """Delete those of some rows whose entities have expired, if they are still as they were read."""
     counts.entities += len(rows)
-    async with Bulk(db) as bulk:
+    async with Bulk(db, errors="report") as bulk:
         for row in rows:
             try:
                 found = kinds.resolve(row)

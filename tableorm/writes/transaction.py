@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from msgspec import structs
 
-from ..connection.async_only import AsyncOnly
+from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
@@ -104,11 +104,11 @@ class Transaction(AsyncOnly):
         """
         self._db.boundary.fill(entity)
         change = insert_change(entity, self._held_write(entity))
-        self._add(change if repeat else structs.replace(change, repeat=False))
+        return self._add(change if repeat else structs.replace(change, repeat=False))
 
     def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read when the block ends. Raises as `db.save`."""
-        self._add(save_change(entity, self._held_update(entity)))
+        return self._add(save_change(entity, self._held_update(entity)))
 
     def merge(
         self,
@@ -118,21 +118,21 @@ class Transaction(AsyncOnly):
         if_match: str | None = None,
     ) -> None:
         """Merge some fields when the block ends. Raises as `db.merge`."""
-        self._add(merge_change(entity, only, if_match, self._held_update(entity)))
+        return self._add(merge_change(entity, only, if_match, self._held_update(entity)))
 
     def replace(self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False) -> None:
         """Replace the row when the block ends. Raises as `db.replace`."""
-        self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._held_update(entity)))
+        return self._add(replace_change(entity, if_match, drop_extra=drop_extra, pending=self._held_update(entity)))
 
     def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """Insert, or merge or replace the row that is there, when the block ends. Raises as `db.upsert`."""
         self._db.boundary.fill(entity)
-        self._add(upsert_change(entity, mode, self._held_write(entity)))
+        return self._add(upsert_change(entity, mode, self._held_write(entity)))
 
     def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
         """Delete a row when the block ends. Raises as `db.delete`; a missing row fails the transaction."""
         pending = None if isinstance(target, Key) else self._held_update(target)
-        self._add(delete_change(target, if_match, pending))
+        return self._add(delete_change(target, if_match, pending))
 
     def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """
@@ -143,6 +143,7 @@ class Transaction(AsyncOnly):
         delete, insert = move_changes(entity, fields, self._held_update(entity))
         self._add(delete, insert)
         self._adopt.append((entity, insert.subject))
+        return NOT_AWAITED
 
     def start(self, workflow: type[Workflow[E]], entity: E, arguments: Any = None) -> None:
         """
@@ -162,6 +163,7 @@ class Transaction(AsyncOnly):
             raise unwritten(key_of(entity))
         work = start_of(workflow, key_of(entity), arguments)
         self._stand(row_of(write.change), HeldRow(entity, structs.replace(write, starts=(*write.starts, work))))
+        return NOT_AWAITED
 
     @overload
     async def get(self, target: type[E], /, *, guard: bool = False, **fields: Any) -> E: ...
@@ -383,13 +385,14 @@ class Transaction(AsyncOnly):
             for change in changes:
                 self._late[row_of(change)] = as_given(change), self._count
             self._count += 1
-            return
+            return NOT_AWAITED
         # Now: what is changed later in the block belongs to another write.
         writes = [encode(change, self._count, self._token) for change in changes]
         self._count += 1
         joined = [self._coalesced(write) for write in writes if write is not None]
         for write in joined:
             self._stand(row_of(write.change), HeldRow(write.change.subject, write))
+        return NOT_AWAITED
 
     def _is_late(self, changes: Sequence[Change]) -> bool:
         """

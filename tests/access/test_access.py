@@ -119,7 +119,7 @@ async def test_every_verb_with_all_rights(world: World) -> None:
         async with mine.transaction() as tx:
             tx.insert(Employee(department="Sales", id=11))
             tx.upsert(Employee(department="Sales", id=12))
-        async with mine.bulk() as bulk:
+        async with mine.bulk(errors="report") as bulk:
             await bulk.upsert(Employee(department="Sales", id=13))
             await bulk.upsert(Employee(department="HR", id=13))
         assert (bulk.report.written, bulk.report.failures) == (1, 1)

@@ -62,6 +62,20 @@ class KeysOnly(Entity, table="LintKeysOnly", partition_key="{shop}", row_key="or
     by_state = Index(row_key="state_{state}_{number:06d}", include="keys")
 
 
+class Hall(Entity, table="LintTotals", partition_key="{shop}", row_key="hall_{number:06d}"):
+    """An eventual index reads the entity, with what is maintained in it; and so does one that has keys alone."""
+
+    shop: Mapped[str]
+    number: Mapped[int]
+    city: Mapped[str]
+    visits: Mapped[int] = field(default=0, maintained=True)
+    by_city = Index(row_key="halls_by_city_{city}_{number:06d}", include="all")
+    by_number = Index(row_key="halls_by_number_{city}_{number:06d}", include="keys")
+    everywhere = Index(
+        partition_key="{city}", row_key="visits_{shop}_{number:06d}", consistency="eventual", include="all"
+    )
+
+
 class FewValues(Entity, table="LintFewValues", partition_key="{shop}", row_key="order_{number:06d}"):
     shop: Mapped[str]
     number: Mapped[int]
@@ -189,6 +203,7 @@ CASES: dict[str, list[tuple[type[Entity], str]]] = {
     "one-partition": [(OnePartition, "OnePartition.partition_key")],
     "unpadded-number": [(Unpadded, "Unpadded.row_key"), (UnpaddedIndex, "UnpaddedIndex.by_price")],
     "keys-only-index": [(KeysOnly, "KeysOnly.by_state")],
+    "index-without-maintained": [(Hall, "Hall.by_city")],
     "list-of-few-values": [(FewValues, "FewValues.by_grade")],
     "hot-aggregate": [(HotSum, "HotSum.amounts")],
     "many-writes": [

@@ -79,7 +79,7 @@ class Sailor(Entity, table="BuiltSailors", partition_key="{ship}", row_key="id_{
 
 async def workers(db: Database, teams: int = 3, count: int = 130) -> None:
     await db.create_tables(Before)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for team in range(teams):
             for number in range(count):
                 badge = f"b{number}" if number % 10 else None

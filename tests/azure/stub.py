@@ -75,10 +75,11 @@ class Stub:
 
     Args:
         tls: To serve https.
+        port: Where to listen; 0 for any free port.
     """
 
-    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
-        self._tls = tls
+    def __init__(self, tls: ssl.SSLContext | None = None, port: int = 0) -> None:
+        self._tls, self._port = tls, port
         self.requests: list[Request] = []
         self.answers: list[Answer] = [row_answer()]
         self.handler: Callable[[Request], Answer] | None = None
@@ -86,7 +87,7 @@ class Stub:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=2**20, ssl=self._tls)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=2**20, ssl=self._tls)
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -14,12 +14,24 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.data.tables import AccountSasPermissions, ResourceTypes, generate_account_sas
 
 from scripts.docs_pages import ROOT
-from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, NotSupported, connect
+from tableorm import (
+    AccessDenied,
+    AccountNotFound,
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    NotSupported,
+    TransactionFailed,
+    connect,
+)
 from tableorm.connection.connection import connection_of
 from tableorm.database import connect as opening
 from tableorm.stores import Backend
 from tableorm_azure import AzureBackend
 from tableorm_azure.endpoints import EMULATOR_KEY, Account, handles, parse
+from tableorm_local import serve
 from tests.azurite import KEY, Azurite
 from tests.database.between import Between
 
@@ -32,7 +44,6 @@ CLOUD = {service: f"https://acc.{service}.core.windows.net" for service in ("tab
     [
         ("https://acc.table.core.windows.net", Account(name="acc", **CLOUD)),
         ("https://acc.table.core.windows.net/", Account(name="acc", **CLOUD)),
-        ("https://acc.queue.core.windows.net", Account(name="acc", **CLOUD)),
         (
             "https://acc.table.core.chinacloudapi.cn?sv=1&sig=2",
             Account(
@@ -135,6 +146,20 @@ def test_an_endpoint_of_one_service() -> None:
     assert parse("http://127.0.0.1:1/acc", "queue") == Account(name="acc", queue="http://127.0.0.1:1/acc")
 
 
+def test_an_endpoint_of_another_service_beside_the_tables() -> None:
+    """Queues and blobs are as strict; the URL of their own service opens them, beside the embedded engine too."""
+    with pytest.raises(
+        ModelError, match=r"where the blobs of an account are; give the URL of its queues: https://acc.q"
+    ):
+        connect(CLOUD["table"], key=KEY, queues=CLOUD["blob"])
+    with pytest.raises(
+        ModelError, match=r"where the tables of an account are; give the URL of its blobs: https://acc.b"
+    ):
+        connect("local::memory:", blobs=f"{CLOUD['table']}?sig=a")
+    connect("local::memory:", queues=f"{CLOUD['queue']}?sig=a", blobs=f"{CLOUD['blob']}?sig=a")
+    connect(CLOUD["table"], key=KEY, queues=CLOUD["queue"], blobs=CLOUD["blob"])
+
+
 @pytest.mark.parametrize("url", ["local:x", "hr.tables", "", "ftp://x", "Server=x;Password=y"])
 def test_what_is_no_account(url: str) -> None:
     """Left to other backends."""
@@ -148,6 +173,15 @@ def test_what_is_no_account(url: str) -> None:
         ("https://me:secret@acc.table.core.windows.net", "has a user"),
         ("https://acc.table.core.windows.net/Flights", "path that is not an account"),
         ("http://127.0.0.1:10002/acc/Flights", "path that is not an account"),
+        (
+            "https://acc.blob.core.windows.net?sig=secret",
+            "where the blobs of an account are; give the URL of its tables: https://acc.table.core.windows.net$",
+        ),
+        ("https://acc.queue.core.windows.net", "where the queues of an account are; give the URL of its tables"),
+        (
+            "AccountName=acc;TableEndpoint=https://acc.blob.core.windows.net;AccountKey=secret",
+            "where the blobs of an account are; give the URL of its tables",
+        ),
         ("http://127.0.0.1:secret/acc", "a port that is not a number"),
         ("http://127.0.0.1:99999/acc", "a port that is not a number"),
         ("AccountName=acc;AcountKey=secret", "has 'AcountKey'"),
@@ -439,3 +473,54 @@ async def test_a_sas_opens_azurite(azurite: Azurite) -> None:
     async with connect(azurite.table, sas=token.replace("sig=", "sig=A")) as db:
         with pytest.raises(AccessDenied):
             await db.ping()
+
+
+class Parcel(Entity, table="ParcelsOfNobody", partition_key="{city}", row_key="parcel_{id:06d}"):
+    city: Mapped[str]
+    id: Mapped[int]
+
+
+async def refuse_every_call(url: str) -> None:
+    """Each call on an account that the server does not know names the account, and finds nothing missing."""
+    async with connect(url, key=KEY) as db:
+        key = Parcel.key(city="Bonn", id=1)
+        for call in (
+            db.create_tables(Parcel),
+            db.tables(),
+            db.drop_table(Parcel, missing_ok=True),
+            db.get(key),
+            db.get_or_none(key),
+            db.exists(key),
+            db.select(Parcel).where(Parcel.city == "Bonn").all(),
+            db.select(Parcel).where(Parcel.city == "Bonn", Parcel.id == 1).first(),
+            db.insert(Parcel(city="Bonn", id=1)),
+            db.upsert(Parcel(city="Bonn", id=1)),
+            db.delete(key, if_match="*", missing_ok=True),
+        ):
+            with pytest.raises(AccountNotFound, match="the server knows no such account; check the account") as raised:
+                await call
+            assert raised.value.code == "ResourceNotFound"
+        with pytest.raises(TransactionFailed, match="the server knows no such account") as failed:
+            async with db.transaction() as tx:
+                for number in range(2):
+                    tx.insert(Parcel(city="Bonn", id=number))
+        assert isinstance(failed.value.__cause__, AccountNotFound)
+
+
+async def test_an_account_that_azurite_does_not_know(azurite: Azurite) -> None:
+    """Azurite answers as of a row that is missing, but in XML."""
+    await refuse_every_call(azurite.table.replace("devstoreaccount1", "nobody"))
+    elsewhere = {
+        name: getattr(azurite, name[:-1]).replace("devstoreaccount1", "nobody") for name in ("queues", "blobs")
+    }
+    async with connect(azurite.table, key=KEY, **elsewhere) as db:
+        with pytest.raises(AccountNotFound):
+            await db.queues.create_queue("parcels")
+        with pytest.raises(AccountNotFound):
+            await db.blobs.create_container("parcels")
+
+
+async def test_an_account_that_our_server_does_not_know() -> None:
+    """The server of tableorm says so in the text."""
+    async with serve(None, port=0) as server:
+        await refuse_every_call(server.url.replace("devstoreaccount1", "nobody"))

@@ -18,7 +18,7 @@ from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 
-from tableorm import EntityNotFound, NotSupported, PropertyBag, TableOrmError, connect
+from tableorm import EntityNotFound, NotSupported, PropertyBag, TableOrmError, Unavailable, connect
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.shared_key import SignedParts, decode_key, parse_authorization, verify
 from tableorm.stores import Operation, RetryPolicy, RowQuery, TableStore, Verb
@@ -177,16 +177,51 @@ async def test_a_blob_that_stops_coming(stub: Stub) -> None:
 
 
 async def test_nobody_listens() -> None:
-    """A connection that is refused is tried again; in the end there is no doubt about a write."""
+    """It is said at once, whatever the policy, since the URL is likely to be wrong; no write is in doubt."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and does not listen
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/stub"
-        options = {"key": KEY, "retry": RetryPolicy(attempts=3, base=0.0)}
-        async with AzureBackend.from_url(url, timeout=5.0, options=options) as backend:
-            fault = await refusal(backend.tables.write("Table1", INSERT))
+        policy = RetryPolicy(base=60.0, cap=60.0)
+        options = {"key": KEY, "retry": policy}
+        async with asyncio.timeout(20), AzureBackend.from_url(url, timeout=60.0, options=options) as backend:
+            for call in (*READS.values(), *WRITES.values()):
+                fault = await refusal(call(backend.tables))
 
-            assert (fault.code, fault.doubt) == (Code.NO_ANSWER, False)
-            assert backend.traffic.retries == 2
+                assert (fault.code, fault.doubt, fault.transient) == (Code.NO_HOST, False, False)
+            assert backend.traffic.retries == 0
+        async with asyncio.timeout(20), connect(url, key=KEY, retry=policy) as db:
+            with pytest.raises(
+                Unavailable, match=r"Nothing answers at 127\.0\.0\.1:.*start the server, or check the URL"
+            ):
+                await db.upsert(PropertyBag("Orders", "p", "r"))
+
+
+async def test_a_server_that_starts_again_is_waited_for() -> None:
+    """Once it has answered, a refused connection is tried again like after any transient fault."""
+    refused = asyncio.Event()
+
+    class Again(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            refused.set()
+
+    logger, handler = logging.getLogger("tableorm_azure"), Again()
+    async with Stub() as first:
+        port = first.port
+        backend = first.backend(retry=RetryPolicy(base=0.1, cap=0.2, attempts=1000))
+        await backend.open()
+        await READS["get"](backend.tables)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        again = asyncio.create_task(backend.tables.get("Table1", "p", "r"))
+        await refused.wait()
+        async with Stub(port=port):
+            await again
+            await backend.close()
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 async def test_cancelling_leaves_a_backend_that_goes_on(stub: Stub) -> None:

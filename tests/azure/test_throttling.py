@@ -169,7 +169,7 @@ async def test_a_wait_that_is_longer_than_the_time_left(stub: Stub, name: str, w
 async def test_bulk_reports_throttling(stub: Stub) -> None:
     """What could not be written for the rate stands in the report, by name."""
     stub.answers = [TOO_MANY]
-    async with client(stub, attempts=2) as db, db.bulk() as bulk:
+    async with client(stub, attempts=2) as db, db.bulk(errors="report") as bulk:
         await bulk.insert(Thing())
 
     (failure,) = bulk.report.failed

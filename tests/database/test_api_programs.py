@@ -166,7 +166,7 @@ async def test_transactions_and_bulk(directory: Database) -> None:
     assert error.entity == employee(11) and isinstance(error.__cause__, EntityExists)
     assert await db.get_or_none(Employee, department="Sales", id=12) is None
 
-    async with db.bulk(concurrency=16) as bulk:
+    async with db.bulk(concurrency=16, errors="report") as bulk:
         for n in range(500):
             await bulk.upsert(Employee(department=f"D{n % 50}", id=n, first_name="x", last_name="y"))
     assert (bulk.report.written, bulk.report.failed, bulk.report.requests) == (500, (), 50)

@@ -179,7 +179,7 @@ async def test_writes_change_no_marker_row(db: Database, number: int) -> None:
     async with db.transaction() as tx:
         with pytest.raises(EntityNotFound):
             await tx.get(key)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.upsert(person)
     assert [type(each.error) for each in bulk.report.failed] == [EntityExists]
     assert await stored(db) == before

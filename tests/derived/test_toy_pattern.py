@@ -276,7 +276,7 @@ async def test_it_is_kept_in_a_transaction(db: Database) -> None:
 async def test_it_is_kept_by_bulk(db: Database) -> None:
     """Many posts at once, then many deletes."""
     posts = [Post(id=number, topic="ab"[number % 2], written=number) for number in range(150)]
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for post in posts:
             await bulk.insert(post)
     assert (await newest(db), await newest(db, "b"), await is_right(db)) == ("post_148", "post_149", True)

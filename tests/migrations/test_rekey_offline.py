@@ -67,7 +67,7 @@ def trips(count: int) -> list[Trip]:
 
 async def fill(db: Database, entities: Sequence[Entity]) -> None:
     await db.create_tables(Trip)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for each in entities:
             await bulk.insert(each)
     assert not bulk.report.failures

@@ -110,7 +110,7 @@ def legs(count: int) -> list[Leg]:
 
 async def fill(db: Database, entities: Sequence[Entity]) -> None:
     await db.create_tables(Leg)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for each in entities:
             await bulk.insert(each)
     assert not bulk.report.failures

@@ -68,7 +68,7 @@ def split_name(bag: PropertyBag) -> PropertyBag:
 
 async def fill(db: Database, teams: int, size: int) -> None:
     await db.create_tables(Member)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for team in range(teams):
             for number in range(size):
                 await bulk.insert(MemberV1(team=f"t{team}", id=number, name=f"Ann{number} Li"))

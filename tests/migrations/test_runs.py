@@ -45,7 +45,7 @@ def rename(bag: PropertyBag) -> PropertyBag:
 
 async def fill(db: Database, teams: int = 6, size: int = 5) -> None:
     await db.create_tables(Player)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for team in range(teams):
             for number in range(size):
                 await bulk.insert(PlayerV1(team=f"team-{team:03d}", id=number, name=f"Ann{number}"))
@@ -116,7 +116,7 @@ async def test_what_fails_is_told_and_done_again(db: Database) -> None:
 async def test_many_failures_fit_into_the_rows(db: Database) -> None:
     """All are counted, and the first of them named."""
     await fill(db, 3, 0)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(200):
             await bulk.insert(PlayerV1(team=f"team-{number % 3:03d}", id=number, name=""))
 

@@ -47,7 +47,7 @@ class BookAtLast(Entity, table="RunBooks", kind="Book", partition_key="{shelf}",
 
 async def fill(db: Database, shelves: int = 5, size: int = 12) -> None:
     await db.create_tables(BookOfOld)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for shelf in range(shelves):
             for number in range(size):
                 isbn = f"i{number}" if number % 4 else None

@@ -2,8 +2,10 @@
 
 import asyncio
 import datetime as dt
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -307,7 +309,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
 
 
 VALUES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: to_dict(ANY), r"<class 'type'> is not a model"),
+    (lambda: to_dict(ANY), r"to_dict\(<class .*Order'>\) is refused: give an entity, and not its model"),
     (lambda: to_dict(PropertyBag("T", "a", "b")), "PropertyBag'> is not a model"),  # type: ignore[arg-type]
     (lambda: to_dict(order(), include=NUMBER), r"to_dict\(include=...\) of Order: 5 is not a field"),
     (lambda: order().update(NUMBER), r"Order.update\(5\) is refused: give a Partial\(Order, {...}\) of the fields"),
@@ -325,6 +327,20 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: order().extra.__setitem__(NUMBER, 1), "5: 1 cannot be set: a property has a"),
     (lambda: PropertyBag.key(NUMBER, "a", "b"), "The specified resource name is not text: 5"),
 ]
+
+
+def test_a_database_that_is_closed_in_another_event_loop(tmp_path: Path) -> None:
+    """It is refused at once, and stays open where it was opened: there it is used and closed as ever."""
+    with asyncio.Runner() as runner:
+        db = runner.run(connect(f"local:{tmp_path}/data.tables").open())
+        runner.run(db.create_tables(Order))
+        begun = time.monotonic()
+        with pytest.raises(NotSupported, match=r"close\(\) is refused: the database was opened in another event loop"):
+            asyncio.run(db.close())
+        assert time.monotonic() - begun < 5
+        assert "Orders" in runner.run(db.tables())
+        runner.run(db.close())
+        asyncio.run(db.close())
 
 
 @pytest.mark.parametrize(("call", "message"), VALUES)
@@ -371,6 +387,50 @@ async def test_with_in_place_of_async_with(db: Database, make: Callable[[Any], A
     """What has an asynchronous block says that it needs `async with`."""
     with pytest.raises(ModelError, match=f"a {name} cannot be used by with; write async with"), ExitStack() as stack:
         stack.enter_context(make(db))
+
+
+@pytest.mark.parametrize(("make", "name"), BLOCKS)
+async def test_await_in_place_of_async_with(db: Database, make: Callable[[Any], Any], name: str) -> None:
+    """What has an asynchronous block is not awaited; of a database both ways to open it are named."""
+    with pytest.raises(ModelError, match=f"a {name} cannot be awaited; write async with"):
+        await make(db)
+    opening: Any = connect("local::memory:")
+    with pytest.raises(ModelError, match=r"async with connect\(url\) as db, or db = await connect\(url\)\.open\(\)"):
+        await opening
+
+
+WRITES: list[Callable[[Any, Any], Any]] = [
+    lambda tx, entity: tx.insert(entity),
+    lambda tx, entity: tx.upsert(entity),
+    lambda tx, entity: tx.insert(PropertyBag("Orders", "a", f"bag_{entity.number}")),
+]
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_of_a_transaction_that_is_awaited(db: Database, write: Callable[[Any, Any], Any]) -> None:
+    """It only collects, and says so; the transaction is dropped like by any error. Not awaited, it is as None."""
+    with pytest.raises(
+        ModelError, match=r"a transaction collects what it writes.*leave out the await, as in tx\.insert"
+    ):
+        async with db.transaction() as tx:
+            await write(tx, Order(shop="a", number=1))
+    assert not await db.exists(Order, shop="a", number=1)
+    async with db.transaction() as tx:
+        tx.insert(Order(shop="a", number=2))
+        assert not write(tx, Order(shop="a", number=3))
+
+
+def test_a_field_that_is_misspelt_on_the_class() -> None:
+    """The nearest attribute is named, be it a field or an index; names that Python looks for are left alone."""
+    model: Any = Order
+    with pytest.raises(AttributeError, match="no attribute 'nubmer'; did you mean 'number'") as raised:
+        _ = model.nubmer == 1
+    assert raised.value.name == "nubmer"
+    with pytest.raises(AttributeError, match="did you mean 'by_note'"):
+        _ = model.by_noet
+    with pytest.raises(AttributeError, match=r"no attribute '_private'$"):
+        _ = model._private
+    assert not hasattr(Entity, "nubmer")
 
 
 async def test_a_list_of_changes(db: Database) -> None:

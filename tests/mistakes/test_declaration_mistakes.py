@@ -344,7 +344,7 @@ ENTITIES: list[tuple[Any, str]] = [
     (lambda: ANY.key(shop=None, number=1), r"Order.partition_key: .* needs 'shop' \(got None\); set it first"),
     (
         lambda: ANY.key(shop="a" * 2000, number=1),
-        r"makes a key that has 2000 UTF-16 units, 512 are allowed: .* shorten shop",
+        r"makes a key that has 2000 characters, 512 are allowed: .* shorten shop",
     ),
 ]
 

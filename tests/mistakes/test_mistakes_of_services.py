@@ -124,9 +124,9 @@ def test_what_is_too_long_for_a_property_has_a_path() -> None:
     """It is reported with all other faults, and before anything is sent."""
     text, data = "x" * 40_000, "eHh4" * 25_000
     assert faults_of(note=text, data=data, lines=[{"article": text, "cents": 1}], email=5) == [
-        (("note",), "has 80000 bytes as it is stored, 65536 are allowed; the field is str"),
+        (("note",), "has 40000 characters as it is stored, 32768 are allowed; the field is str"),
         (("data",), "has 75000 bytes as it is stored, 65536 are allowed; the field is bytes"),
-        (("lines",), "has 80074 bytes as it is stored, 65536 are allowed; the field is list[Line]"),
+        (("lines",), "has 40037 characters as it is stored, 32768 are allowed; the field is list[Line]"),
         (("email",), "does not fit: Expected `str`, got `int`; the field is str"),
     ]
 
@@ -138,7 +138,7 @@ def test_what_just_fits_a_property(size: int) -> None:
     if size == 32_768:
         assert len(from_dict(Order, data).note) == size
     else:
-        with pytest.raises(InvalidInput, match="has 65538 bytes"):
+        with pytest.raises(InvalidInput, match="has 32769 characters"):
             from_dict(Order, data)
 
 
@@ -148,7 +148,7 @@ def test_what_does_not_fit_a_key_has_a_path() -> None:
     assert faults_of(id=10_000) == [(("id",), problem)]
     ((path, problem),) = faults_of(email="x" * 600)
     assert path == ("email",)
-    what = "Order.by_email.row_key makes a key that has 611 UTF-16 units, 512 are allowed"
+    what = "Order.by_email.row_key makes a key that has 611 characters, 512 are allowed"
     assert problem == f"is refused: {what}; shorten email, id"
 
 

@@ -59,7 +59,7 @@ async def replace_in_transaction(db: Database) -> None:
 
 async def insert_by_bulk(db: Database) -> None:
     """Insert into two partitions, with one message for both."""
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number, team in ((2, "red"), (3, "red"), (4, "blue")):
             await bulk.insert(Person(team=team, id=number, name="Bo", city="Oslo"))
     for failure in bulk.report.failed:

@@ -16,7 +16,6 @@ from tableorm.protocol.limits import (
     MAX_ENTITY_BYTES,
     MAX_KEY_UNITS,
     MAX_PROPERTY_NAME,
-    MAX_VALUE_BYTES,
     bad_in_property_name,
     check_key,
     check_property_name,
@@ -78,10 +77,16 @@ def test_forbidden_in_keys(char: str) -> None:
     assert caught.value.property == "RowKey"
 
 
-@pytest.mark.parametrize("key", ["a" * (MAX_KEY_UNITS + 1), ASTRAL * (MAX_KEY_UNITS // 2) + "a"])
-def test_long_keys(key: str) -> None:
-    """The 513th UTF-16 unit is one too many, and the message gives both numbers."""
-    with pytest.raises(Fault, match="513 UTF-16 units, 512 are allowed"):
+@pytest.mark.parametrize(
+    ("key", "length"),
+    [
+        ("a" * (MAX_KEY_UNITS + 1), "513 characters"),
+        (ASTRAL * (MAX_KEY_UNITS // 2) + "a", "257 characters, which count as 513 UTF-16 code units"),
+    ],
+)
+def test_long_keys(key: str, length: str) -> None:
+    """The 513th UTF-16 unit is one too many, and the message counts as the writer of the text does."""
+    with pytest.raises(Fault, match=f"has {length}, 512 are allowed"):
         check_key("PartitionKey", key)
 
 
@@ -164,8 +169,13 @@ def test_string_size() -> None:
     """A String holds 64 KiB of UTF-16: 32768 units, half as many astral characters."""
     check_row(row(a="x" * 32_768, b=ASTRAL * 16_384))
 
-    for value in ("x" * 32_769, "é" * 32_769, ASTRAL * 16_384 + "x"):
-        with pytest.raises(Fault, match=f"'a' has 65538 bytes, {MAX_VALUE_BYTES} are allowed") as caught:
+    astral = "16385 characters, which count as 32769 UTF-16 code units"
+    for value, length in (
+        ("x" * 32_769, "32769 characters"),
+        ("é" * 32_769, "32769 characters"),
+        (ASTRAL * 16_384 + "x", astral),
+    ):
+        with pytest.raises(Fault, match=f"'a' has {length}, 32768 are allowed") as caught:
             check_row(row(a=value))
         assert (caught.value.code, caught.value.property) == (Code.PROPERTY_VALUE_TOO_LARGE, "a")
 

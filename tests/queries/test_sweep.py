@@ -83,7 +83,7 @@ async def db(stopped_clock: None) -> AsyncIterator[Database]:
 
 async def insert_plain(db: Database, parts: str, count: int) -> None:
     """Insert entities of several partitions; of each partition every second one has expired."""
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for part in parts:
             for number in range(count):
                 await bulk.insert(Plain(part=part, id=number, expires=utc_now() if number % 2 else None))

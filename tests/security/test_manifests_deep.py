@@ -61,7 +61,7 @@ async def test_an_audit_goes_on(db: Database) -> None:
 
 async def test_bulk_goes_on(db: Database) -> None:
     """In bulk, and in a query that deletes, the one row fails, and all others are written."""
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(2, 6):
             await bulk.upsert(Member(country="SE", tenant="other", id=number))
         await bulk.upsert(Member(**MEMBER, name="changed"))

@@ -301,7 +301,7 @@ async def test_a_count_of_another_tenant_is_not_changed(db: Database, mine: Scop
     assert isinstance(failed.value.__cause__, AccessDenied)
     assert failed.value.index == 1
 
-    async with mine.bulk() as bulk:
+    async with mine.bulk(errors="report") as bulk:
         await bulk.insert(theirs)
     assert isinstance(bulk.report.failed[0].error, AccessDenied)
     assert await rows_of(db) == before

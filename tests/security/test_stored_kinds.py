@@ -89,7 +89,7 @@ async def test_a_damaged_primary_stops_no_delete_by_an_index(db: Database) -> No
 async def test_an_upgrade_that_fails_stops_no_bulk(db: Database) -> None:
     """Its error is the cause of that of its entity."""
     await plant(db, "guest_9", EntityType="Guest")
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(4, 8):
             await bulk.upsert(Guest(house="a", id=number, name="x"))
         await bulk.upsert(Guest(house="a", id=9, name="x"))

@@ -4,6 +4,7 @@ Bulk writes: how they are grouped, in which order they arrive, what a failure do
 
 import asyncio
 import math
+import pickle
 from collections import Counter as AuditCounts
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec import structs
 
 from tableorm import (
     AccessDenied,
+    BulkFailed,
     BulkReport,
     Database,
     EncodeError,
@@ -30,6 +32,8 @@ from tableorm import (
     TableNotFound,
     Throttled,
     field,
+    http_message,
+    http_status,
 )
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation
@@ -113,7 +117,7 @@ async def count(db: Database) -> int:
 async def test_everything_arrives_grouped_by_partition(things: Database, store: Watched) -> None:
     """Full transactions where there is enough, many partitions at a time, no partition twice; every entity knows it."""
     entities = [Thing(group=f"g{n % 50}", name=f"{n:05d}") for n in range(10_000)]
-    async with things.bulk(concurrency=16) as bulk:
+    async with things.bulk(concurrency=16, errors="report") as bulk:
         for entity in entities:
             await bulk.upsert(entity)
 
@@ -127,7 +131,7 @@ async def test_everything_arrives_grouped_by_partition(things: Database, store: 
 
 async def test_operations_of_one_row_keep_their_order(things: Database) -> None:
     """The last one wins, however they are grouped; each entity has the value that it was given with."""
-    async with things.bulk(concurrency=4) as bulk:
+    async with things.bulk(concurrency=4, errors="report") as bulk:
         for number in range(500):
             await bulk.upsert(Thing(group=f"g{number % 2}", name=f"{number % 7}", number=number))
         same = Thing(group="same", name="s")
@@ -145,7 +149,7 @@ async def test_operations_of_one_row_keep_their_order(things: Database) -> None:
 
 async def test_grouped_by_bytes(things: Database, store: Watched) -> None:
     """No transaction passes 4 MiB, and none is refused for it."""
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(30):
             await bulk.upsert(Thing(name=f"{number}", text="x" * 30_000, more=["é" * 15_000] * 2, number=number))
             large = PropertyBag("Things", "large", f"{number}", {f"p{i}": "x" * 32_000 for i in range(15)})
@@ -175,7 +179,7 @@ async def test_a_failure_sinks_nothing_else(things: Database) -> None:
     stale.number = 2
     missing = Thing.key(group="g", name="missing")
     entities = [Thing(name=f"{number:03d}") for number in range(150)]
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for entity in entities:
             await bulk.insert(entity)
         await bulk.save(stale)
@@ -198,7 +202,7 @@ async def test_a_failure_that_nobody_names(things: Database, store: Watched, sil
     """A store that does not say which operation failed, or names one that was not sent, is asked by halves."""
     store.silent, store.beyond = silent, not silent
     await things.insert(Thing(name="42"))
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(100):
             await bulk.insert(Thing(name=f"{number:02d}"))
 
@@ -214,7 +218,7 @@ async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, stor
     class Missing(Entity, table="Missing", partition_key="p", row_key="{n}"):
         n: Mapped[str]
 
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(100):
             await bulk.upsert(Missing(n=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (100, 1)
@@ -222,14 +226,14 @@ async def test_what_fails_for_all_is_not_tried_one_by_one(things: Database, stor
     assert isinstance(error, TableNotFound) and error.table == "Missing"
 
     store.refuse = 8
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for number in range(50):
             await bulk.upsert(Thing(name=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (50, 1)
     assert isinstance(bulk.report.failed[0].error, Throttled)
 
     with Faults(things).fail_next("transaction", with_="InsufficientAccountPermissions"):
-        async with things.bulk() as bulk:
+        async with things.bulk(errors="report") as bulk:
             for number in range(50):
                 await bulk.upsert(Thing(name=f"{number}"))
     assert (bulk.report.failures, bulk.report.requests) == (50, 1)
@@ -244,12 +248,12 @@ async def test_lost_replies_in_bulk() -> None:
     async with Database(backend, retry=QUICK) as db:
         await db.create_tables(Thing)
         network.plan(Fate.LOST_REPLY, Fate.LOST_REQUEST)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number in range(200):
                 await bulk.upsert(Thing(name=f"{number}"))
         assert (bulk.report.written, bulk.report.failures) == (200, 0)
         network.plan(Fate.LOST_REPLY)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number in range(20):
                 await bulk.insert(Thing(group="h", name=f"{number}"))
 
@@ -260,7 +264,7 @@ async def test_lost_replies_in_bulk() -> None:
 async def test_failures_are_counted_beyond_those_kept(things: Database) -> None:
     """A report stays small, whatever fails."""
     await things.insert(Thing(name="a"))
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         for _ in range(1_100):
             await bulk.insert(Thing(name="a"))
 
@@ -524,7 +528,7 @@ async def test_what_is_sent_again_without_a_failure_counts_for_the_rate(things: 
     store.requests.clear()
     clock = asyncio.get_running_loop().time
     begun = clock()
-    async with things.bulk(rate=100) as bulk:
+    async with things.bulk(rate=100, errors="report") as bulk:
         for number in range(10):
             await bulk.insert(Thing(name=f"{number}"))
     took = clock() - begun
@@ -555,7 +559,7 @@ async def test_cancelling_a_bulk(things: Database, store: Watched) -> None:
 async def test_what_needs_the_stored_row_is_read(things: Database) -> None:
     """A forced replace keeps what only the row tells; where there is no row it is in the report."""
     await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "unknown": 1}))
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         await bulk.replace(Thing(name="a", number=2), if_match="*")
         await bulk.replace(Thing(name="e"), if_match="*")
 
@@ -604,7 +608,7 @@ async def test_patience_in_bulk(store: Watched) -> None:
     store.refuse = 2
     async with Database(FaultyBackend(store), retry=RetryPolicy(attempts=2, base=0.0)) as db:
         await db.create_tables(Thing)
-        async with db.bulk(concurrency=1) as bulk:
+        async with db.bulk(concurrency=1, errors="report") as bulk:
             for number in range(200):
                 await bulk.upsert(Thing(name=f"{number}"))
 
@@ -620,7 +624,7 @@ async def test_each_of_a_chunk_in_doubt_has_its_own_error() -> None:
         await db.create_tables(Thing)
         network.plan(Fate.LOST_REPLY)
         things = [Thing(name=f"{number}") for number in range(3)]
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for thing in things:
                 await bulk.insert(thing)
 
@@ -660,7 +664,7 @@ async def test_a_call_that_times_out_has_given_nothing(things: Database, store: 
     """Whoever repeats it does not write twice."""
     store.gate.clear()
     given = 0
-    async with things.bulk(concurrency=1) as bulk:
+    async with things.bulk(concurrency=1, errors="report") as bulk:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 while True:
@@ -675,7 +679,7 @@ async def test_a_call_that_times_out_has_given_nothing(things: Database, store: 
 async def test_one_object_given_twice(things: Database) -> None:
     """The second call waits for the ETag of the first, and sees what that has written."""
     thing = Thing(name="a")
-    async with things.bulk() as bulk:
+    async with things.bulk(errors="report") as bulk:
         await bulk.insert(thing)
         for number in (1, 2, 0):
             thing.number = number
@@ -842,3 +846,74 @@ async def test_a_transaction_has_no_more_than_may_be_sent_in_a_second() -> None:
     assert not await waiting
     quick = Pace(1e6)
     assert [await quick.wait(1) for _ in range(3)] == [True] * 3
+
+
+async def test_the_end_of_the_block_raises_what_failed(things: Database) -> None:
+    """Everything else is written before, and the error has the report, also in another process."""
+    await things.insert(Thing(name="0"))
+    with pytest.raises(
+        BulkFailed, match=r"1 of 3 operations of the bulk failed; .*insert of Thing \('g', '0'\)"
+    ) as raised:
+        async with things.bulk() as bulk:
+            for number in range(3):
+                await bulk.insert(Thing(name=f"{number}"))
+
+    assert await things.select(Thing).where(Thing.group == "g").count() == 3
+    error = pickle.loads(pickle.dumps(raised.value))
+    for each in (raised.value, error):
+        assert (each.report.written, each.report.failures) == (2, 1)
+        assert isinstance(each.__cause__, EntityExists) and isinstance(each.report.failed[0].error, EntityExists)
+    assert raised.value.report == bulk.report
+    assert (http_status(error), http_message(error)) == (409, "there is such an entity already")
+
+
+async def test_a_table_that_is_missing_ends_no_bulk_in_silence() -> None:
+    """Not one row was written, and the block does not end as if they were."""
+    async with Database(FaultyBackend()) as db:
+        with pytest.raises(BulkFailed) as raised:
+            async with db.bulk() as bulk:
+                for number in range(300):
+                    await bulk.upsert(Thing(group=f"g{number % 3}", name=f"{number}"))
+
+    assert isinstance(raised.value.__cause__, TableNotFound)
+    assert (raised.value.report.written, raised.value.report.failures) == (0, 300)
+
+
+async def test_failures_that_are_only_reported(things: Database) -> None:
+    """With errors="report" the block ends as if nothing had failed; the delete of a query reports, too."""
+    await things.insert(Thing(name="0"))
+    async with things.bulk(errors="report") as bulk:
+        await bulk.insert(Thing(name="0"))
+    assert bulk.report.failures == 1
+
+    with pytest.raises(ZeroDivisionError):
+        async with things.bulk() as bulk:
+            await bulk.insert(Thing(name="0"))
+            raise ZeroDivisionError
+    wrong: Any = "ignore"
+    with pytest.raises(ModelError, match=r"bulk\(errors='ignore'\) is refused: give 'raise' or 'report'"):
+        things.bulk(errors=wrong)
+
+
+async def test_a_call_that_is_not_awaited(things: Database) -> None:
+    """It has written nothing, which the end of the block says; what was awaited is written."""
+    with pytest.raises(ModelError, match=r"bulk\.upsert\(\.\.\.\) was called without await.*write `await bulk\.upsert"):
+        async with things.bulk() as bulk:
+            await bulk.insert(Thing(name="a"))
+            bulk.upsert(Thing(name="b"))  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+            await bulk.insert(Thing(name="c"))
+
+    found = await things.select(Thing).where(Thing.group == "g").all()
+    assert [each.name for each in found] == ["a", "c"]
+
+
+async def test_calls_that_others_await(things: Database) -> None:
+    """Any number of calls may be made first and awaited together, by tasks or `gather`; one may be cancelled."""
+    async with things.bulk() as bulk:
+        for start in range(0, 6_000, 1_500):
+            await asyncio.gather(*(bulk.upsert(Thing(name=f"{start + number}")) for number in range(1_500)))
+        task = asyncio.create_task(bulk.upsert(Thing(name="late")))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    assert bulk.report.written == 6_000

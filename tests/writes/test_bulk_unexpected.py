@@ -29,7 +29,7 @@ class Thing(Entity, table="Things", partition_key="g", row_key="thing_{number:03
 async def test_one_entity_fails_by_itself(db: Database, numbers: list[int]) -> None:
     """However many there are beside it, and wherever it stands among them."""
     await db.create_tables(Thing)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in numbers:
             await bulk.insert(Thing(number=number))
 
@@ -50,7 +50,7 @@ async def test_what_no_pattern_expects(db: Database, monkeypatch: pytest.MonkeyP
 
     await db.create_tables(Thing)
     monkeypatch.setattr(chunk, "commit", refuse_seven)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in (1, 2, 7, 3):
             await bulk.insert(Thing(number=number))
 

@@ -250,7 +250,7 @@ async def test_the_row_that_counts_an_entity_is_deleted_together_with_it(teams: 
 async def test_a_write_that_needs_another_kind_of_row_fails_alone_in_bulk(teams: Database) -> None:
     """The bag that is written to that row is right in itself: it is written, and not named in the report."""
     member = Member(number=1)
-    async with teams.bulk() as bulk:
+    async with teams.bulk(errors="report") as bulk:
         await bulk.insert(PropertyBag("Teams", "a", "club", {"EntityType": "Other"}))
         await bulk.insert(member)
 

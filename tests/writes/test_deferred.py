@@ -361,7 +361,7 @@ async def test_nobody_answers_the_bell(network: FaultyStore) -> None:
         with pytest.raises(Unavailable, match="message to the queue tableorm-outbox"):
             await db.insert(Employee(team="a", id=1, city="Oslo"))
         sent = len(network.sent)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number in range(20):
                 await bulk.insert(Employee(team="a", id=number, city="Oslo"))
         assert len(network.sent) == 2 * sent
@@ -415,7 +415,7 @@ async def test_a_transaction_has_one_decision_row(db: Database) -> None:
 
 async def test_a_bulk(db: Database) -> None:
     """Chunks leave room for the decision row, and entities without an entry need none."""
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(250):
             await bulk.upsert(Employee(team="b", id=number, city="Oslo" if number % 2 else None))
     await settled(db)
@@ -433,7 +433,7 @@ async def test_a_bulk_rings_for_many_partitions_at_once(db: Database) -> None:
         return db.stats.counts[operation, OUTBOX].requests
 
     before = counted("put-message"), counted("delete-message")
-    async with db.bulk(concurrency=16) as bulk:
+    async with db.bulk(concurrency=16, errors="report") as bulk:
         for number in range(64):
             await bulk.insert(Employee(team=f"team{number}", id=1, city="Oslo"))
     await settled(db)

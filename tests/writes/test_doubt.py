@@ -219,7 +219,7 @@ async def test_the_same_in_bulk(db: Database, network: Network, other: Database)
     """A chunk is a transaction as any other."""
     network.plan(Fate.LOST_REPLY)
     network.meanwhile = lambda: consumed(other, Plain)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.upsert(Plain(id="y", count=98))
         await bulk.insert(Plain(id="job"))
 
@@ -280,7 +280,7 @@ async def test_what_has_no_condition_is_judged_by_itself_in_bulk(db: Database, n
         await db.insert(Plain(id=name))
     network.plan(Fate.LOST_REPLY)
     things = [Plain(id=name, count=5) for name in ("new", "old")]
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.insert(Plain(id="job"))
         await bulk.upsert(things[0])
         await bulk.delete(Plain.key(id="gone"), if_match="*")
@@ -306,7 +306,7 @@ async def test_inserts_that_are_not_repeated(db: Database, network: Network, oth
         network.plan(Fate.LOST_REPLY)
         network.meanwhile = take
         if way == "bulk":
-            async with db.bulk() as bulk:
+            async with db.bulk(errors="report") as bulk:
                 await bulk.insert(Known(id="one"))
                 await bulk.insert(Known(id="two"), repeat=repeat)
             if bulk.report.failed:
@@ -531,7 +531,7 @@ async def test_an_upsert_beside_an_insert_in_doubt_has_the_etag_of_its_row(
     """Nothing proves whose insert a row without a token is; of the upsert its row is as it was to be."""
     mine, new = Plain(id="a", count=2), Plain(id="b")
     network.plan(Fate.LOST_REPLY)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.upsert(mine)
         await bulk.insert(new)
 

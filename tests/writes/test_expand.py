@@ -252,7 +252,7 @@ async def test_blind_writes_and_writes_of_many_are_refused(db: Database) -> None
         with pytest.raises(TransactionFailed, match=r"NewRide \('1', 'day_mon'\).* key by Ride in phase 'expand'"):
             async with db.transaction() as tx:
                 getattr(tx, verb)(ride)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.save(ride)
         await bulk.insert(NewRide(day="tue", id=2))
     assert [type(each.error) for each in bulk.report.failed] == [NotSupported, NotSupported]

@@ -225,7 +225,7 @@ async def test_bulk(db: Database) -> None:
     await insert_expired(db, *range(50))
     await db.insert(Plain(id=60, expires=utc_now() + HOUR))
 
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(70):
             await bulk.insert(Plain(id=number, note="new"))
 
@@ -437,7 +437,7 @@ async def test_a_bulk_waits_for_the_row_it_replaces(db: Database) -> None:
     with faults.fail_next("get", with_=503), pytest.raises(Unavailable):
         await db.insert(Plain(id=1))
     with faults.fail_next("get", with_=503):
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             await bulk.insert(Plain(id=2, note="new"))
 
     assert (bulk.report.written, bulk.report.failures) == (1, 0)

@@ -104,13 +104,13 @@ async def replace_in_transaction(db: Database) -> None:
 
 
 async def replace_in_bulk(db: Database) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.replace(Listed(name="b", number=2), if_match="*")
     raise bulk.report.failed[0].error
 
 
 async def replace_as_it_was_in_bulk(db: Database) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.replace(Listed(name="b", number=2), if_match='W/"another"')
     raise bulk.report.failed[0].error
 

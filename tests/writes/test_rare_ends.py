@@ -219,7 +219,7 @@ async def test_a_chunk_of_which_nobody_knows_what_failed() -> None:
     async with Database(FaultyBackend(Silent()), retry=QUICK) as database:
         await database.create_tables(Listed)
         await database.insert(Listed(name="5"))
-        async with database.bulk() as bulk:
+        async with database.bulk(errors="report") as bulk:
             for number in range(8):
                 await bulk.upsert(Listed(name=f"{number}"))
                 if number == 5:
@@ -241,7 +241,7 @@ async def test_a_chunk_that_is_too_large() -> None:
     """It is divided until each part fits into a request."""
     async with Database(FaultyBackend(MemoryStore()), retry=QUICK) as database:
         await database.create_tables(Listed)
-        async with database.bulk() as bulk:
+        async with database.bulk(errors="report") as bulk:
             for number in range(60):
                 await bulk.insert(Listed(name=f"{number}", text="x" * 30_000))
         found = await database.select(Listed).where(Listed.group == "g").all()
@@ -256,7 +256,7 @@ async def test_a_chunk_in_doubt() -> None:
     async with Database(FaultyBackend(network), retry=QUICK) as database:
         await database.create_tables(Listed)
         network.plan(*[Fate.LOST_REQUEST] * 100)
-        async with database.bulk() as bulk:
+        async with database.bulk(errors="report") as bulk:
             for number in range(3):
                 await bulk.insert(Listed(name=f"{number}"))
 

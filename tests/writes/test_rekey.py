@@ -249,7 +249,7 @@ async def test_an_insert_of_an_entity_that_has_its_older_key(db: Database, verb:
             async with db.transaction() as tx:
                 tx.insert(new)
     else:
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             await bulk.insert(new)
         assert [type(each.error) for each in bulk.report.failed] == [EntityExists]
 

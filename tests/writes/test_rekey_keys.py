@@ -272,7 +272,7 @@ async def test_two_older_entities_with_one_newer_key(db: Database, network: Faul
 async def test_a_bulk_goes_on_after_an_insert_that_fails(db: Database) -> None:
     """What fails before a transaction is sent concerns one write of it alone."""
     await db.insert(Note(owner="ann", id=1))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(4):
             await bulk.insert(NewNote(owner="eve" if number == 2 else "ann", id=number))
 

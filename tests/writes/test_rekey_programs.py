@@ -297,7 +297,7 @@ async def change_by(db: Database, model: type[Entity], random: Random, program: 
                 async with db.transaction() as tx:
                     tx.save(entity)
             elif verb == "bulk":
-                async with db.bulk() as bulk:
+                async with db.bulk(errors="report") as bulk:
                     await bulk.save(entity)
                 if bulk.report.failed:
                     raise bulk.report.failed[0].error

@@ -205,7 +205,7 @@ class _Copy:
         """Insert what some rows become, and settle what was refused."""
         layouts, refused = self.layouts, dict[int, Exception]()
         sources: list[tuple[Any, Row]] = []
-        async with layouts.target.bulk() as bulk:
+        async with layouts.target.bulk(errors="report") as bulk:
             for row in rows:
                 for made in layouts.convert(layouts.load(row)):
                     sources.append((made, row))

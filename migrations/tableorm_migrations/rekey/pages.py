@@ -64,7 +64,7 @@ async def delete_rows(db: Database, schema: Schema, rows: Iterable[Row]) -> RunC
     """
     table = schema.table_name()
     by_key = {Key(schema.model, table, row["PartitionKey"], row["RowKey"]): row for row in rows}
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for key, row in by_key.items():
             await delete_found(bulk, key, row)
     failures = [

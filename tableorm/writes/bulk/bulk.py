@@ -20,9 +20,10 @@ from typing import Any, Literal, Self, cast
 from msgspec import structs
 
 from ...connection.async_only import AsyncOnly
+from ...connection.awaited_calls import AwaitsCalls, awaited
 from ...connection.connection import Connection
 from ...connection.translate import translate
-from ...errors import AccessDenied, ModelError, TableNotFound, TableOrmError, shown
+from ...errors import AccessDenied, ModelError, TableNotFound, TableOrmError, Unavailable, shown
 from ...expressions import Field
 from ...models.entity import Entity
 from ...models.key import Key
@@ -49,7 +50,7 @@ from ..subject import check_change
 from .chunk import commit_chunk, defer, unexpected
 from .pacing import AdaptiveConcurrency, Pace
 from .partition_queue import Address, PartitionQueue
-from .report import FAILURES_KEPT, BulkFailure, BulkReport
+from .report import FAILURES_KEPT, BulkFailed, BulkFailure, BulkReport
 
 __all__ = ["Bulk", "delete_found", "insert_plainly", "report_kept"]
 
@@ -66,13 +67,14 @@ _YIELD_SECONDS = 0.002
 _TURN = 32  # operations that are taken before other tasks get a turn, which the transactions under way need to end
 
 
-class Bulk(AsyncOnly):
+class Bulk(AsyncOnly, AwaitsCalls):
     """
     Many writes over any partitions. Made by `db.bulk()`; `report` says how they went.
 
     Each operation takes its entity as it is when it is called, and the entity has its new ETag once it was written. An
-    operation that cannot be encoded raises at the call; one that the store refuses is named in the report, and does not
-    stop the others. A call that was cancelled, or timed out, has not added its operation.
+    operation that cannot be encoded raises at the call. One that the store refuses does not stop the others: it is
+    named in the report, and the end of the block raises `BulkFailed`. A call that was cancelled, or timed out, has not
+    added its operation.
 
     A `save`, `merge`, `replace` or `delete` of an object that was given before waits until that was written, and is
     sent under the ETag that the object got.
@@ -82,6 +84,7 @@ class Bulk(AsyncOnly):
         concurrency: How many transactions may be under way.
         rate: How many operations may be sent a second; None for any number.
         on_progress: Called with the report so far after each transaction.
+        errors: Whether the end of the block raises `BulkFailed` if an operation failed, or only the report names it.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Bulk(AsyncOnly):
         concurrency: int = 16,
         rate: float | None = None,
         on_progress: Callable[[BulkReport], object] | None = None,
+        errors: Literal["raise", "report"] = "raise",
     ) -> None:
         if not (_is_positive(concurrency, int) and (rate is None or _is_positive(rate, int, float))):
             raise ModelError(
@@ -101,7 +105,11 @@ class Bulk(AsyncOnly):
             not callable(cast("object", on_progress)) or inspect.iscoroutinefunction(on_progress)
         ):
             raise _progress_error(on_progress)
+        if errors not in ("raise", "report"):
+            raise ModelError(f"bulk(errors={shown(errors)}) is refused: give 'raise' or 'report'")
+        super().__init__()
         self._db, self._on_progress = db, on_progress
+        self._raises = errors == "raise"
         self._pace = Pace(rate)
         self._concurrency = AdaptiveConcurrency(concurrency)
         self._bell = SharedBell(db)
@@ -130,6 +138,7 @@ class Bulk(AsyncOnly):
         """How many transactions may be under way now: fewer than were asked for while the store is overloaded."""
         return self._concurrency.now
 
+    @awaited
     async def insert(self, entity: Entity | PropertyBag, *, repeat: bool = True) -> None:
         """
         Insert a new entity. Raises what `db.insert` raises of its values.
@@ -142,11 +151,13 @@ class Bulk(AsyncOnly):
         change = insert_change(entity)
         await self._add(change if repeat else structs.replace(change, repeat=False))
 
+    @awaited
     async def save(self, entity: Entity | PropertyBag) -> None:
         """Write what has changed since the entity was read. Raises as `db.save`."""
         await self._wait_until_written(entity)
         await self._add(save_change(entity))
 
+    @awaited
     async def merge(
         self,
         entity: Entity | PropertyBag,
@@ -159,6 +170,7 @@ class Bulk(AsyncOnly):
             await self._wait_until_written(entity)
         await self._add(merge_change(entity, only, if_match))
 
+    @awaited
     async def replace(
         self, entity: Entity | PropertyBag, *, if_match: str | None = None, drop_extra: bool = False
     ) -> None:
@@ -167,11 +179,13 @@ class Bulk(AsyncOnly):
             await self._wait_until_written(entity)
         await self._add(replace_change(entity, if_match, drop_extra=drop_extra))
 
+    @awaited
     async def upsert(self, entity: Entity | PropertyBag, mode: Literal["merge", "replace"] = "merge") -> None:
         """Insert, or merge or replace the row that is there. Raises what `db.upsert` raises of its values."""
         self._db.boundary.fill(entity)
         await self._add(upsert_change(entity, mode))
 
+    @awaited
     async def delete(self, target: Entity | PropertyBag | Key[Any], *, if_match: str | None = None) -> None:
         """Delete a row. Raises as `db.delete` without an ETag."""
         if if_match is None:
@@ -433,8 +447,13 @@ class Bulk(AsyncOnly):
             if self._tasks:
                 await asyncio.wait(self._tasks)  # a request that was sent cannot be called back
             self._state = "closed"
-        if kind is None and self._error is not None:
+        if kind is not None:
+            return
+        if self._error is not None:
             raise self._error
+        self._refuse_forgotten("bulk")
+        if self._failures and self._raises:
+            raise BulkFailed(self.report)
 
 
 async def delete_found(bulk: Bulk, key: Key[Any], row: Row) -> None:
@@ -466,7 +485,7 @@ def _is_positive(value: object, *types: type) -> bool:
 
 def _concerns_all(fault: Fault) -> bool:
     """Return whether a fault is not that of one operation, so that all others would meet it."""
-    return fault.transient or isinstance(translate(fault, "", ""), (AccessDenied, TableNotFound))
+    return fault.transient or isinstance(translate(fault, "", ""), (AccessDenied, TableNotFound, Unavailable))
 
 
 def _error_of(fault: Fault, write: PlannedWrite) -> TableOrmError:

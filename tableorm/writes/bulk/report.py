@@ -1,5 +1,5 @@
 """
-The report of a bulk write.
+The report of a bulk write, and the error that has it.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from ...errors import TableOrmError, counted
 from ...models.key import Key
 from ..subject import Subject
 
-__all__ = ["FAILURES_KEPT", "BulkFailure", "BulkReport"]
+__all__ = ["FAILURES_KEPT", "BulkFailed", "BulkFailure", "BulkReport"]
 
 FAILURES_KEPT = 1_000
 
@@ -56,3 +56,23 @@ class BulkReport:
             return text
         first = self.failed[0]
         return f"{text}; the first that failed: {first.error}"
+
+
+class BulkFailed(TableOrmError):
+    """
+    Some operations of a bulk failed; the others were written. `__cause__` is the error of the first that failed.
+
+    Args:
+        report: What became of all operations: `report.failed` has those that failed, each with its entity and error.
+    """
+
+    def __init__(self, report: BulkReport) -> None:
+        first = report.failed[0]
+        super().__init__(
+            f"{report.failures} of {counted(report.written + report.failures, 'operation')} of the bulk failed; the "
+            "report of this error names them, and with bulk(errors='report') the block does not raise it. The first "
+            f"that failed: {first.error}",
+            first.error.code,
+        )
+        self.report = report
+        self.__cause__ = first.error

@@ -457,11 +457,9 @@ def refuse(plan: WritePlan, fault: Fault, *, transaction: bool) -> NoReturn:
         raise error from fault
     error.__cause__ = fault
     if at is None:
-        raise TransactionFailed(
-            f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}: "
-            f"{fault.message}",
-            fault.code,
-        ) from error
+        what = f"transaction of {len(writes)} operations in {plan.table}, partition {plan.partition_key!r}"
+        whole = translate(fault, what, plan.table)
+        raise TransactionFailed(whole.message, whole.code) from error
     raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
 
 

@@ -255,7 +255,8 @@ def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, 
     given = ", ".join(f"{each}={own[each]!r}" for each in changed or [name] if each in own)
     raise EncodeError(
         f"is a new value of a key field (read as {before.get(name)!r}), and {'an' if verb == 'upsert' else 'a'} {verb} "
-        f"cannot move a row; to move it, `await db.move(entity, {given})`",
+        f"cannot move a row; to move it, `await db.move(entity, {given})`, and to write another entity with that key "
+        "beside it, `await db.insert(entity)`",
         schema.name,
         name,
         own.get(name),

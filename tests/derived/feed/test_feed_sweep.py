@@ -102,7 +102,7 @@ async def test_a_bulk_over_expired_entities_notes_each_once(db: Database) -> Non
     for number in range(0, 20, 3):
         await db.insert(Seat(id=number, expires=utc_now() + DAY))
     CLOCK.advance(2 * DAY)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(20):
             await bulk.insert(Seat(id=number))
 

@@ -236,7 +236,7 @@ async def test_a_bulk_keeps_copies(db: Database) -> None:
     entities = await prepare(db)
     for each in entities:
         each.last_name = "Zed"
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(10, 60):
             await bulk.insert(employee(number, "HR" if number % 2 else "Sales"))
         for each in entities:

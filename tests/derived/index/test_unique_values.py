@@ -182,7 +182,7 @@ async def test_several_in_a_transaction(db: Database) -> None:
 
 async def test_in_a_bulk(db: Database) -> None:
     """Writes that claim a value in vain fail alone, and the others are sent once more, however many fail."""
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(30):
             email = "ann@x" if number == 7 else f"{number % 29}@x"
             await bulk.insert(User(tenant=f"t{number % 3}", id=number, email=email))
@@ -193,7 +193,7 @@ async def test_in_a_bulk(db: Database) -> None:
 
     await reserved(db)
     with db.observe() as seen:
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number in range(60):
                 await bulk.insert(User(tenant="z", id=number, email=f"{number}@x"))
         await reserved(db)

@@ -87,7 +87,7 @@ async def merge(db: Database, customer: OldCustomer) -> None:
 
 async def bulk(db: Database, customer: OldCustomer) -> None:
     customer.name = "Juno"
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.save(customer)
     assert bulk.report.failures == 0
 

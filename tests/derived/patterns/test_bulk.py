@@ -11,7 +11,7 @@ from tests.derived.patterns.firm import Badge, Department, Employee, assert_cons
 async def test_many_inserts(db: Database) -> None:
     """One write of a count for each transaction, not for each entity."""
     await db.insert(Department(name="Sales"))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(250):
             await bulk.insert(Employee(department="Sales", id=number, salary=number % 20))
 
@@ -24,10 +24,10 @@ async def test_what_needs_the_stored_row_is_read(db: Database) -> None:
     """Upserts, forced replaces and deletes by key take back what was derived."""
     pick = random.Random(7)
     await db.insert(Department(name="Sales"))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(60):
             await bulk.insert(Employee(department="Sales", id=number, salary=number % 20))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(80):
             employee = Employee(department="Sales", id=number, salary=pick.choice([None, 3, 30]), last_name="Wu")
             match number % 4:
@@ -65,7 +65,7 @@ async def test_failures_sink_nothing_else(db: Database) -> None:
     await db.modify(Employee, lambda e: setattr(e, "salary", 5), department="Sales", id=1)
     stale.salary = 7
     await db.insert(Badge(department="Sales", number=1, code="a"))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.save(stale)
         await bulk.insert(Employee(department="Sales", id=2))
         await bulk.insert(Badge(department="Sales", number=2, code="a"))
@@ -83,7 +83,7 @@ async def test_failures_sink_nothing_else(db: Database) -> None:
 async def test_deleting_what_a_query_finds(db: Database) -> None:
     """Copies, lists and counts go with the entities; nothing is read twice for it."""
     await db.insert(Department(name="Sales"))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(120):
             await bulk.insert(Employee(department="Sales", id=number, salary=number))
             await bulk.insert(Badge(department="Sales", number=number, code=f"c{number}"))

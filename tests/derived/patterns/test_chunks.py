@@ -46,7 +46,7 @@ async def test_what_every_part_would_meet_is_sent_once(code: str) -> None:
         if code != "TableNotFound":
             await db.create_tables(Ticket)
             Faults(db).fail_next("transaction", with_=code, times=1000)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number in range(20):
                 await bulk.insert(Ticket(queue="a", id=number, state="open"))
 
@@ -57,7 +57,7 @@ async def test_what_every_part_would_meet_is_sent_once(code: str) -> None:
 async def test_what_fails_is_left_out(db: Database) -> None:
     """The others are sent once more without it, all together: the chunk is not searched for what failed."""
     await fill(db, 12)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(16):
             await bulk.insert(Employee(department="Sales", id=number))
 
@@ -76,7 +76,7 @@ async def test_what_was_read_before_fails_alone(db: Database) -> None:
     stale = await db.get(Employee, department="Sales", id=2)
     await db.modify(Employee, lambda each: setattr(each, "salary", 5), department="Sales", id=2)
     others = [await db.get(Employee, department="Sales", id=number) for number in (1, 3)]
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for employee in (others[0], stale, others[1]):
             employee.salary = 7
             await bulk.save(employee)

@@ -40,7 +40,7 @@ async def test_what_it_counts_in_is_not_there(db: Database) -> None:
         async with db.transaction() as tx:
             tx.upsert(someone)
     assert isinstance(caught.value.__cause__, ReferenceNotFound)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.upsert(someone)
     assert [type(each.error) for each in bulk.report.failed] == [ReferenceNotFound]
 
@@ -53,7 +53,7 @@ async def test_who_is_needed_is_not_deleted_by_force(db: Database) -> None:
     with pytest.raises(TransactionFailed, match="other entities are counted in it"):
         async with db.transaction() as tx:
             tx.delete(Department.key(name="Sales"), if_match="*")
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.delete(Department.key(name="Sales"), if_match="*")
     assert bulk.report.failures == 1
     assert db.stats.requests - requests < 10
@@ -137,7 +137,7 @@ async def test_all_rows_of_a_partition_can_be_deleted(db: Database) -> None:
         await db.insert(Guest(house="a", id=number, word=str(number % 3), host_id=0 if number else None))
     await db.insert(PropertyBag("Firm", "a", "something"))
     await db.modify(Guest, lambda guest: guest.evolve(word="y"), house="a", id=119)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(1, 120):
             await bulk.delete(Guest.key(house="a", id=number), if_match="*")
     report = await db.select(Guest, PropertyBag).where(Guest.house == "a").delete()

@@ -107,7 +107,7 @@ async def test_nobody_can_tell(db: Database) -> None:
         )
         for number in range(40)
     ]
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for person in people:
             await bulk.insert(person)
     for name in ("Li", "Wu", "Oz", "none"):

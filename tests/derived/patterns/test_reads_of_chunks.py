@@ -46,14 +46,14 @@ async def assert_closed(db: Database, count: int) -> None:
 
 
 async def upsert_all(db: Database, count: int) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for parcel in parcels(count, "closed"):
             await bulk.upsert(parcel)
     assert (bulk.report.written, bulk.report.failures) == (count, 0)
 
 
 async def save_all(db: Database, count: int) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         async for parcel in db.select(Parcel.by_state).where(Parcel.store == "a", Parcel.state == "open"):
             parcel.state = "closed"
             await bulk.save(parcel)
@@ -61,7 +61,7 @@ async def save_all(db: Database, count: int) -> None:
 
 
 async def delete_all(db: Database, count: int) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(count):
             await bulk.delete(Parcel.key(store="a", id=number), if_match="*")
     assert (bulk.report.written, bulk.report.failures) == (count, 0)
@@ -90,7 +90,7 @@ async def test_a_part_may_change_rows_that_were_read_for_the_next() -> None:
         await fill(db, 40)
         box = await db.get(Box.by_label, store="a", label="")
         box.label = "red"
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for parcel in parcels(40, "closed"):
                 await bulk.upsert(parcel)
             await bulk.save(box)
@@ -119,13 +119,13 @@ async def test_the_count_is_read_again() -> None:
         await fill(db, 0)
         faults = Faults(db)
         with faults.fail_next("get", with_="ServerBusy", times=2):
-            async with db.bulk() as bulk:
+            async with db.bulk(errors="report") as bulk:
                 for parcel in parcels(10, "open"):
                     await bulk.insert(parcel)
         assert (bulk.report.written, bulk.report.failures) == (10, 0)
 
         with faults.fail_next("get", with_="ServerBusy", times=3):
-            async with db.bulk() as bulk:
+            async with db.bulk(errors="report") as bulk:
                 for parcel in parcels(20, "open")[10:]:
                     await bulk.insert(parcel)
         assert (bulk.report.written, bulk.report.failures) == (0, 10)
@@ -138,7 +138,7 @@ async def test_a_chunk_that_cannot_be_sent_fails_as_a_whole(times: int) -> None:
     async with connect("local::memory:", retry=RetryPolicy(base=0, attempts=3)) as db:
         await fill(db, 0)
         planned = Faults(db).fail_next("transaction", with_="ServerBusy", times=times)
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for parcel in parcels(10, "open"):
                 await bulk.insert(parcel)
 

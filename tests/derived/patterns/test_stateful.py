@@ -209,7 +209,7 @@ class Clubs(RuleBasedStateMachine):
             set_all(one, change[2])
 
         if how == "bulk":
-            async with db.bulk() as bulk:
+            async with db.bulk(errors="report") as bulk:
                 if verb == "delete":
                     await bulk.delete(key, if_match="*")
                 elif verb == "insert":
@@ -333,7 +333,7 @@ class Clubs(RuleBasedStateMachine):
         self.networks[client].plan()
 
     async def _many(self, db: Database, steps: list[tuple[bool, Change]]) -> None:
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for kept, change in steps:
                 if kept:
                     await bulk.upsert(made(change))

@@ -54,7 +54,7 @@ def branch_of(number: int) -> int:
 async def open_accounts(db: Database, count: int) -> None:
     """Make the table, with accounts of the old version."""
     await db.create_tables(AccountOfOld)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for first in range(BRANCHES):
             for number in range(first, count, BRANCHES):
                 await bulk.insert(AccountOfOld(branch=branch_of(number), id=number, euros=number))

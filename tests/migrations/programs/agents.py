@@ -28,7 +28,7 @@ class Agent(Entity, table=TABLE, partition_key="office_{office:02d}", row_key="a
 async def engage(db: Database, count: int) -> None:
     """Make the table, with agents who were there before the index."""
     await db.create_tables(AgentOfOld)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(count):
             await bulk.insert(AgentOfOld(office=number % 4, id=number, desk=number % DESKS))
     assert bulk.report.failures == 0

@@ -48,7 +48,7 @@ async def hire(db: Database, journal: Path, count: int) -> None:
     """Make the table, with clerks who were there before the index."""
     pen = Pen(journal)
     await db.create_tables(ClerkOfOld)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(count):
             pen.begin(number)
             await bulk.insert(ClerkOfOld(office=office_of(number), id=number, desk=number % DESKS))
