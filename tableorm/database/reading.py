@@ -358,7 +358,8 @@ class Reader(Stores):
         raise WrongKind(
             f"the row {keys} in table {table} is not of the model {model.__name__}: it has {describe_kind(row)}; read "
             f"it with PropertyBag.key({table!r}, {keys[0]!r}, {keys[1]!r})"
-            + ", or declare the model with kind=None if its rows have no kind" * ("EntityType" not in row),
+            + ", or declare the model with kind=None if its rows have no kind"
+            * ("EntityType" not in row),
             keys,
             row.get("EntityType"),
         )
