@@ -5,7 +5,7 @@ Pages: which rows a query reads to find those it asks for, and where a page ends
 import itertools
 import re
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -147,7 +147,7 @@ async def test_a_page_that_needs_no_second_statement_has_none(
         await insert_rows(memory, make_rows(partition, 30, T=""))
 
     def count(connection: Connection) -> int:
-        stats = connection.cache_stats()
+        stats = cast("Any", connection).cache_stats()
         return int(stats["hits"] + stats["misses"])
 
     await memory.query("Shared", query, limit)
