@@ -269,3 +269,19 @@ async def test_a_forced_write_keeps_the_stored_type(verb: str) -> None:
         row = await db.get(PropertyBag.key("Random", *row_of(Indexed)))
         assert (row["count"], row.type_of("count")) == (6, Edm.INT32)
         assert (await db.audit(Indexed)).findings == ()
+
+
+@pytest.mark.parametrize("model", [Plain, Indexed])
+async def test_an_unknown_property_gets_the_type_that_it_is_given(model: type[Any]) -> None:
+    """Another one than it had, too: the user has said which."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(model)
+        await put(db, model, {}, small=True)
+        entity = await db.get(model, id="a")
+        entity.extra.set("Seats", 5, Edm.INT32)
+        await db.save(entity)
+        entity.extra.set("Seats", 6, Edm.INT64)
+        await db.save(entity)
+
+        row = await db.get(PropertyBag.key("Random", *row_of(model)))
+        assert (row["Seats"], row.type_of("Seats")) == (6, Edm.INT64)
