@@ -127,7 +127,7 @@ class AzureBackend:
             )
         try:
             # A backend of queues or blobs alone is opened by their URL.
-            account = parse(url, "queue" if url == queues else "blob" if url == blobs else "table")
+            account = parse(url, None if url in (queues, blobs) else "table")
             if renewable:
                 account = attrs.evolve(account, queue=None, blob=None)
             emulated, others = account.emulated, dict[str, Credential]()

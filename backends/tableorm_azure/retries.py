@@ -15,7 +15,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import RetryBudget, RetryPolicy, Traffic
 
 from .batch import find_throttled_part
-from .faults import NoHost, body_of, code_of, fault_of_error, fault_of_response, is_throttled, lacks_host
+from .faults import NoHost, NoToken, body_of, code_of, fault_of_error, fault_of_response, is_throttled, lacks_host
 
 __all__ = ["DEADLINE", "RepeatPolicy"]
 
@@ -65,7 +65,7 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
             except ClientAuthenticationError:
                 raise
             except AzureError as error:
-                if not self._answered and lacks_host(error):
+                if not self._answered and not isinstance(error, NoToken) and lacks_host(error):
                     raise NoHost(error.message) from (error.inner_exception or error.__cause__)
                 fault = fault_of_error(error, write=http.method not in _READS)
                 if not await _another(budget, fault):
