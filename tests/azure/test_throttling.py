@@ -2,6 +2,7 @@
 A service that refuses requests for their rate: what a program sees of it.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -108,6 +109,7 @@ async def test_one_policy_for_refused_connections(name: str) -> None:
         stub.answers = [Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}')]
         db = await connect(stub.url, key=KEY, retry=RetryPolicy(attempts=3, base=0.0)).open()
         await db.tables()
+    await asyncio.sleep(0.05)  # until the client, too, has closed its connection
     with pytest.raises(TableOrmError):
         await CALLS[name](db)
 
