@@ -77,7 +77,7 @@ async def audit(
         for table, own in kinds.items()
     }
     if cursor is None:
-        ranges, counts = [], AuditCounts()
+        ranges, counts = list[AuditRange](), AuditCounts()
         for some in kinds.values():
             is_small = await _is_small(db, some, guests[some.table], counts)
             ranges += audit_ranges_of(some.table, some.schemas, 1 if is_small else parallel)
