@@ -191,23 +191,6 @@ async def test_only_in_several_partitions_row_keys_are_looked_at_one_by_one(
     assert bool(walks) is one_by_one
 
 
-async def test_rows_that_are_well_are_not_checked_one_by_one(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are checked together, which is faster; where a key has a character beyond the first plane, each is."""
-    checked = list[bytes]()
-
-    def note(key: bytes, _: Row) -> None:
-        checked.append(key)
-
-    monkeypatch.setattr(scan, "check_stored", note)
-    await insert_rows(memory, make_rows("p\u00e9", 30))
-    assert len((await memory.query("Shared", RowQuery())).rows) == 30
-    assert checked == []
-
-    await insert_rows(memory, make_rows("p\U0001f600", 2))
-    assert len((await memory.query("Shared", RowQuery())).rows) == 32
-    assert len(checked) == 32
-
-
 def test_comparisons_are_counted() -> None:
     """Of a filter, however deep they stand."""
     each = Compare("A", Op.EQ, constant(""))
