@@ -224,6 +224,7 @@ class IndexMaintainer(AuditedSchema):
         self.rows, self._template = rows, template
         self.building, self.declaration = rows.building, rows.declaration
         self.in_periods = not rows.unique  # uniqueness would end with the period
+        self.may_refuse = rows.unique
         fields = rows.primary.fields
         self._keyed = frozenset(fields[name].property for name in template.fields)
         # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
