@@ -79,7 +79,7 @@ async def audit(
     if cursor is None:
         ranges, counts = list[AuditRange](), AuditCounts()
         for some in kinds.values():
-            is_small = await _is_small(db, some, guests[some.table], counts)
+            is_small = parallel > 1 and await _is_small(db, some, guests[some.table], counts)
             ranges += audit_ranges_of(some.table, some.schemas, 1 if is_small else parallel)
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts, kinds)
