@@ -89,8 +89,8 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
         was, annotated = old(name), old(name + ANNOTATION)
         if annotation == annotated and same_value(was, value):
             continue
-        info = None if schema is None or was is None or value is None else schema.by_property.get(name)
-        if info is not None:
+        info = None if schema is None else schema.by_property.get(name)
+        if info is not None and was is not None and value is not None:
             if _means_the_same(info, value, annotation, was, annotated):
                 respelled = True
                 row[name] = was
