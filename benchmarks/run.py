@@ -24,6 +24,7 @@ import orjson
 from benchmarks.azure import bench_azure
 from benchmarks.by_hand import GroupCommit, PlainFlight, get, key, row_of, stream
 from benchmarks.by_hand import connect as connect_by_hand
+from benchmarks.contention import bench_contention
 from benchmarks.expiry import bench_expiry
 from benchmarks.feeds import bench_feeds
 from benchmarks.indexes import bench_indexes
@@ -269,6 +270,7 @@ BENCHES = {
     "save": bench_save,
     "indexes": bench_indexes,
     "feeds": bench_feeds,
+    "contention": bench_contention,
     "partitions": bench_partitions,
     "alternatives": bench_alternatives,
     "planning": bench_planning,

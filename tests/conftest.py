@@ -125,7 +125,8 @@ def stopped_clock() -> Iterator[None]:
 def quick_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers make no pauses."""
     from tableorm.outbox import worker
+    from tests.faults import no_pause
 
     for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
         monkeypatch.setattr(worker, name, 0)
-    monkeypatch.setattr(worker.Patience, "pause_after", lambda *_: 0)
+    monkeypatch.setattr(worker.Patience, "pause_after", no_pause)

@@ -40,10 +40,15 @@ from tableorm.stores import (
 )
 from tableorm.testing import MemoryStore
 
-__all__ = ["QUICK", "Fate", "FaultyBackend", "FaultyStore", "RowBlobs"]
+__all__ = ["QUICK", "Fate", "FaultyBackend", "FaultyStore", "RowBlobs", "no_pause"]
 
 QUICK = RetryPolicy(deadline=30.0, attempts=8, base=0.0)
 """Repeats at once."""
+
+
+def no_pause(*_: object) -> float:
+    """Return that there is no pause, in place of what says how long one is."""
+    return 0.0
 
 
 class Fate(enum.Enum):

@@ -79,6 +79,7 @@ class AzureBackend:
         self.url = account.table or account.queue or account.blob or ""
         self.traffic = Traffic()
         self._in_flight = InFlight()
+        self._answered: set[str] = set()
         if not isinstance(credential, AzureNamedKeyCredential | AzureSasCredential):
             credential = TokenSource(credential)
         self._credential = credential
@@ -127,7 +128,7 @@ class AzureBackend:
             )
         try:
             # A backend of queues or blobs alone is opened by their URL.
-            account = parse(url, "queue" if url == queues else "blob" if url == blobs else "table")
+            account = parse(url, None if url in (queues, blobs) else "table")
             if renewable:
                 account = attrs.evolve(account, queue=None, blob=None)
             emulated, others = account.emulated, dict[str, Credential]()
@@ -221,7 +222,8 @@ class AzureBackend:
     async def _open_tables(self, transport: AsyncHttpTransport[Any, Any], url: str) -> AsyncGenerator[TableStore]:
         account, options = self.account, self.options
         signing = make_signing_policy(self._credential, url, options, cosmos=account.cosmos)
-        pipeline = Pipeline(transport, make_policies(url, signing, options, self.traffic), options, self._in_flight)
+        chain = make_policies(url, signing, options, self.traffic, self._answered)
+        pipeline = Pipeline(transport, chain, options, self._in_flight)
         # This client makes, deletes and lists tables. It needs a credential and signs; our policy signs again.
         service = TableServiceClient(
             url,
@@ -278,7 +280,7 @@ class AzureBackend:
     def _sdk_options(self, transport: AsyncHttpTransport[Any, Any], url: str, signing: Policy | None) -> dict[str, Any]:
         """Return the options that every client of the SDK gets, so that its requests pass our pipeline."""
         options = self.options
-        chain = make_policies(url, signing, options, self.traffic, within_sdk=True)
+        chain = make_policies(url, signing, options, self.traffic, self._answered, within_sdk=True)
         pipeline = Pipeline(transport, chain, options, self._in_flight)
         return {
             "transport": PipelineTransport(pipeline),

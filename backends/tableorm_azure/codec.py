@@ -21,6 +21,7 @@ from tableorm.protocol.edm import (
     INT32_MIN,
     BrokenText,
     Edm,
+    check_datetime,
     check_text,
     text_from_ticks,
     ticks_from_text,
@@ -202,6 +203,7 @@ def _respell(kind: object, value: Any) -> tuple[Any, bool]:
         ValueError: It is none of that type, or there is no such type. TypeError and OverflowError mean the same.
     """
     if kind == "Edm.DateTime":
+        check_datetime(value)  # more digits than seven would be lost
         return text_from_ticks(ticks_from_text(value)), True
     if kind == "Edm.Guid":
         text = str(value).lower()

@@ -35,7 +35,13 @@ _COSMOS_SCOPE = "https://cosmos.azure.com/.default"
 
 
 def make_policies(
-    url: str, signing: Policy | None, options: Options, traffic: Traffic, *, within_sdk: bool = False
+    url: str,
+    signing: Policy | None,
+    options: Options,
+    traffic: Traffic,
+    answered: set[str],
+    *,
+    within_sdk: bool = False,
 ) -> list[Policy]:
     """
     Make the policies that a request passes, in order. The user's policies and hooks see it before it is signed.
@@ -45,13 +51,14 @@ def make_policies(
         signing: The policy that signs it, after all others that may change it; None if the SDK has signed it.
         options: All other settings.
         traffic: Counts the attempts.
+        answered: The hosts, with ports, that have answered; all policies of a backend share it.
         within_sdk: Whether requests come through a client of the SDK, which gives them ids, logs and traces them.
     """
     proxies = _find_proxies(url, options)
     chain: list[Policy] = [
         *_share(options.per_call_policies),
         *([ProxyPolicy(proxies)] if proxies else []),
-        RepeatPolicy(traffic, options.retry),
+        RepeatPolicy(traffic, options.retry, urlsplit(url).netloc, answered),
         *_share(options.per_retry_policies),
     ]
     # Each policy takes some microseconds of a request: those that have nothing to do are left out.

@@ -15,7 +15,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import RetryBudget, RetryPolicy, Traffic
 
 from .batch import find_throttled_part
-from .faults import NoHost, body_of, code_of, fault_of_error, fault_of_response, is_throttled, lacks_host
+from .faults import NoHost, NoToken, body_of, code_of, fault_of_error, fault_of_response, is_throttled, lacks_host
 
 __all__ = ["DEADLINE", "RepeatPolicy"]
 
@@ -42,11 +42,13 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
     Args:
         traffic: Counts the attempts.
         policy: How often, and after which pauses.
+        host: The host that requests go to, with its port.
+        answered: The hosts that have answered.
     """
 
-    def __init__(self, traffic: Traffic, policy: RetryPolicy) -> None:
+    def __init__(self, traffic: Traffic, policy: RetryPolicy, host: str, answered: set[str]) -> None:
         self._traffic, self._policy = traffic, policy
-        self._answered = False
+        self._host, self._answered = host, answered
 
     async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
         """Send a request, and repeat it as often as needed and as its time allows."""
@@ -58,14 +60,14 @@ class RepeatPolicy(AsyncHTTPPolicy[Any, Any]):
             request.context["retry_count"] = repetitions  # for traces
             try:
                 response = await self.next.send(request)
-                self._answered = True
+                self._answered.add(self._host)
                 fault = self._find_fault(http.method, response.http_response)
                 if fault is None or not await _another(budget, fault):
                     return response
             except ClientAuthenticationError:
                 raise
             except AzureError as error:
-                if not self._answered and lacks_host(error):
+                if self._host not in self._answered and not isinstance(error, NoToken) and lacks_host(error):
                     raise NoHost(error.message) from (error.inner_exception or error.__cause__)
                 fault = fault_of_error(error, write=http.method not in _READS)
                 if not await _another(budget, fault):

@@ -21,7 +21,7 @@ from tableorm.models.periods import require_plain_tables
 from tableorm.models.schema import Schema, concrete
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
-from tableorm.writes.modify import modify_target
+from tableorm.writes.modify_together import modify_target
 from tableorm.writes.races import ATTEMPTS
 
 from .report import RewriteCounts, RewriteReport

@@ -21,6 +21,7 @@ from ..models.kinds import KindSet
 from ..models.periods import require_plain_tables
 from ..models.schema import Schema, concrete
 from ..protocol.filters import Filter
+from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowQuery
 from .check import AuditedSchema
 from .context import OUT_OF_REACH, AuditContext
@@ -30,7 +31,7 @@ from .scan import family_filter, partition_start
 from .segment import Segment, Verification
 from .table_audit import TableAudit, with_related
 
-__all__ = ["SEGMENT", "Steps", "audit", "audit_range", "check_arguments", "work_on_ranges"]
+__all__ = ["SEGMENT", "SMALL", "Steps", "audit", "audit_range", "check_arguments", "work_on_ranges"]
 
 _LOG = make_logger("tableorm.audit")
 
@@ -39,6 +40,9 @@ R = TypeVar("R", bound=RangeReport)
 
 Steps = AsyncGenerator[tuple[AuditRange, C], None]
 """Work on a range: how far it is, and what was counted since, again and again."""
+
+SMALL = MAX_PAGE
+"""So many rows are one range, which one request reads."""
 
 SEGMENT = 20_000
 """Rows that are summed up before candidates are verified, if a partition ends there."""
@@ -73,9 +77,9 @@ async def audit(
         for table, own in kinds.items()
     }
     if cursor is None:
-        ranges, counts = [], AuditCounts()
+        ranges, counts = list[AuditRange](), AuditCounts()
         for some in kinds.values():
-            is_small = await _fits_into_page(db, some, guests[some.table], counts)
+            is_small = parallel > 1 and await _is_small(db, some, guests[some.table], counts)
             ranges += audit_ranges_of(some.table, some.schemas, 1 if is_small else parallel)
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts, kinds)
@@ -103,12 +107,12 @@ async def audit(
     return report()
 
 
-async def _fits_into_page(db: Connection, kinds: KindSet, guests: Sequence[Schema], counts: AuditCounts) -> bool:
+async def _is_small(db: Connection, kinds: KindSet, guests: Sequence[Schema], counts: AuditCounts) -> bool:
     """Return whether a table has so few rows to check that one request reads them: dividing it would take many."""
     counts.requests += 1
     store, _ = db.sending("query", "")
-    query = RowQuery(where=_rows_to_check(kinds, guests), select=("PartitionKey",))
-    page = await db.call("audit", kinds.table, store.query(kinds.table, query))
+    query = RowQuery(where=_rows_to_check(kinds, guests), select=("PartitionKey", "RowKey"))
+    page = await db.call("audit", kinds.table, store.query(kinds.table, query, SMALL))
     return page.continuation is None
 
 

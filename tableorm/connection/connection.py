@@ -4,8 +4,9 @@ One open database: its stores, opened once and in one event loop, its boundary, 
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AsyncExitStack
+from contextvars import Context
 from typing import Any, TypeVar
 
 import attrs
@@ -19,6 +20,7 @@ from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore
 from .stats import Counts, Stats
 from .translate import translate
+from .turns import Turns
 
 __all__ = ["TURN", "Connected", "Connection", "KnownPhase", "KnownStates", "connection_of"]
 
@@ -99,6 +101,8 @@ class Connection:
         stats: What it has sent and received since it was opened.
         used_models: The models that it was used with.
         asked_for: The stores beside the tables that it was asked for: "queues", "blobs".
+        turns: The turns of its writers at rows that several of them change.
+        lines: Calls that are made together, by what they are about: see `tableorm.writes.modify_together`.
     """
 
     def __init__(
@@ -123,6 +127,8 @@ class Connection:
         self.watch = watch or Watch()
         self.used_models = UsedModels()
         self.asked_for: set[str] = set()
+        self.turns = Turns()
+        self.lines: dict[Hashable, Any] = {}
 
     def within(self, boundary: Boundary) -> "Connection":
         """Return a view of this connection with another boundary, which is open while this one is."""
@@ -178,7 +184,17 @@ class Connection:
         """
         while len(self._later) >= _MOST_LATER:
             await asyncio.wait(self._later, return_when=asyncio.FIRST_COMPLETED)
-        task = asyncio.create_task(work)
+        self.run(work)
+
+    def run(self, work: Coroutine[Any, Any, None], context: Context | None = None) -> None:
+        """
+        Begin something that goes on whatever becomes of the caller; `close` waits for it.
+
+        Args:
+            work: What is done. It raises nothing.
+            context: Its context variables; None for those of the caller.
+        """
+        task = asyncio.create_task(work, context=context)
         self._later.add(task)
         task.add_done_callback(self._later.discard)
 

@@ -18,7 +18,8 @@ from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from ..writes.commit import delete_target, refresh_entity, write_change
 from ..writes.explain import WriteExplanation, changes_of_verb, explain_relocation, with_prefix
-from ..writes.modify import get_or_insert, modify_target
+from ..writes.modify import get_or_insert
+from ..writes.modify_together import modify_target
 from ..writes.move import leaves_partition
 from ..writes.move_entity import move_entity
 from ..writes.pending import Attempt
@@ -304,12 +305,13 @@ class Database(Upkeep):
     ) -> Any:
         """
         Read an entity, apply a function, and save what changed if the row has not changed meanwhile; otherwise do all
-        of it again after a pause.
+        of it again after a pause. Calls for one row that wait for another one are made together, in one read and one
+        write: each gets the entity as its own function has left it, and only the newest of these can be saved.
 
         Args:
             target: A model, with its key fields; a `Key`; or an entity or bag, which gets the result.
-            fn: Takes the entity, and changes it or returns a changed copy. It is called once for each attempt, so it
-                must do nothing else; it cannot await.
+            fn: Takes the entity, and changes it or returns a changed copy. It is called at least once for each
+                attempt, so it must do nothing else; it cannot await.
             attempts: How often to try at most.
             create: What to insert if there is no such row, after `fn` was applied to it: a function that makes an
                 entity, or an entity, which is copied. None to raise `EntityNotFound`.

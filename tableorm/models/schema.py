@@ -54,6 +54,7 @@ class DerivedSchema:
         movable: Whether entities that have it can be moved to another partition.
         in_periods: Whether a model with a table for each period can have it.
         is_feed: Whether it has a change feed in each partition of its entities.
+        may_refuse: Whether a write can be refused for its entry: a value is taken, an entity missing, a list full.
         shared_rows: How many rows a write of an entity concerns that writes of many other entities concern too.
         rows_per_chunk: How many rows more a transaction of many writes should have room for because of it.
     """
@@ -62,6 +63,7 @@ class DerivedSchema:
     building: bool | None = False
     declaration: IndexDeclaration | None = None
     deferred = in_blobs = movable = in_periods = is_feed = False
+    may_refuse = True
     shared_rows = rows_per_chunk = 0
 
     def __init__(self, name: str, schema: "Schema") -> None:

@@ -365,7 +365,7 @@ def _decode_text(text: str, kind: Edm) -> Value:
         case Edm.DOUBLE if text in _SPECIAL_DOUBLES:
             return _SPECIAL_DOUBLES[text]
         case Edm.DATETIME:
-            ticks_from_text(text)
+            check_datetime(text)
             return datetime_from_text(text)
         case Edm.GUID:
             with contextlib.suppress(ValueError):

@@ -15,6 +15,7 @@ from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..connection.translate import translate
+from ..connection.turns import Turn
 from ..errors import (
     Conflict,
     EntityExists,
@@ -29,9 +30,11 @@ from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
-from ..stores import Row
+from ..protocol.edm import timestamp_of_etag
+from ..stores import Row, Verb
 from .deferred import announce, check_places
 from .over_expired import insert_over_expired
+from .pending import row_of
 from .plan import (
     PLAIN,
     Change,
@@ -47,6 +50,7 @@ from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .rekey.older import OlderWrites
 from .rekey.steps import RowSteps
 from .relocation import Relocation
+from .rows import overlaid
 from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives
@@ -110,29 +114,31 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
 async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) -> None:
     """Send a change that needs the stored row under the ETag it is read with; again after a lost race, if forced."""
     doubt: OutcomeUnknown | None = None
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
-        try:
-            row = await RELOCATION.read_current(db, change)
-            write = encode(complete(change, row), 0)
-        except TableOrmError as error:
-            if doubt is None or (missing_ok and isinstance(error, EntityNotFound)):
-                raise
-            raise doubt from error
-        if write is None:
+    with db.turns.begin() as turn:
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(pause_of(db, attempt))
+            await turn.take((row_of(change),))
+            try:
+                row = await RELOCATION.read_current(db, change)
+                write = encode(complete(change, row), 0)
+            except TableOrmError as error:
+                if doubt is None or (missing_ok and isinstance(error, EntityNotFound)):
+                    raise
+                raise doubt from error
+            if write is None:
+                return
+            try:
+                await commit(db, (write,), SendOptions(missing_ok=missing_ok))
+            except TableOrmError as error:
+                # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
+                if _goes_on(change, error):
+                    doubt = error if isinstance(error, OutcomeUnknown) else doubt
+                    continue
+                if doubt is None:
+                    raise
+                raise doubt from error
             return
-        try:
-            await commit(db, (write,), SendOptions(missing_ok=missing_ok))
-        except TableOrmError as error:
-            # Forced: whoever wrote meanwhile is written over, also if that was our own lost request.
-            if _goes_on(change, error):
-                doubt = error if isinstance(error, OutcomeUnknown) else doubt
-                continue
-            if doubt is None:
-                raise
-            raise doubt from error
-        return
     raise doubt or LostRace(
         f"{change}: others wrote it first, {ATTEMPTS} times in a row; try it again, or let fewer tasks write it at the "
         "same time",
@@ -253,6 +259,26 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
             break
         except TransactionFailed as failed:
             writes = await _read_refused(db, writes, failed)
+    if not any(effect.reads for effect in derived.effects.values()):
+        await _send(db, writes, derived, options)
+        return
+    with db.turns.begin() as turn:
+        await _send(db, writes, derived, options, turn)
+
+
+async def _send(
+    db: Connection, writes: Sequence[PlannedWrite], derived: Derived, options: SendOptions, turn: Turn | None = None
+) -> None:
+    """
+    Send writes with their effects; again after a lost race.
+
+    Args:
+        db: Where to.
+        writes: The writes.
+        derived: These, and what they do to other rows.
+        options: How.
+        turn: Keeps other writers of the database from the rows that effects read; None if they read none.
+    """
     companions: list[PlannedWrite] = []
     known: Found = {}
     for attempt in range(ATTEMPTS):
@@ -260,6 +286,8 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
             await asyncio.sleep(pause_of(db, attempt) if attempt > 1 else 0)
         check_effects(db.boundary, derived)  # before a row of others is read
         waiting = [effect for effect in derived.effects.values() if effect.reads] if derived.effects else []
+        if waiting and turn is not None:
+            known = {**known, **await _take_turn(turn, waiting)}
         found = await _read(db, derived, waiting, known, options) if waiting else {}
         more = _companion_writes(derived, found) if waiting and found is not None else None
         known = found if more and found else {}  # nothing was sent yet for what was read
@@ -272,7 +300,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
         try:
             if deferral is not None and deferral.claims:
                 await deferral.reserve()
-            await execute(db, plan, options)
+            etags = await execute(db, plan, options)
         except Fault as fault:
             if deferral is not None:
                 await deferral.withdraw()
@@ -287,6 +315,8 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
+            if turn is not None:
+                _end_turn(turn, plan, found, etags)
             if deferral is not None:
                 await deferral.finish()
             return
@@ -297,6 +327,29 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
+
+
+async def _take_turn(turn: Turn, effects: Sequence[Effect]) -> Found:
+    """Wait for the turn to change the rows of effects; return those that the writer before has written just now."""
+    change = effects[0].origin.change
+    await turn.take([(change.table, change.partition_key, effect.address) for effect in effects])
+    known, turn.known = turn.known, {}
+    return {row_key: row for (_, partition_key, row_key), row in known.items() if partition_key == change.partition_key}
+
+
+def _end_turn(turn: Turn, plan: WritePlan, found: Found, etags: Sequence[str | None]) -> None:
+    """Let the next writer change the rows of effects, and know them as they were written."""
+    for write, etag in zip(plan.writes, etags, strict=True):
+        operation, row_key = write.operation, write.operation.row["RowKey"]
+        address = plan.table, plan.partition_key, row_key
+        if write.effect is None or etag is None or not turn.is_awaited(address):
+            continue
+        stamp, stored = timestamp_of_etag(etag), found.get(row_key) or {}
+        row = overlaid(stored, operation.row) if operation.verb is Verb.MERGE else operation.row
+        # Whether the next one may know whose index entry a row is, its own boundary says when it reads that.
+        if stamp is not None and COPY_OF not in row:
+            turn.hand_on(address, {**row, "odata.etag": etag, "Timestamp": stamp})
+    turn.give_back()
 
 
 async def _read_refused(

@@ -1,5 +1,5 @@
 """
-Verbs that read before they write: `modify`, and `get_or_insert`.
+`get_or_insert`; and what `modify` of a database, and that of a transaction, have in common.
 """
 
 import asyncio
@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
-from ..connection.rows import read_row
-from ..errors import EncodeError, EntityExists, EntityNotFound, LostRace, ModelError, PreconditionFailed, shown
+from ..errors import EncodeError, EntityExists, LostRace, ModelError, PreconditionFailed, shown
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.marker_rows import is_marker
@@ -20,12 +19,11 @@ from ..protocol.codes import Code
 from .commit import RELOCATION, Loader, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
-from .races import ATTEMPTS, check_attempts, is_race, pause_of
-from .stages.change import insert_change, save_change, state_change
+from .races import ATTEMPTS, is_race, pause_of
+from .stages.change import insert_change, state_change
 from .stages.complete import marker_error
 from .stages.encode import unsaved
-from .stages.prepare import check_etag
-from .subject import Subject, adopt, check_change, key_of, key_of_target
+from .subject import Subject, check_change, key_of
 
 __all__ = [
     "applied",
@@ -33,67 +31,11 @@ __all__ = [
     "get_or_insert",
     "insertion",
     "made_new",
-    "modify_target",
     "refuse_other_version",
     "refuse_unsaved",
 ]
 
 M = TypeVar("M", bound=Entity | PropertyBag)
-
-
-async def modify_target(
-    db: Connection,
-    load: Loader,
-    target: Any,
-    function: Callable[[Any], Any],
-    fields: dict[str, Any],
-    *,
-    attempts: int,
-    create: Any,
-    if_match: str | None,
-) -> Any:
-    """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
-    check_arguments(function, create, if_match)
-    check_attempts("modify", attempts)
-    instance = target if isinstance(target, (Entity, PropertyBag)) else None
-    if instance is not None:
-        refuse_unsaved(instance, None)
-    key = key_of_target(db.boundary, target, fields)
-    if if_match is not None:
-        check_etag("modify", key, if_match)
-    given = instance.__dict__ if isinstance(instance, Entity) else fields
-    for attempt in range(attempts):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
-        row = await RELOCATION.read_current(db, key, given)
-        subject = None if row is None else load(key.model, key.table, row)
-        if subject is not None:
-            refuse_other_version(key, subject, if_match)
-            result = applied(function, subject, instance)
-            change = save_change(result, verb="modify")
-        elif create is not None:
-            result = applied(function, made_new(db.boundary, create, key), instance)
-            change = insertion(key, result, None)
-            if row is not None and is_marker(row):
-                raise marker_error(change, row)
-        else:
-            raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
-        try:
-            await write_change(db, change)
-        except (EntityExists, EntityNotFound, PreconditionFailed) as error:
-            if not is_race(error) or if_match not in (None, "*"):
-                raise
-            continue  # if it was deleted, reading says so
-        if instance is not None:
-            adopt(instance, result)
-        return result
-    row = await read_row(db, *row_of(key), name=key.model.__name__)
-    raise LostRace(
-        f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or let "
-        "fewer tasks write it at the same time",
-        Code.CONDITION_NOT_SATISFIED,
-        None if row is None else load(key.model, key.table, row),
-    )
 
 
 async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, bool]:

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import attrs
 
+from ..connection.turns import Address
 from ..errors import NotSupported
 from ..models.entity import Entity
 from ..models.key import Key
@@ -35,9 +36,6 @@ __all__ = [
 ]
 
 _IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
-
-Address = tuple[str, str, str]
-"""A row: the name of its table, its PartitionKey and its RowKey."""
 
 
 def row_of(named: Change | Key[Any]) -> Address:

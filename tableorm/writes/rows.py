@@ -89,9 +89,9 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
         was, annotated = old(name), old(name + ANNOTATION)
         if annotation == annotated and same_value(was, value):
             continue
-        if schema is not None and was is not None and value is not None:
-            info = schema.by_property.get(name)
-            if info is not None and _means_the_same(info, value, annotation, was, annotated):
+        info = None if schema is None else schema.by_property.get(name)
+        if info is not None and was is not None and value is not None:
+            if _means_the_same(info, value, annotation, was, annotated):
                 respelled = True
                 row[name] = was
                 if annotated is None:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
+from ..connection.async_only import NOT_AWAITED
 from ..connection.connection import Connection
 from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed, shown
 from .commit import Loader
@@ -63,7 +64,7 @@ async def run_transaction(
 def _begun(fn: Callable[[Transaction], Awaitable[T]], tx: Transaction) -> Awaitable[T]:
     """Call a function with a transaction. Raises ModelError if it is none, or there is nothing to await."""
     begun: object = fn(tx) if callable(cast("object", fn)) else None
-    if not inspect.isawaitable(begun):
+    if not inspect.isawaitable(begun) or begun is cast("object", NOT_AWAITED):
         raise ModelError(f"run_transaction({shown(fn)}) is refused: give an `async def fn(tx)`")
     return begun
 

@@ -421,21 +421,23 @@ class Transaction(AsyncOnly):
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
         known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and change.copied is None}
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(self._db, attempt))
-            late = await map_together(self._completed, list(self._late.values()))
-            writes = [*known, *(write for write in late if write is not None)]
-            if not writes:
-                return
-            writes.sort(key=lambda write: write.index)
-            try:
-                await commit(self._db, writes, SendOptions(transaction=True, repeat=self._repeat))
-            except TransactionFailed as error:
-                if not is_race(error.__cause__) or error.index not in forced or attempt + 1 == ATTEMPTS:
-                    raise
-            else:
-                return
+        with self._db.turns.begin() as turn:
+            for attempt in range(ATTEMPTS):
+                if attempt:
+                    await asyncio.sleep(pause_of(self._db, attempt))
+                await turn.take(self._late)
+                late = await map_together(self._completed, list(self._late.values()))
+                writes = [*known, *(write for write in late if write is not None)]
+                if not writes:
+                    return
+                writes.sort(key=lambda write: write.index)
+                try:
+                    await commit(self._db, writes, SendOptions(transaction=True, repeat=self._repeat))
+                except TransactionFailed as error:
+                    if not is_race(error.__cause__) or error.index not in forced or attempt + 1 == ATTEMPTS:
+                        raise
+                else:
+                    return
 
     async def _completed(self, late: tuple[Change, int]) -> PlannedWrite | None:
         """Return the write of a change that needs the stored row."""

@@ -146,7 +146,7 @@ async def refuses(owner: Any, name: str, given: tuple[tuple[Any, ...], dict[str,
     try:
         inspect.signature(method).bind(*args, **keywords)
         result = method(*args, **keywords)
-        if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
             result = await result
     except AccessDenied:
         return True

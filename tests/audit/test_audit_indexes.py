@@ -528,8 +528,9 @@ class _Stopped(Exception):
     pass
 
 
-async def test_audit_goes_on_from_its_cursor(db: Database) -> None:
+async def test_audit_goes_on_from_its_cursor(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it is interrupted, everything is checked and counted once."""
+    monkeypatch.setattr(auditing, "SMALL", 1)
     await db.create_tables(Employee)
     for number in range(5):
         for employee in everyone(f"{number}D"):
@@ -557,8 +558,9 @@ async def test_audit_goes_on_from_its_cursor(db: Database) -> None:
     assert report.counts == {"missing": 5}
 
 
-async def test_cursor_is_of_its_models(db: Database) -> None:
+async def test_cursor_is_of_its_models(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A cursor of other models, or a damaged one, is refused."""
+    monkeypatch.setattr(auditing, "SMALL", 1)
     await fill(db)
     cursors: list[str | None] = []
     await db.audit(Employee, on_progress=lambda report: cursors.append(report.cursor))
@@ -842,3 +844,13 @@ async def test_requests_of_an_audit_are_seen_and_counted(db: Database) -> None:
         key: each.requests - (before[key].requests if key in before else 0) for key, each in db.stats.counts.items()
     }
     assert found == Counter({key: number for key, number in counted.items() if number})
+
+
+async def test_a_small_table_is_read_undivided(db: Database) -> None:
+    """A request tells that a page holds all of it; dividing it for workers would take thirty and more."""
+    await fill(db)
+    with db.observe() as seen:
+        report = await db.audit(Employee)
+
+    assert report.cursor is None and report.requests == len(seen.requests)
+    assert len([each for each in seen.requests if each.operation == "query"]) <= 4

@@ -269,7 +269,7 @@ async def test_bulk_reports_the_truth(
     proxy.losses += bad_network(seed, 60)
 
     async def work() -> BulkReport:
-        async with db.bulk(concurrency=4) as bulk:
+        async with db.bulk(concurrency=4, errors="report") as bulk:
             for number in range(40):
                 for group in groups:
                     await bulk.insert(model(group=group, id=str(number), owner="mine"))

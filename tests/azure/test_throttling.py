@@ -2,7 +2,7 @@
 A service that refuses requests for their rate: what a program sees of it.
 """
 
-import socket
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -104,15 +104,17 @@ async def test_a_transaction_that_is_refused_within_its_answer(stub: Stub, part:
 
 @pytest.mark.parametrize("name", list(CALLS))
 async def test_one_policy_for_refused_connections(name: str) -> None:
-    """`retry=` of `connect` says how often reads and writes are tried where nobody listens."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, and does not listen
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/stub"
-        async with connect(url, key=KEY, retry=RetryPolicy(attempts=3, base=0.0)) as db:
-            with pytest.raises(TableOrmError):
-                await CALLS[name](db)
+    """`retry=` of `connect` says how often reads and writes are tried where nobody listens any more."""
+    async with Stub() as stub:
+        stub.answers = [Answer(200, {"Content-Type": "application/json"}, b'{"value":[]}')]
+        db = await connect(stub.url, key=KEY, retry=RetryPolicy(attempts=3, base=0.0)).open()
+        await db.tables()
+    await asyncio.sleep(0.05)  # until the client, too, has closed its connection
+    with pytest.raises(TableOrmError):
+        await CALLS[name](db)
 
-            assert db.stats.traffic.attempts == 3
+    assert db.stats.traffic.attempts == 1 + 3
+    await db.close()
 
 
 async def test_one_count_after_a_lost_reply(stub: Stub) -> None:

@@ -92,6 +92,16 @@ async def test_records_come_back(db: Database) -> None:
     ]
 
 
+async def test_a_record_that_is_not_awaited(db: Database) -> None:
+    """It is not written, which the end of the block says after it has stored the others."""
+    with pytest.raises(ModelError, match=r"log\.write\(\.\.\.\) was called without await, so it has written nothing"):
+        async with LogStream(db, "queue") as log:
+            await log.write({"n": 1}, at=NOON)
+            log.write({"n": 2}, at=NOON)  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
+
+    assert [record.data async for record in read_log(db, "queue", NOON, NOON + HOUR)] == [{"n": 1}]
+
+
 async def test_several_writers(db: Database) -> None:
     """They take different numbers, and are read as one log, in the order of time."""
     async with LogStream(db, "queue") as one, LogStream(db, "queue") as other, LogStream(db, "queue/other") as apart:

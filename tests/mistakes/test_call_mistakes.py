@@ -423,14 +423,14 @@ async def test_a_write_of_a_transaction_that_is_awaited(db: Database, write: Cal
 def test_a_field_that_is_misspelt_on_the_class() -> None:
     """The nearest attribute is named, be it a field or an index; names that Python looks for are left alone."""
     model: Any = Order
-    with pytest.raises(AttributeError, match="no attribute 'nubmer'; did you mean 'number'") as raised:
-        _ = model.nubmer == 1
-    assert raised.value.name == "nubmer"
+    with pytest.raises(AttributeError, match="no attribute 'numbeer'; did you mean 'number'") as raised:
+        _ = model.numbeer == 1
+    assert raised.value.name == "numbeer"
     with pytest.raises(AttributeError, match="did you mean 'by_note'"):
-        _ = model.by_noet
+        _ = model.by_notte
     with pytest.raises(AttributeError, match=r"no attribute '_private'$"):
         _ = model._private
-    assert not hasattr(Entity, "nubmer")
+    assert not hasattr(Entity, "numbeer")
 
 
 async def test_a_list_of_changes(db: Database) -> None:

@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-from tableorm import Count, Database, Entity, Index, Mapped, ModelError, TableNotFound, connect, field
+from tableorm import (
+    Count,
+    Database,
+    EncodeError,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    NotSupported,
+    TableNotFound,
+    WrongKind,
+    connect,
+    field,
+)
 
 
 class Shop(Entity, table="ShopsOfMessages", partition_key="{shop}", row_key="shop"):
@@ -121,3 +134,37 @@ async def test_a_database_opens_again() -> None:
     await db.create_tables(Coin)
     assert await db.tables() == ["CoinsOfMessages"]
     await db.close()
+
+
+class Unkind(Entity, table="MistakenKinds", partition_key="{land}", row_key="coin_{year:04d}", kind=None):
+    land: Mapped[str]
+    year: Mapped[int]
+
+
+class Kind(Entity, table="MistakenKinds", partition_key="{land}", row_key="coin_{year:04d}"):
+    land: Mapped[str]
+    year: Mapped[int]
+    by_year = Index(row_key="year_{year:04d}")
+
+
+async def test_rows_without_a_kind_and_an_index_without_a_table_of_ours() -> None:
+    """Each says what to declare, or to call; a copy under another key is offered an insert beside a move."""
+    async with connect("local::memory:") as db:
+        await db.create_tables("MistakenKinds")
+        await db.insert(Unkind(land="dk", year=1900))
+        with pytest.raises(
+            WrongKind, match=r"it has no kind; .*, or declare the model with kind=None if its rows have no"
+        ):
+            await db.get(Kind, land="dk", year=1900)
+        with pytest.raises(
+            NotSupported, match=r"db\.create_tables\(Kind\) says so of a table that it makes; for one that was"
+        ):
+            await db.select(Kind.by_year).where(Kind.land == "dk").all()
+        coin = await db.get(Unkind, land="dk", year=1900)
+        copy = coin.evolve(year=1901)
+        with pytest.raises(
+            EncodeError, match=r"an upsert cannot move a row; .*another entity .*`await db\.insert\(entity\)`"
+        ):
+            await db.upsert(copy)
+        await db.insert(copy)
+        assert await db.select(Unkind).where(Unkind.land == "dk").count() == 2

@@ -80,7 +80,7 @@ async def test_only_what_changed_is_spelt_anew(db: Database) -> None:
 
 
 async def test_changed_values_take_the_declared_form(db: Database) -> None:
-    """A changed value is written as the declaration says, and its annotation with it."""
+    """A changed value is written as the declaration says, with its annotation; but an Int32 stays one while it fits."""
     await put(db, STORED)
 
     sensor = await read(db)
@@ -91,9 +91,13 @@ async def test_changed_values_take_the_declared_form(db: Database) -> None:
 
     assert await stored(db, KEYS) == STORED | {
         "checked": "2024-02-29T12:00:00.0000010Z",
-        "count": "6",
-        "count@odata.type": "Edm.Int64",
+        "count": 6,
     }
+    sensor.count = 2**31
+    await db.save(sensor)
+
+    found = await stored(db, KEYS)
+    assert (found["count"], found["count@odata.type"]) == (str(2**31), "Edm.Int64")
 
 
 async def test_a_removed_value_takes_nothing_along(db: Database) -> None:

@@ -43,6 +43,7 @@ from tableorm.writes.archive import carry_out_archives
 from tableorm.writes.archive_copy import kind_of
 from tests.azurite import Azurite
 from tests.commandline import run_command
+from tests.faults import no_pause
 from tests.outbox.archives import HOUR
 
 
@@ -92,7 +93,7 @@ BILLS, PLAIN = BlobArchive("old-bills", Bill), BlobArchive("old-plain", Plain)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE"):
         monkeypatch.setattr(worker_module, name, 0)
-    monkeypatch.setattr(worker_module.Patience, "pause_after", lambda *_: 0)
+    monkeypatch.setattr(worker_module.Patience, "pause_after", no_pause)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from tableorm.protocol.codes import Fault
 from tableorm.stores import CLOCK
 from tableorm.writes import archive
 from tableorm.writes.archive_copy import open_copy
-from tests.faults import QUICK, Fate
+from tests.faults import QUICK, Fate, no_pause
 from tests.outbox.archives import HOUR, Order, World
 from tests.torture import every, seeds
 
@@ -43,7 +43,7 @@ MOST_REQUESTS = 34
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_PUT_BACK_SECONDS"):
         monkeypatch.setattr(worker_module, name, 0)
-    monkeypatch.setattr(worker_module.Patience, "pause_after", lambda *_: 0)
+    monkeypatch.setattr(worker_module.Patience, "pause_after", no_pause)
     CLOCK.freeze(dt.datetime(2026, 1, 1, tzinfo=dt.UTC))
     yield
     CLOCK.reset()

@@ -217,7 +217,7 @@ async def test_a_list_that_is_full_takes_no_more(full: Database) -> None:
         async with full.transaction() as tx:
             tx.insert(book(4, None))
             tx.insert(book(3))
-    async with full.bulk() as bulk:
+    async with full.bulk(errors="report") as bulk:
         await bulk.insert(book(3))
         await bulk.insert(book(5, "old"))
     assert await full.get_or_none(Book, shelf="a", id=3) is None

@@ -22,6 +22,7 @@ from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.outbox.worker import Outcome, Patience, Worker
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Message, Operation, QueueStore, Verb
+from tests.faults import no_pause
 
 TOKENS = [f"token_000000{number}" for number in range(6)]
 
@@ -43,7 +44,7 @@ async def db() -> AsyncIterator[Database]:
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_FIRST_PAUSE", "_LONGEST_PAUSE", "_PUT_BACK_SECONDS"):
         monkeypatch.setattr(worker_module, name, 0)
-    monkeypatch.setattr(worker_module.Patience, "pause_after", lambda *_: 0)
+    monkeypatch.setattr(worker_module.Patience, "pause_after", no_pause)
 
 
 def queues_of(db: Database) -> QueueStore:

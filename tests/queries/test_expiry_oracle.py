@@ -139,7 +139,7 @@ class Lives(RuleBasedStateMachine):
         items = [self.make(number, tag, None, after) for number, (tag, after) in enumerate(made, 1)]
 
         async def insert() -> None:
-            async with self.db.bulk() as bulk:
+            async with self.db.bulk(errors="report") as bulk:
                 for item in items:
                     await bulk.insert(item)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, DecodeError, Entity, Expression, Int32, Mapped, ModelError, connect, field
+from tableorm import Database, DecodeError, Entity, Expression, Int32, Mapped, ModelError, ScanRefused, connect, field
 from tableorm.protocol.edm import utf16_key
 from tableorm.protocol.filters import Op
 from tableorm.stores import Operation, Verb
@@ -243,3 +243,31 @@ async def test_wrong_arguments_are_refused(db: Database) -> None:
         db.select(Item).limit(-1)
     await db.create_tables(Item)
     assert await db.select(Item).where(Item.group == "g").limit(0).all() == []
+
+
+class Shard(Entity, table="Shards", partition_key="{service}_{hash:04d}", row_key="{name}"):
+    service: Mapped[str]
+    hash: Mapped[int]
+    name: Mapped[str]
+
+
+async def test_a_range_of_partitions_is_allowed_by_itself() -> None:
+    """`partitions="range"` lets a query read the partitions that its conditions bound, and no table."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Shard)
+        for number in range(10):
+            await db.insert(Shard(service="ab"[number % 2], hash=number, name="x"))
+        bounded = db.select(Shard).where(Shard.service == "a", Shard.hash > 2, Shard.hash <= 6)
+        ranged = bounded.allow_scan(partitions="range")
+        wrong: Any = 3
+
+        assert [shard.hash for shard in await ranged.all()] == [4, 6]
+        assert await ranged.allow_scan(partitions="range", parallel=3).count() == 2
+        assert "partition range: GET Shards()" in str(ranged.explain())
+        assert str(ranged).endswith(".allow_scan(partitions='range')>")
+        with pytest.raises(ScanRefused, match=r"Shard: the query visits a range of the partitions of table Shards"):
+            await bounded.all()
+        with pytest.raises(ScanRefused, match=r"visits every partition of table Shards.*\.allow_scan\(\) if"):
+            await db.select(Shard).where(Shard.name == "x").allow_scan(partitions="range").all()
+        with pytest.raises(ModelError, match=r'partitions=3\) is refused: give "all" or "range"'):
+            bounded.allow_scan(partitions=wrong)

@@ -18,13 +18,16 @@ from tableorm import (
     Database,
     EncodeError,
     Entity,
+    Index,
     Mapped,
     ModelError,
+    NotLoaded,
     PartitionKey,
     PropertyBag,
     RowKey,
     ScanRefused,
     Timestamp,
+    connect,
     field,
     upgrade,
 )
@@ -285,8 +288,6 @@ asyncio.run(main())
 
 async def test_a_cursor_of_a_set_is_good_in_another_process(tmp_path: Any) -> None:
     """A set has another order there."""
-    from tableorm import connect
-
     path = f"{tmp_path}/edges.tables"
     async with connect(f"local:{path}") as db:
         await db.create_tables(Employee)
@@ -371,3 +372,30 @@ async def test_parts_of_a_query_are_disjoint_where_a_range_begins_behind_a_parti
         assert [(bag.partition_key, bag.row_key) for bag in found] == wanted
         again = [bag for part in query.allow_scan().split(parts) for each in part.split(3) for bag in await each.all()]
         assert [(bag.partition_key, bag.row_key) for bag in again] == wanted
+
+
+class Club(Entity, table="Clubs", partition_key="{country}", row_key="club_{id:03d}"):
+    country: Mapped[str]
+    id: Mapped[int]
+    city: Mapped[str]
+    members: Mapped[int] = field(default=0, maintained=True)
+    by_city = Index(row_key="city_{city}_{id:03d}", include="all")
+    by_name = Index(row_key="id_{city}_{id:03d}", include="keys")
+
+
+async def test_what_an_index_cannot_hold_is_explained() -> None:
+    """Maintained fields are not loaded by its entries; `explain` names them, and not where the entities are read."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Club)
+        await db.insert(Club(country="FR", id=1, city="Lyon"))
+        query = db.select(Club.by_city).where(Club.country == "FR")
+        found = await query.one()
+        with pytest.raises(NotLoaded):
+            _ = found.members
+        explained = query.explain()
+        assert explained.not_loaded == ("members",)
+        assert "not loaded: members, which the index does not hold; refresh(entity) reads all" in str(explained)
+        await db.refresh(found)
+        assert found.members == 0
+        for other in (db.select(Club.by_name), db.select(Club)):
+            assert other.where(Club.country == "FR").explain().not_loaded == ()

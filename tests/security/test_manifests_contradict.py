@@ -58,7 +58,7 @@ async def test_a_write_is_refused_as_by_any_damage(db: Database, manifest: dict[
 async def test_others_are_written(db: Database, manifest: dict[str, Any]) -> None:
     """In bulk, and in a query that deletes, no other entity fails for it."""
     await plant(db, manifest)
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(2, 6):
             await bulk.upsert(Member(country="SE", tenant="third", id=number))
         await bulk.upsert(Member(**MEMBER, name="changed", mail="new@x", team="other"))

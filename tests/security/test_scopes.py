@@ -557,7 +557,7 @@ async def explain(mine: Any, verb: str, *given: Any, **options: Any) -> None:
 async def in_transaction(mine: Scope, verb: str, *given: Any, **options: Any) -> None:
     async with mine.transaction() as tx:
         result = getattr(tx, verb)(*given, **options)
-        if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
             await result
 
 

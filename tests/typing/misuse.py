@@ -21,6 +21,7 @@ from tableorm import (
     Partial,
     PropertyBag,
     Select,
+    connect,
     field,
     from_dict,
     http_status,
@@ -193,6 +194,11 @@ async def reading(db: Database) -> None:
         use()
     with db.transaction():  # E
         use()
+    async with db.transaction() as tx:
+        await tx.insert(Team(name="a"))  # E
+    await connect("local::memory:")  # E
+    await db.bulk()  # E
+    use(Team.nmae == "a")  # E
     db.changes(Team).all()  # E
     use(team, other, sure, query, teams)
 

@@ -237,7 +237,7 @@ async def test_what_a_write_fills_in_a_transaction() -> None:
 
 
 async def test_what_was_not_read_is_filled() -> None:
-    """An entity that is not stored yet has nothing assigned since; nor has one that was read and is copied."""
+    """An insert fills the field in any case, also that of a copy of what was read; and so does a move."""
     async with connect("local::memory:") as db:
         await db.create_tables(Plain)
         await db.insert(Plain(id="a", due=LATER))
@@ -248,7 +248,12 @@ async def test_what_was_not_read_is_filled() -> None:
         await db.insert(read.evolve(id="b"))
         assert (await db.get(Plain, id="b")).due == MADE
         await db.insert(read.evolve(id="c", due=None))
-        assert (await db.get(Plain, id="c")).due is None
+        assert (await db.get(Plain, id="c")).due == MADE
+        await db.move(read, id="d")
+        assert read.due == (await db.get(Plain, id="d")).due == MADE
+        await db.upsert(Plain(id="e", due=LATER))
+        await db.replace(Plain(id="e", due=LATER), if_match="*")
+        assert (await db.get(Plain, id="e")).due == MADE
 
 
 @pytest.mark.parametrize("verb", ["save", "merge", "replace"])
@@ -269,3 +274,19 @@ async def test_a_forced_write_keeps_the_stored_type(verb: str) -> None:
         row = await db.get(PropertyBag.key("Random", *row_of(Indexed)))
         assert (row["count"], row.type_of("count")) == (6, Edm.INT32)
         assert (await db.audit(Indexed)).findings == ()
+
+
+@pytest.mark.parametrize("model", [Plain, Indexed])
+async def test_an_unknown_property_gets_the_type_that_it_is_given(model: type[Any]) -> None:
+    """Another one than it had, too: the user has said which."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(model)
+        await put(db, model, {}, small=True)
+        entity = await db.get(model, id="a")
+        entity.extra.set("Seats", 5, Edm.INT32)
+        await db.save(entity)
+        entity.extra.set("Seats", 6, Edm.INT64)
+        await db.save(entity)
+
+        row = await db.get(PropertyBag.key("Random", *row_of(model)))
+        assert (row["Seats"], row.type_of("Seats")) == (6, Edm.INT64)

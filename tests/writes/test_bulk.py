@@ -851,10 +851,11 @@ async def test_a_transaction_has_no_more_than_may_be_sent_in_a_second() -> None:
 async def test_the_end_of_the_block_raises_what_failed(things: Database) -> None:
     """Everything else is written before, and the error has the report, also in another process."""
     await things.insert(Thing(name="0"))
+    bulk = things.bulk()
     with pytest.raises(
         BulkFailed, match=r"1 of 3 operations of the bulk failed; .*insert of Thing \('g', '0'\)"
     ) as raised:
-        async with things.bulk() as bulk:
+        async with bulk:
             for number in range(3):
                 await bulk.insert(Thing(name=f"{number}"))
 

@@ -224,6 +224,7 @@ class IndexMaintainer(AuditedSchema):
         self.rows, self._template = rows, template
         self.building, self.declaration = rows.building, rows.declaration
         self.in_periods = not rows.unique  # uniqueness would end with the period
+        self.may_refuse = rows.unique
         fields = rows.primary.fields
         self._keyed = frozenset(fields[name].property for name in template.fields)
         # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
@@ -292,6 +293,10 @@ class IndexMaintainer(AuditedSchema):
             return self.schema.templates()[1].format(values) == row_key
         return False
 
+    def _is_told(self, source: Source) -> bool:
+        """Return whether the stored row says what the manifest says, since what the key is made of has not changed."""
+        return self._keyed.isdisjoint(source.changed) and self._has_own_key(source.values, source.row_key)
+
     def derive_row(self, entry: ManifestEntry, values: Mapping[str, Any], row: Row) -> Row | None:
         """Return the entry that the entity ought to have."""
         return self.rows.entry_row(values, row, entry.row_key) if isinstance(entry, IndexEntry) else None
@@ -305,9 +310,7 @@ class IndexMaintainer(AuditedSchema):
         if address is not None and (address != old or rows.concerns(source.changed)):
             row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)
             canonical, existed = write.operation.canonical, address == old
-            # What the key is made of has not changed: the manifest says what the stored row says.
-            told = self._keyed.isdisjoint(source.changed) and self._has_own_key(source.values, source.row_key)
-            reads = existed and not (told or is_proven(IndexEntry(address), write))
+            reads = existed and not (self._is_told(source) or is_proven(IndexEntry(address), write))
             effects.append(
                 IndexEntryEffect(rows, address, write, existed, row, source.values, reads=reads, canonical=canonical)
             )

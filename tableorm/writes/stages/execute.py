@@ -58,7 +58,17 @@ from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 from .prepare import filled_values
 
-__all__ = ["claim", "execute", "is_light", "most_bytes", "plan_derived", "plan_writes", "refusal_of", "refuse"]
+__all__ = [
+    "claim",
+    "execute",
+    "is_light",
+    "most_bytes",
+    "plan_derived",
+    "plan_writes",
+    "refusal_of",
+    "refuse",
+    "remember",
+]
 
 
 # Below this many characters nothing of a row of a model can pass a limit, so nothing has to be measured: a character
@@ -358,7 +368,7 @@ def _check_partition(plan: WritePlan, write: PlannedWrite) -> None:
         raise in_transaction(change, write.index, error, "; nothing was sent") from error
 
 
-async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None:
+async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> Sequence[str | None]:
     """
     Send a plan, again where that is needed, and put the new ETags into the entities.
 
@@ -366,6 +376,9 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None
         db: Where to.
         plan: What.
         options: How.
+
+    Returns:
+        The ETag that each row has got; None if it has none, or may have been changed since.
 
     Raises:
         Fault: It was surely not applied; `refuse` makes the user's error of it.
@@ -387,11 +400,12 @@ async def execute(db: Connection, plan: WritePlan, options: SendOptions) -> None
         applied = await resolve(db, plan, fault, begun=begun, options=options, send=send)
         for write, each in zip(writes, applied, strict=True):
             if write.effect is None:
-                _remember(write, each.etag, superseded=each.superseded)
-        return
+                remember(write, each.etag, superseded=each.superseded)
+        return [None] * len(writes)
     for write, etag in zip(writes, etags, strict=True):
         if write.effect is None:
-            _remember(write, etag)
+            remember(write, etag)
+    return etags
 
 
 def _model_of(write: PlannedWrite) -> str:
@@ -436,7 +450,7 @@ def claim(doubt: InDoubt) -> list[int]:
         if applied is None:
             unknown.append(number)
         elif write.effect is None:
-            _remember(write, applied.etag, superseded=applied.superseded)
+            remember(write, applied.etag, superseded=applied.superseded)
     return unknown
 
 
@@ -471,7 +485,7 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
     )
 
 
-def _remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
+def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """Let the subject know its row as it was written."""
     change, row = write.change, write.after if write.view is None else write.view
     partial = write.partial or write.view is not None

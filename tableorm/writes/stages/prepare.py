@@ -154,7 +154,7 @@ def fill_fields(
     if held is not None and held.change.made:
         made = {name: each for name, each in held.change.made.items() if each.stands(own.get(name))}
         values.update((name, each.value) for name, each in made.items())
-    new, always = row is None and held is None, list[str]()
+    new, always = inserted or (row is None and held is None), list[str]()
     for info in schema.filled:
         name, value = info.name, own.get(info.name)
         if info.on_write is not None:

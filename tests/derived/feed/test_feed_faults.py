@@ -253,7 +253,12 @@ async def test_eight_writers_over_a_bad_network(db: Database, network: FaultySto
 
     network.fates = iter(lambda: draw.choice(fates), None)
     courier = asyncio.create_task(deliver_now_and_then())
-    await asyncio.gather(*(write(db, random.Random(f"{seed} {each}"), each * 1000, 10, made) for each in range(1, 9)))
+    # Two databases, whose writers do not wait for each other.
+    async with Database(FaultyBackend(network), retry=QUICK) as second:
+        writers = [(each, (db, second)[each % 2]) for each in range(1, 9)]
+        await asyncio.gather(
+            *(write(one, random.Random(f"{seed} {each}"), each * 1000, 10, made) for each, one in writers)
+        )
     courier.cancel()
     network.fates = iter(())
     await network.deliver()

@@ -89,9 +89,11 @@ async def test_nobody_misses_a_change_without_being_told(seed: int, monkeypatch:
     backend = FaultyBackend()
     backend.tables = SlowStore(draw)
     noted: list[str] = []
-    async with Database(backend, retry=QUICK) as db:
+    # Two databases, whose writers do not wait for each other.
+    async with Database(backend, retry=QUICK) as db, Database(backend, retry=QUICK) as other:
         await db.create_tables(Employee)
-        writers = asyncio.gather(*(write(db, draw, first, noted) for first in (100, 200, 300, 400)))
+        starts = zip((db, other, db, other), (100, 200, 300, 400), strict=True)
+        writers = asyncio.gather(*(write(each, draw, first, noted) for each, first in starts))
 
         async def sweep() -> int:
             trimmed = 0

@@ -166,7 +166,7 @@ async def run_bulk(before: int, given: list[int]) -> None:
     async with connect("local::memory:") as db:
         await db.create_tables(Stock)
         await db.insert(Movement(id=99, amount=before))
-        async with db.bulk() as bulk:
+        async with db.bulk(errors="report") as bulk:
             for number, amount in enumerate(given):
                 await bulk.insert(Movement(id=number, amount=amount))
         refused = [each for each in range(len(given)) if await db.get_or_none(Movement, shop="a", id=each) is None]

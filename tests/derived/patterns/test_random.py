@@ -134,10 +134,11 @@ async def test_behind_a_network_that_loses(seed: int) -> None:
     backend = FaultyBackend()
     backend.tables = network
     pick = random.Random(seed)
-    async with Database(backend, retry=QUICK) as db:
+    # Two databases, whose writers do not wait for each other.
+    async with Database(backend, retry=QUICK) as db, Database(backend, retry=QUICK) as other:
         await db.create_tables(Department, Employee)
         await db.insert(Department(name="Sales"))
-        clients = [Client(db, seed * 10 + number, people=5) for number in range(2)]
+        clients = [Client(each, seed * 10 + number, people=5) for number, each in enumerate((db, other))]
         for _ in range(12):
             network.plan(*(pick.choice(list(Fate)) for _ in range(8)))
             await asyncio.gather(*(client.step() for client in clients for _ in range(2)))

@@ -49,13 +49,13 @@ async def delete_in_transaction(db: Database) -> None:
 
 
 async def upsert_in_bulk(db: Database) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.upsert(Employee(department="Nowhere", id=1))
     raise_first(bulk.report)
 
 
 async def delete_in_bulk(db: Database) -> None:
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         await bulk.delete(ADA, if_match="*")
     raise_first(bulk.report)
 
@@ -139,7 +139,7 @@ async def test_a_count_that_is_no_number(db: Database) -> None:
 
     with pytest.raises(DecodeError, match=wanted):
         await db.insert(Employee(department="Sales", id=1))
-    async with db.bulk() as bulk:
+    async with db.bulk(errors="report") as bulk:
         for number in range(3):
             await bulk.upsert(Employee(department="Sales", id=number))
     assert bulk.report.written == 0

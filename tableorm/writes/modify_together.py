@@ -1,0 +1,449 @@
+"""
+`modify`, and how calls for one row are made together.
+
+One call for a row works at a time. Those that come meanwhile wait in a line, and are folded into one read and one
+write: each function is applied to what the one before has made of the row, and gets an entity of its own. If a function
+raises, the next one gets what that one got, so that nothing of it is written.
+
+Folded calls are made by a task of their own, so that it does not matter which of the callers are cancelled. A call
+makes itself if it is alone in the line, if it cannot be folded, or if the store has refused what several have made. So
+every error is that of the call which deserves it.
+"""
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
+from itertools import count
+from typing import Any
+
+import attrs
+from msgspec import structs
+
+from ..connection.connection import Connection
+from ..connection.rows import read_row
+from ..errors import (
+    AccessDenied,
+    EntityExists,
+    EntityNotFound,
+    LostRace,
+    OutcomeUnknown,
+    PreconditionFailed,
+    TableNotFound,
+    TableOrmError,
+    Unavailable,
+)
+from ..models.entity import Entity
+from ..models.key import Key
+from ..models.manifest import ManifestEntry
+from ..models.marker_rows import is_marker
+from ..models.property_bag import PropertyBag
+from ..models.write_tokens import new_token
+from ..protocol.codes import Code, Fault
+from ..stores import Row
+from .commit import RELOCATION, Loader, commit, write_change
+from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
+from .pending import copy_subject, row_of
+from .plan import Mode, PlannedWrite
+from .races import check_attempts, is_race, pause_of
+from .rows import NOT_PROPERTIES
+from .stages.change import save_change
+from .stages.complete import marker_error
+from .stages.encode import encode
+from .stages.execute import is_light, plan_writes, remember
+from .stages.prepare import check_etag
+from .subject import Subject, adopt, check_change, key_of_target
+
+__all__ = ["modify_target"]
+
+_MOST = 100
+"""How many calls are folded at most: the longer the functions take, the likelier it is that another program writes."""
+
+_SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
+
+_LOST = (EntityExists, EntityNotFound, PreconditionFailed)
+
+_FOR_ALL = (LostRace, OutcomeUnknown, TableNotFound, Unavailable)
+"""Errors that each call would meet by itself, or after which a write must not be repeated."""
+
+
+@attrs.define(eq=False)
+class _Call:
+    """
+    A call of `modify`, and what came of it.
+
+    Args:
+        key: The row.
+        function: What changes it.
+        instance: The entity or bag that gets the result; None if a key was given.
+        fields: Fields of the entity, as far as they are known.
+        create: Makes the entity if there is none; None to raise an error.
+        if_match: The ETag that the row must have.
+        attempts: How often it is tried at most.
+        turn: Done when the call was made, or is to make itself.
+        context: The context variables of the caller.
+        leads: Whether it makes itself.
+        result: What the function made.
+        error: What the call raises.
+    """
+
+    key: Key[Any]
+    function: Callable[[Any], Any]
+    instance: Subject | None
+    fields: dict[str, Any]
+    create: Any
+    if_match: str | None
+    attempts: int
+    turn: asyncio.Future[None] = attrs.field(factory=lambda: asyncio.get_running_loop().create_future())
+    context: Context = attrs.field(factory=copy_context)
+    leads: bool = False
+    result: Any = None
+    error: BaseException | None = None
+
+    def end(self, result: Any = None, error: BaseException | None = None) -> None:
+        """Let the caller go on, unless it was cancelled."""
+        self.result, self.error = result, error
+        if not self.turn.done():
+            self.turn.set_result(None)
+
+
+@attrs.define(eq=False)
+class _Line:
+    """
+    The calls for one row, of one model and boundary, that wait while others are made.
+
+    Args:
+        calls: They, in order.
+        most: How many are folded next.
+    """
+
+    calls: deque[_Call] = attrs.field(factory=deque[_Call])
+    most: int = _MOST
+
+
+async def modify_target(
+    db: Connection,
+    load: Loader,
+    target: Any,
+    function: Callable[[Any], Any],
+    fields: dict[str, Any],
+    *,
+    attempts: int,
+    create: Any,
+    if_match: str | None,
+) -> Any:
+    """Read an entity, apply a function and save it. Takes and raises what `Database.modify` does."""
+    check_arguments(function, create, if_match)
+    check_attempts("modify", attempts)
+    instance = target if isinstance(target, (Entity, PropertyBag)) else None
+    if instance is not None:
+        refuse_unsaved(instance, None)
+    key = key_of_target(db.boundary, target, fields)
+    if if_match is not None:
+        check_etag("modify", key, if_match)
+    given = instance.__dict__ if isinstance(instance, Entity) else fields
+    call = _Call(key, function, instance, given, create, if_match, attempts)
+    result = await _Modifier(db, load, key).call(call)
+    if instance is not None:
+        adopt(instance, result)
+    return result
+
+
+@attrs.define(eq=False)
+class _Modifier:
+    """
+    Makes the calls for one row.
+
+    Args:
+        db: Where the row is.
+        load: Makes the entity or bag of a row.
+        key: The row.
+    """
+
+    db: Connection
+    load: Loader
+    key: Key[Any]
+
+    # The line
+
+    @property
+    def _name(self) -> tuple[object, ...]:
+        return self.db.boundary, self.load, self.key
+
+    async def call(self, call: _Call) -> Any:
+        """Make a call, or let it be made. Raises what is wrong with it."""
+        if self.db.turns.current is not None:
+            return await self._make(call)  # within the request of another write, which may be the one to wait for
+        lines, name = self.db.lines, self._name
+        line: _Line | None = lines.get(name)
+        if line is None:
+            line = lines[name] = _Line()
+        else:
+            line.calls.append(call)
+            try:
+                await call.turn
+            except asyncio.CancelledError:
+                if call.leads:
+                    self._pass_on(line)
+                raise
+            if call.error is not None:
+                raise call.error
+            if not call.leads:
+                return call.result
+        try:
+            return await self._make(call)
+        finally:
+            line.most = min(2 * line.most, _MOST)
+            self._pass_on(line)
+
+    def _pass_on(self, line: _Line) -> None:
+        """Let the next calls be made."""
+        while line.calls and line.calls[0].turn.done():
+            line.calls.popleft()  # it was cancelled
+        if not line.calls:
+            del self.db.lines[self._name]
+        elif len(line.calls) == 1 or not self._folds(line):
+            call = line.calls.popleft()
+            call.leads = True
+            call.end()
+        else:
+            self.db.run(self._fold(line), line.calls[0].context.copy())
+
+    def _folds(self, line: _Line) -> bool:
+        """Return whether the next call may be folded: its condition is not one on a version, and the row is at home."""
+        schema = getattr(self.key.model, "__schema__", None)
+        at_home = schema is None or schema.moved_from is None
+        return at_home and line.most > 1 and line.calls[0].if_match in (None, "*")
+
+    async def _fold(self, line: _Line) -> None:
+        """Make calls of the line together."""
+        calls: list[_Call] = []
+        while line.calls and len(calls) < line.most and self._folds(line):
+            calls.append(line.calls.popleft())
+        try:
+            await self._make_together(line, calls)
+        except asyncio.CancelledError:  # the loop is being closed
+            for call in calls:
+                call.turn.cancel()
+            raise
+        finally:
+            self._pass_on(line)
+
+    # One call
+
+    async def _make(self, call: _Call) -> Any:
+        """Read the row, apply the function and write what it has made; again after a lost race."""
+        db, key = self.db, self.key
+        with db.turns.begin() as turn:
+            for attempt in range(call.attempts):
+                if attempt:
+                    await asyncio.sleep(pause_of(db, attempt))
+                await turn.take((row_of(key),))
+                row = await RELOCATION.read_current(db, key, call.fields)
+                subject = None if row is None else self.load(key.model, key.table, row)
+                if subject is not None:
+                    refuse_other_version(key, subject, call.if_match)
+                    result = applied(call.function, subject, call.instance)
+                    change = save_change(result, verb="modify")
+                elif call.create is not None:
+                    result = applied(call.function, made_new(db.boundary, call.create, key), call.instance)
+                    change = insertion(key, result, None)
+                    if row is not None and is_marker(row):
+                        raise marker_error(change, row)
+                else:
+                    raise self._not_found()
+                try:
+                    await write_change(db, change)
+                except _LOST as error:
+                    if not is_race(error) or call.if_match not in (None, "*"):
+                        raise
+                    continue  # if it was deleted, reading says so
+                return result
+        raise await self._lost(call.attempts)
+
+    def _not_found(self) -> EntityNotFound:
+        return EntityNotFound(f"there is no {self.key}", Code.RESOURCE_NOT_FOUND, self.key)
+
+    async def _lost(self, attempts: int) -> LostRace:
+        """Return the error of a call that has lost each race, with the row as it is now."""
+        key = self.key
+        row = await read_row(self.db, *row_of(key), name=key.model.__name__)
+        return LostRace(
+            f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or "
+            "let fewer tasks write it at the same time",
+            Code.CONDITION_NOT_SATISFIED,
+            None if row is None else self.load(key.model, key.table, row),
+        )
+
+    # Several calls
+
+    async def _make_together(self, line: _Line, calls: list[_Call]) -> None:
+        """Make calls in one read and one write; put those back into the line that cannot be made so."""
+        try:
+            with self.db.turns.begin() as turn:
+                for attempt in count():
+                    if attempt:
+                        await asyncio.sleep(pause_of(self.db, attempt))
+                    await turn.take((row_of(self.key),))
+                    calls = await self._still_tried(calls, attempt)
+                    if not calls or await self._try_together(line, calls):
+                        break
+        except Exception as error:  # noqa: BLE001 - it is raised in the callers
+            if isinstance(error, TableOrmError) and _concerns_all(error):
+                for call in calls:
+                    call.end(error=_own_error(error, call))
+            else:  # which call deserves it, smaller folds tell
+                line.most = max(1, len(calls) // 2)
+                line.calls.extendleft(reversed(calls))
+        else:
+            line.most = min(2 * line.most, _MOST)
+
+    async def _still_tried(self, calls: Sequence[_Call], attempt: int) -> list[_Call]:
+        """Return the calls that were neither cancelled meanwhile, nor have had all of their attempts."""
+        for call in calls:
+            if call.attempts <= attempt and not call.turn.done():
+                call.end(error=await self._lost(call.attempts))
+        return [call for call in calls if not call.turn.done()]
+
+    async def _try_together(self, line: _Line, calls: Sequence[_Call]) -> bool:
+        """Make calls once; return False if another program has written the row meanwhile."""
+        row = await RELOCATION.read_current(self.db, self.key, calls[0].fields)
+        fold = _Fold(self.db, self.load, self.key, row)
+        rest = calls[await fold.apply(calls) :]
+        try:
+            await fold.write()
+        except _LOST as error:
+            if not is_race(error):
+                raise
+            return False
+        fold.end()
+        while fold.finds_none and rest and rest[0].create is None:
+            rest[0].end(error=self._not_found())
+            rest = rest[1:]
+        line.calls.extendleft(reversed(rest))
+        if fold.finds_none and rest:
+            line.most = 1  # the next one makes the entity, and itself
+        return True
+
+
+class _Fold:
+    """
+    What functions make of a row, one after the other, and the write of it.
+
+    Args:
+        db: Where the row is.
+        load: Makes the entity or bag of a row.
+        key: The row.
+        row: As it was read; None if there is none.
+
+    Attributes:
+        finds_none: Whether a function met no entity.
+    """
+
+    def __init__(self, db: Connection, load: Loader, key: Key[Any], row: Row | None) -> None:
+        self._db, self._load, self._key = db, load, key
+        self._row = self._read = row
+        self._token = new_token()
+        self._made: list[tuple[_Call, Subject, PlannedWrite | None]] = []
+        self._refused: list[tuple[_Call, Exception]] = []
+        schema = getattr(key.model, "__schema__", None)
+        self._refusing = [] if schema is None else [each for each in schema.derived.values() if each.may_refuse]
+        self.finds_none = False
+
+    async def apply(self, calls: Sequence[_Call]) -> int:
+        """
+        Apply the functions of calls, and return of how many: not of those that meet no entity, nor of those after one
+        of which only the write can tell whether it is refused.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _SLICE
+        for number, call in enumerate(calls):
+            if loop.time() > until:
+                await asyncio.sleep(0)
+                until = loop.time() + _SLICE
+            subject = None
+            if self._row is not None:
+                subject = self._load(self._key.model, self._key.table, self._row.copy())
+            if subject is None:
+                self.finds_none = True
+                return number
+            try:
+                told = call.context.run(self._apply, call, subject)
+            except Exception as error:  # noqa: BLE001 - it is raised in the caller
+                if self._row is self._read:
+                    call.end(error=error)
+                else:  # it may be due to what is not stored yet, and perhaps never will be
+                    self._refused.append((call, error))
+            else:
+                if not told:
+                    return number + 1
+        return len(calls)
+
+    def _apply(self, call: _Call, subject: Subject) -> bool:
+        """Apply the function of a call; return whether it is told that its write would not be refused."""
+        entries = self._entries_of(subject)
+        result = call.result = applied(call.function, subject, call.instance)
+        change = save_change(result, verb="modify")
+        check_change(self._db.boundary, change)
+        write = encode(change, 0, self._token)
+        told = write is None or self._entries_of(result) == entries
+        if write is not None and not is_light(write):
+            plan_writes((write,))
+        self._made.append((call, result, write))
+        if write is not None and write.after is not None and self._row is not None:
+            kept = {name: self._row[name] for name in NOT_PROPERTIES if name in self._row}
+            self._row = {**kept, **write.after}
+        return told
+
+    def _entries_of(self, subject: Subject) -> list[ManifestEntry | None]:
+        """Return what the manifest says of those declarations for whose entries a write can be refused."""
+        keys = self._key.partition_key, self._key.row_key
+        return [each.entry(subject.__dict__, *keys) for each in self._refusing]
+
+    async def write(self) -> None:
+        """Send one write for all of them. Raises what a single write raises."""
+        writes = [write for _, _, write in self._made if write is not None]
+        if writes:
+            self._db.used_models.add(writes[0].change.schema)
+            await commit(self._db, (self._as_one(writes),))
+
+    def _as_one(self, writes: Sequence[PlannedWrite]) -> PlannedWrite:
+        """Return the write of what the last one makes, over the row as it was read."""
+        first, last = writes[0].change, writes[-1].change
+        change = structs.replace(last, before=first.before, stored=first.stored)
+        write = encode(change, 0, self._token)
+        if write is None:  # it is as it was read; but no result may keep an ETag that is still right
+            write = encode(structs.replace(change, mode=Mode.GUARD, made=None), 0, self._token)
+        assert write is not None
+        return write
+
+    def end(self) -> None:
+        """
+        Let the calls have their results. What later functions have changed is not the row as it is stored: it keeps the
+        ETag that was read, under which nothing can be written any more.
+        """
+        last = max((n for n, (_, _, write) in enumerate(self._made) if write is not None), default=-1)
+        for number, (call, result, write) in enumerate(self._made):
+            if write is not None and number != last and self._read is not None:
+                remember(write, self._read["odata.etag"])
+            elif write is None and number > last >= 0:
+                adopt(result, copy_subject(self._made[last][1]))
+            call.end(result)
+        for call, error in self._refused:
+            call.end(error=error)
+
+
+def _concerns_all(error: TableOrmError) -> bool:
+    """Return whether an error of calls that are made together is that of each of them."""
+    denied = isinstance(error, AccessDenied) and isinstance(error.__cause__, Fault)
+    return denied or isinstance(error, _FOR_ALL)
+
+
+def _own_error(error: TableOrmError, call: _Call) -> TableOrmError:
+    """Return an error of several calls for one of them."""
+    own = copy.copy(error)
+    own.__cause__ = error.__cause__
+    if "entity" in own.__dict__:
+        own.__dict__["entity"] = call.result
+    return own

@@ -1,0 +1,452 @@
+"""
+Calls of `modify` for one row that come together: few requests, and the same results as one after the other.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+from attrs import validators
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tableorm import (
+    AccessDenied,
+    Database,
+    Entity,
+    Index,
+    Int32,
+    LimitExceeded,
+    LostRace,
+    Mapped,
+    OutcomeUnknown,
+    PreconditionFailed,
+    PropertyBag,
+    RetryPolicy,
+    UniqueViolation,
+    connect,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.protocol.codes import Code, Fault
+from tableorm.stores import Operation, RowQuery, Verb
+from tests.database.between import Between
+from tests.database.conftest import also_in_file
+from tests.torture import examples
+
+
+class Tally(Entity, table="Tallies", partition_key="{team}", row_key="tally_{name}"):
+    team: Mapped[str]
+    name: Mapped[str]
+    count: Mapped[int] = field(default=0, validator=validators.lt(5_000))
+    note: Mapped[str | None] = field(default=None)
+    small: Mapped[Int32] = field(default=0)
+    tags: Mapped[list[str]] = field(factory=list)
+    writes: Mapped[int | None] = field(default=None, on_write=lambda: 1)
+
+    by_count = Index(row_key="count_{count:08d}_{name}")
+    by_note = Index(row_key="note_{note}", unique=True)
+
+
+KEY = Tally.key(team="a", name="t")
+
+
+def one_more(tally: Tally) -> None:
+    tally.count += 1
+
+
+@pytest.fixture
+async def tallies(db: Database) -> AsyncIterator[Database]:
+    await db.create_tables(Tally)
+    await db.insert(Tally(team="a", name="t"))
+    yield db
+    connection = connection_of(db)
+    assert not connection.lines
+    assert not connection.turns.lines
+
+
+@also_in_file
+async def test_calls_that_come_together_send_few_requests(tallies: Database) -> None:
+    """400 calls at once: at most 20 requests, and each result is that of its own call."""
+    before = tallies.stats.requests
+    results = await asyncio.gather(*(tallies.modify(KEY, one_more) for _ in range(400)))
+
+    assert tallies.stats.requests - before <= 20
+    assert [each.count for each in results] == list(range(1, 401))
+    stored = await tallies.get(KEY)
+    assert (stored.count, stored) == (400, results[-1])
+    assert (await tallies.audit(Tally)).found == 0
+
+
+async def test_each_result_is_an_entity_of_its_own(tallies: Database) -> None:
+    """What is assigned to one, or done to a value of one, does not show in another."""
+    tags: list[str] = ["first"]
+
+    def tag(tally: Tally) -> None:
+        tally.tags = tags if not tally.tags else [*tally.tags, "more"]
+
+    results = await asyncio.gather(*(tallies.modify(KEY, tag) for _ in range(5)))
+    tags.append("later")
+    results[2].tags.append("mine")
+    results[2].note = "mine"
+
+    assert results[3].tags == ["first", "more", "more", "more"]
+    assert [each.note for each in results] == [None, None, "mine", None, None]
+
+
+async def test_only_the_newest_result_can_be_saved(tallies: Database) -> None:
+    """Whoever has an older one has not seen what came after; also where the functions change nothing in the end."""
+
+    def flip(tally: Tally) -> None:
+        tally.note = None if tally.note else "x"
+
+    for function in (one_more, flip):
+        results = await asyncio.gather(*(tallies.modify(KEY, function) for _ in range(5)))
+        for old in results[:-1]:
+            old.small += 1
+            with pytest.raises(PreconditionFailed):
+                await tallies.save(old)
+            with pytest.raises(PreconditionFailed):
+                await tallies.delete(old)
+        assert results[-1].etag == (await tallies.get(KEY)).etag
+        results[-1].small += 1
+        await tallies.save(results[-1])
+
+
+async def test_who_changes_nothing_gets_what_was_written_before(tallies: Database) -> None:
+    """And sends nothing."""
+    results = await asyncio.gather(*(tallies.modify(KEY, one_more) for _ in range(4)), tallies.modify(KEY, len_of))
+    assert results[-1] == results[-2]
+    assert results[-1].etag == results[-2].etag == (await tallies.get(KEY)).etag
+
+
+def len_of(tally: Tally) -> None:
+    assert tally.count
+
+
+_OF_WRITES = ("odata.etag", "Timestamp", "_w")
+
+Deed = tuple[str, int]
+DEEDS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "note", "forget", "nothing", "raise", "wrong", "late", "huge", "copy", "back", "tag"]),
+        st.integers(0, 3),
+    ),
+    max_size=14,
+)
+
+
+def function_of(deed: Deed) -> Callable[[Any], Any]:
+    kind, number = deed
+
+    def change(tally: Tally) -> Tally | None:
+        match kind:
+            case "add":
+                tally.count += number
+            case "note":
+                tally.note = f"n{number}"
+            case "forget":
+                tally.note = None
+            case "raise":
+                tally.count = 77
+                raise ZeroDivisionError(number)
+            case "wrong":
+                tally.small = 2**40
+            case "late":
+                tally.count = 5_000
+            case "huge":
+                tally.note = "x" * 40_000
+            case "copy":
+                return tally.evolve(small=number)
+            case "back":
+                tally.count = tally.small = 0
+                tally.note, tally.tags = None, []
+            case "tag":
+                tally.tags.append(str(number))
+            case _:
+                pass
+        return None
+
+    return change
+
+
+async def outcomes(db: Database, deeds: list[Deed], *, create: bool, together: bool) -> list[object]:
+    async def act(deed: Deed) -> object:
+        try:
+            result = await db.modify(KEY, function_of(deed), create=Tally(team="a", name="t") if create else None)
+        except (ZeroDivisionError, ValueError, LimitExceeded, LookupError, UniqueViolation) as error:
+            return type(error), str(error)
+        return result.evolve()
+
+    if together:
+        return list(await asyncio.gather(*map(act, deeds)))
+    return [await act(deed) for deed in deeds]
+
+
+@examples(25, 1500)
+@given(deeds=DEEDS, there=st.booleans(), create=st.booleans())
+def test_results_and_errors_are_as_one_after_the_other(deeds: list[Deed], there: bool, create: bool) -> None:
+    """Whatever the functions do: what raises, or cannot be stored, is left out; the rest has its effect."""
+
+    async def compare() -> None:
+        seen: list[object] = []
+        for together in (True, False):
+            async with connect("local::memory:") as db:
+                await db.create_tables(Tally)
+                await db.insert(Tally(team="a", name="other", note="n1"))
+                if there:
+                    await db.insert(Tally(team="a", name="t"))
+                found = await outcomes(db, deeds, create=create, together=together)
+                rows = (await db.store.query("Tallies", RowQuery())).rows
+                seen.append((found, [{n: v for n, v in row.items() if n not in _OF_WRITES} for row in rows]))
+        assert seen[0] == seen[1]
+
+    asyncio.run(compare())
+
+
+@also_in_file
+async def test_whoever_is_cancelled_others_go_on(tallies: Database) -> None:
+    """Also if it is the one whose call is being made; what was told done is done, once."""
+    for round_ in range(12):
+        before = (await tallies.get(KEY)).count
+        tasks = [asyncio.create_task(tallies.modify(KEY, one_more)) for _ in range(12)]
+        for _ in range(round_):
+            await asyncio.sleep(0)
+        for number in {0, 1, round_}:
+            tasks[number].cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+
+        done = [each for each in results if isinstance(each, Tally)]
+        assert len(done) >= 9
+        assert len({each.count for each in done}) == len(done)
+        await asyncio.sleep(0.01)  # a write that was given up may still come
+        after = (await tallies.modify(KEY, one_more)).count - 1
+        assert before + len(done) <= after <= before + 12
+
+
+class Failing(Between):
+    """A store whose writes fail, or lose a race, or wait, from some time on."""
+
+    fault: Fault | None = None
+    races = 0
+    writes = 0
+
+    async def _meet(self, table: str, operations: Any) -> None:
+        self.writes += 1
+        await asyncio.sleep(0)  # as a network does
+        if self.fault is not None:
+            raise self.fault
+        if self.races:
+            self.races -= 1
+            keys = {name: operations[0].row[name] for name in ("PartitionKey", "RowKey")}
+            small = {"small": self.races}
+            await self.inner.tables.write(table, Operation(Verb.MERGE, {**keys, **small}, "*"))
+
+    async def write(self, table: str, operation: Operation) -> str | None:
+        await self._meet(table, [operation])
+        return await super().write(table, operation)
+
+    async def transact(self, table: str, operations: Any) -> list[str | None]:
+        await self._meet(table, operations)
+        return await super().transact(table, operations)
+
+
+@pytest.fixture
+async def failing() -> AsyncIterator[tuple[Database, Failing]]:
+    store = Failing()
+    async with Database(store, retry=RetryPolicy(base=0, attempts=3)) as db:
+        await db.create_tables(Tally)
+        await db.insert(Tally(team="a", name="t"))
+        yield db, store
+
+
+async def test_an_error_of_the_store_is_raised_in_each_caller(failing: tuple[Database, Failing]) -> None:
+    """Each has an exception of its own, and nothing is sent once more for each of them."""
+    db, store = failing
+    store.fault, store.writes = Fault(Code.AUTHORIZATION_FAILURE, "No."), 0
+    results = await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(20)), return_exceptions=True)
+
+    assert {type(each) for each in results} == {AccessDenied}
+    assert len({id(each) for each in results}) == 20
+    assert store.writes == 2
+    store.fault = None
+    assert (await db.modify(KEY, one_more)).count == 1
+
+
+async def test_races_of_other_programs_are_repeated(failing: tuple[Database, Failing]) -> None:
+    """Nothing of theirs, and of the calls, is lost."""
+    db, store = failing
+    store.races = 5
+    results = await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(10)))
+
+    stored = await db.get(KEY)
+    assert (stored.count, stored.small) == (10, 0)
+    assert [each.count for each in results] == list(range(1, 11))
+
+
+async def test_attempts_are_counted_for_each_call(failing: tuple[Database, Failing]) -> None:
+    """Of calls that are made together some may have fewer."""
+    db, store = failing
+
+    def begin(tally: Tally) -> None:
+        tally.count += 1
+        store.races = 0
+
+    def lose(tally: Tally) -> None:
+        tally.count += 1
+        store.races = max(store.races, 1)
+
+    first = db.modify(KEY, begin)
+    results = await asyncio.gather(
+        first, db.modify(KEY, lose, attempts=2), db.modify(KEY, one_more, attempts=5), return_exceptions=True
+    )
+    assert isinstance(results[1], LostRace)
+    assert isinstance(results[1].entity, Tally)
+    assert isinstance(results[2], Tally)
+    assert (await db.get(KEY)).count == 2
+
+
+async def test_an_error_for_what_was_never_stored_is_not_raised(failing: tuple[Database, Failing]) -> None:
+    """If another program is faster, each function is asked again, also one that has raised."""
+    db, store = failing
+
+    taken = 0
+
+    def take(tally: Tally) -> None:
+        nonlocal taken
+        taken += 1
+        if taken == 1:
+            tally.note = "taken"
+            store.races = 1
+
+    def need(tally: Tally) -> None:
+        if tally.note == "taken":
+            raise ZeroDivisionError
+        tally.count += 1
+
+    results = await asyncio.gather(db.modify(KEY, one_more), db.modify(KEY, take), db.modify(KEY, need))
+    assert (taken, results[2].count) == (2, 2)
+
+
+async def test_who_modifies_a_row_within_a_write_of_it_does_not_wait_for_that() -> None:
+    """As what is put around a store may do; alone, and where several calls are made together."""
+    nested = 3
+
+    class Nesting(Failing):
+        async def _meet(self, table: str, operations: Any) -> None:
+            nonlocal nested
+            await super()._meet(table, operations)
+            if nested < 3:
+                nested += 1
+                await db.modify(KEY, one_more)
+
+    async with Database(Nesting()) as db:
+        await db.create_tables(Tally)
+        await db.insert(Tally(team="a", name="t"))
+        nested = 0
+        await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(5)))
+        assert (nested, (await db.get(KEY)).count) == (3, 8)
+
+
+async def test_a_function_has_the_context_of_its_caller() -> None:
+    """As for log records that name the request of the web that they are about."""
+    name: ContextVar[str] = ContextVar("name")
+
+    async with connect("local::memory:") as db:
+        await db.create_tables(Tally)
+        await db.insert(Tally(team="a", name="t"))
+
+        async def call(number: int) -> None:
+            name.set(str(number))
+
+            def note(tally: Tally) -> None:
+                tally.note = name.get()
+
+            assert (await db.modify(KEY, note)).note == str(number)
+
+        await asyncio.gather(*map(call, range(10)))
+
+
+async def test_scopes_write_for_themselves() -> None:
+    """What a scope may not write is refused for its call alone, and what two may write they write one after another."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Tally)
+        await db.insert(Tally(team="a", name="t"))
+        inside, other, outside = db.scope(team="a"), db.scope(team="a"), db.scope(team="b")
+        callers = [db, inside, other, outside] * 4
+        results = await asyncio.gather(*(each.modify(KEY, one_more) for each in callers), return_exceptions=True)
+
+        assert [isinstance(each, AccessDenied) for each in results] == [each is outside for each in callers]
+        assert sorted(each.count for each in results if isinstance(each, Tally)) == list(range(1, 13))
+
+
+async def test_conditions_are_those_of_their_calls(tallies: Database) -> None:
+    """Of calls under one ETag the first succeeds, wherever it is among the others."""
+    etag = (await tallies.get(KEY)).etag
+    calls = [tallies.modify(KEY, one_more, if_match=etag) for _ in range(3)]
+    calls += [tallies.modify(KEY, one_more, if_match="*") for _ in range(3)]
+    results = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert [isinstance(each, PreconditionFailed) for each in results] == [False, True, True, False, False, False]
+    assert (await tallies.get(KEY)).count == 4
+
+
+async def test_instances_become_what_their_calls_have_made(tallies: Database) -> None:
+    """Bags too."""
+    instances = [await tallies.get(KEY) for _ in range(4)]
+    results = await asyncio.gather(*(tallies.modify(each, one_more) for each in instances))
+    assert [each.count for each in results] == [each.count for each in instances] == [1, 2, 3, 4]
+
+    bag_key = PropertyBag.key("Tallies", "a", "plain")
+    await tallies.insert(PropertyBag("Tallies", "a", "plain", {"count": 0}))
+
+    def add(bag: PropertyBag) -> None:
+        bag["count"] += 1
+
+    bags = await asyncio.gather(*(tallies.modify(bag_key, add) for _ in range(6)))
+    assert [each["count"] for each in bags] == [1, 2, 3, 4, 5, 6]
+    bags[2]["count"] = 9
+    with pytest.raises(PreconditionFailed):
+        await tallies.save(bags[2])
+    assert (await tallies.get(bag_key))["count"] == 6
+
+
+async def test_slow_functions_leave_time_for_other_tasks() -> None:
+    """Between two of them other tasks run."""
+    async with connect("local::memory:") as db:
+        await db.create_tables(Tally)
+        await db.insert(Tally(team="a", name="t"))
+        turns = 0
+
+        async def tick() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        seen: list[int] = []
+
+        def slow(tally: Tally) -> None:
+            tally.count += 1
+            seen.append(turns)
+            time.sleep(0.004)
+
+        ticking = asyncio.create_task(tick())
+        await asyncio.gather(*(db.modify(KEY, slow) for _ in range(12)))
+        ticking.cancel()
+        assert len(set(seen)) >= 11
+
+
+async def test_an_unknown_outcome_is_that_of_all(failing: tuple[Database, Failing]) -> None:
+    """Nobody repeats a write that may have happened."""
+    db, store = failing
+    store.fault = Fault(Code.NO_ANSWER, "Nobody answers.", doubt=True)
+    results = await asyncio.gather(*(db.modify(KEY, one_more) for _ in range(5)), return_exceptions=True)
+
+    assert {type(each) for each in results} == {OutcomeUnknown}
+    assert len({id(each) for each in results}) == 5
+    store.fault = None
+    assert (await db.modify(KEY, one_more)).count == 1
