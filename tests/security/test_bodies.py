@@ -237,18 +237,6 @@ async def test_a_body_that_comes_late_costs_no_answer(line: str) -> None:
         await wire.close()
 
 
-async def test_bodies_are_given_back(session: aiohttp.ClientSession) -> None:
-    """What compressed bodies take from what all bodies may hold together is given back, whatever becomes of them."""
-    async with serve(None, port=0, limits=Limits(buffered_bytes=8_000_000)) as server:
-        api = Api(session, root_of(server))
-        await api("POST", "/Tables", {"TableName": "Tab"})
-        for _ in range(3):
-            assert (await api("POST", "/Tab", BOMB, Content_Encoding="gzip")).status == 400
-        large = gzip.compress(bytes(4_100_000))
-        assert (await api("POST", "/Tab", large, Content_Encoding="gzip")).code == "ServerBusy"
-        assert (await api("POST", "/Tab", BOMB, Content_Encoding="gzip")).status == 400
-
-
 class Searched(bytes):
     """A body that counts how often it is searched."""
 

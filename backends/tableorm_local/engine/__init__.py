@@ -5,6 +5,5 @@ stores' contract.
 
 from .access import AccessRecords
 from .engine import Engine
-from .fairness import CALLER, REQUEST_BYTES, FairSlots, FairTurns
 
-__all__ = ["CALLER", "REQUEST_BYTES", "AccessRecords", "Engine", "FairSlots", "FairTurns"]
+__all__ = ["AccessRecords", "Engine"]

@@ -11,7 +11,6 @@ import ctypes
 import os
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
@@ -35,7 +34,6 @@ from . import catalog, writes
 from .access import AccessRecords
 from .blobs import Blobs
 from .catalog import Catalog, Table, key_of
-from .fairness import CALLER, FairTurns
 from .faults import (
     DAMAGE,
     busy_fault,
@@ -71,13 +69,16 @@ _ROW_SECONDS = 0.00001
 class _Open:
     """The state of an engine while it is open."""
 
-    __slots__ = ("catalog", "commits", "files", "loop", "reader", "reclaimer", "unbroken", "worker")
+    __slots__ = ("catalog", "commits", "files", "loop", "reader", "reclaimer", "turns", "unbroken", "worker")
 
     def __init__(self, files: Files, worker: Worker, name: str, timeout: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.files, self.worker = files, worker
         self.reader = files.reader
         self.catalog = Catalog(files.reader)
+        # Held for one slice of a query, or one step of other work: of all of these, one is done at each turn of the
+        # event loop, so that a read by key waits for one slice however many queries there are.
+        self.turns = asyncio.Lock()
         # Seconds of reading since the event loop last ran other tasks.
         self.unbroken = 0.0
         self.commits: GroupCommit | None = None
@@ -124,9 +125,8 @@ class Engine:
         self._open: _Open | None = None
         # Two tasks that open at once would open the file twice, and nobody would close one of the two.
         self._opening = asyncio.Lock()
-        self._turns = FairTurns()
-        # How many pieces of work each caller has under way of which the first step is done, and others follow.
-        self._stepping = Counter[str]()
+        # How many pieces of work are under way of which the first step is done, and others follow.
+        self._stepping = 0
         self._why_not = "is not open; call open() first"
         # Also `retries`: it waits for other processes.
         self.capabilities = Capabilities(durable=self._path is not None, retries=True)
@@ -228,68 +228,54 @@ class Engine:
         limit: int = 1000,
         continuation: str | None = None,
         count_more: Callable[[Row], int] | None = None,
-        most_bytes: Callable[[], int] | None = None,
     ) -> RowPage:
         """
         Read one page, in key order. It ends at `limit` rows, at 4 MiB of rows, or after about a second of work.
 
-        `count_more` returns how many bytes a stored row has besides, in what the caller makes of the page. `most_bytes`
-        returns how many bytes the page may have now, at least one, if that is less than 4 MiB.
-        The queries of one `CALLER` take turns, so that another one's do not wait for all of them.
+        `count_more` returns how many bytes a stored row has besides, in what the caller makes of the page.
+        Queries take turns: of all of them, one goes on for a slice at each turn of the event loop.
         """
         check_limit(limit)
-        scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation, count_more, most_bytes)
+        scan = PageScan(query, limit, (await self._find_table(table)).folded, continuation, count_more)
 
         def advance(state: _Open) -> bool:
             return _call_with_table(state, table, lambda found: scan.advance(state.reader, found, _SLICE_SECONDS))
 
-        done, turns, caller = False, self._turns, CALLER.get()
+        done = False
         while not done and scan.seconds <= _PAGE_SECONDS:
             before = scan.seconds
-            if not turns.begin(caller):
-                await turns.wait(caller)
-            try:
+            async with self._require_open().turns:
                 done = await self._read(advance)
                 if self._require_open().is_turn_over(scan.seconds - before):
                     await asyncio.sleep(0)
-            finally:
-                turns.end(caller)
         return scan.page()
 
     async def take_turns(self, steps: Generator[None, None, T]) -> T:
         """
         Do work step by step, and let the event loop run other tasks in between.
 
-        Work of one `CALLER` takes turns with its queries and with other such work of it. The first step is done at
-        once, unless such work of the caller is under way.
+        It takes turns with queries and with other such work. The first step is done at once, unless other such work is
+        under way.
         """
-        caller, stepping = CALLER.get(), self._stepping
-        if caller in stepping:
-            await self._turns.work(caller)
+        if self._stepping:
+            await self._pass_turn()
         try:
             next(steps)
-            stepping[caller] += 1
+            self._stepping += 1
             try:
                 while True:
                     await self._pass_turn()
                     next(steps)
             finally:
-                stepping[caller] -= 1
-                if not stepping[caller]:
-                    del stepping[caller]
+                self._stepping -= 1
         except StopIteration as end:
             result: T = end.value
             return result
 
     async def _pass_turn(self) -> None:
-        """Let the event loop run other tasks, and wait for the turn of the caller."""
-        turns, caller = self._turns, CALLER.get()
-        if not turns.begin(caller):
-            await turns.wait(caller)
-        try:
+        """Let the event loop run other tasks, and wait for a turn."""
+        async with self._require_open().turns:
             await asyncio.sleep(0)
-        finally:
-            turns.end(caller)
 
     async def write(self, table: str, operation: Operation) -> str | None:
         """Do one operation. Return the row's new ETag, None after a delete. It is durable on return."""

@@ -1,8 +1,7 @@
 """
 Group commit: requests that wait while the disk works are written together, in one transaction with one sync.
 
-Requests are done in rounds, in each of which every caller has one, and those of one caller in the order they came. So
-a request waits for what was under way when it came, and for at most one of each other caller before each of its own.
+Requests are done in the order they came.
 
 Statements of a few microseconds run on the event loop, because handing each to a thread takes longer than running it.
 Calls that may wait (the sync, another process's lock) run in the worker. All of this is callbacks, not a task, so that
@@ -15,10 +14,8 @@ A request that fails after it has written, or at damage, undoes the transaction.
 import asyncio
 import threading
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from operator import attrgetter
 from types import GeneratorType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -26,7 +23,6 @@ import apsw
 
 from tableorm.protocol.codes import Fault
 
-from .fairness import CALLER
 from .faults import DAMAGE, busy_fault, fault_from
 from .worker import Worker
 from .write_session import Work, WriteSession
@@ -44,8 +40,6 @@ _LONG_SECONDS = 0.0002
 # that of callers whose request is done, but not yet durable.
 _WORKER_REQUESTS = 500
 _WORKER_SECONDS = 0.05
-# Callers without requests that are remembered for the present round, besides one for each request that waits.
-_SERVED_CALLERS = 64
 # The pause between two tries for SQLite's lock. Only the holder of the writer lock tries, so this is cheap.
 _RETRY_SECONDS = 0.0003
 # The work of callers between two requests (their own code, checks, encoding, waking), in units of applying one
@@ -57,9 +51,8 @@ _COMMITS_KEPT = 16  # few, because the speed of a disk changes
 class _Request:
     """One request and its outcome."""
 
-    __slots__ = ("changes", "deadline", "fault", "future", "has_broken", "round", "steps", "value", "work")
+    __slots__ = ("changes", "deadline", "fault", "future", "has_broken", "steps", "value", "work")
 
-    round: int
     changes: int  # of the connection, when it began
 
     def __init__(self, work: Work, future: "asyncio.Future[Any]", deadline: float) -> None:
@@ -149,10 +142,8 @@ class GroupCommit:
         self._session, self._worker, self._writer_lock = session, worker, writer_lock
         self._name, self._timeout = session.name, timeout
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[_Request] = deque()  # by round
+        self._queue: deque[_Request] = deque()
         self._queue_lock = threading.Lock()  # while the worker takes requests, between it and the event loop
-        self._round = 0  # that of the request that was taken last
-        self._last_rounds: dict[str, int] = {}  # of each caller
         self._background_job: _Request | None = None
         self._job_next = False
         self._idle = asyncio.Event()
@@ -166,7 +157,7 @@ class GroupCommit:
 
     def submit(self, work: Work) -> "asyncio.Future[Any]":
         """
-        Queue a request of the current `CALLER`.
+        Queue a request.
 
         Returns:
             A future of its result, set when that is durable. Cancelling it withdraws a request that has not begun.
@@ -175,28 +166,12 @@ class GroupCommit:
         request = _Request(work, future, self._loop.time() + self._timeout)
         if self._waiting:
             with self._queue_lock:
-                self._enqueue(request)
+                self._queue.append(request)
             self._start_timer()
         else:
-            self._enqueue(request)
+            self._queue.append(request)
         self._start()
         return future
-
-    def _enqueue(self, request: _Request) -> None:
-        """Put a request at the end of the first round in which its caller has none yet."""
-        caller, queue, last_rounds = CALLER.get(), self._queue, self._last_rounds
-        number = self._round
-        last = last_rounds.get(caller)
-        if last is None:
-            if len(last_rounds) > 2 * len(queue) + _SERVED_CALLERS:
-                last_rounds = self._last_rounds = {each: last for each, last in last_rounds.items() if last > number}
-        elif last >= number:
-            number = last + 1
-        last_rounds[caller] = request.round = number
-        if not queue or queue[-1].round <= number:
-            queue.append(request)
-        else:
-            queue.insert(bisect_right(queue, number, key=attrgetter("round")), request)
 
     def submit_background_job(self, work: Work) -> "asyncio.Future[Any]":
         """
@@ -267,7 +242,6 @@ class GroupCommit:
         try:
             while queue and len(batch) < count:
                 request = queue.popleft()
-                self._round = request.round
                 if request.future.done():
                     continue  # cancelled while it waited
                 batch.append(request)
@@ -374,7 +348,6 @@ class GroupCommit:
         batch: list[_Request] = []
         while self._queue and len(batch) < count:
             request = self._queue.popleft()
-            self._round = request.round
             if not request.future.done():
                 batch.append(request)
         return batch

@@ -184,7 +184,6 @@ class PageScan:
         table: Name of the table in lower case, which continuations are bound to.
         continuation: The continuation of the previous page.
         count_more: Returns how many bytes a row has in the answer besides those that are stored.
-        most_bytes: Returns how many bytes the page may have now, if that is less than 4 MiB.
 
     Raises:
         Fault: InvalidInput: the continuation is malformed or belongs to another table, a bound has a lone surrogate,
@@ -198,10 +197,8 @@ class PageScan:
         table: str,
         continuation: str | None,
         count_more: Callable[[Row], int] | None,
-        most_bytes: Callable[[], int] | None,
     ) -> None:
-        self._limit, self._count_more, self._most_bytes = limit, count_more, most_bytes
-        self._room = _PAGE_BYTES
+        self._limit, self._count_more = limit, count_more
         self._table = table
         self._select = query.select
         self._test: Callable[[Row], bool] | None = None
@@ -235,8 +232,6 @@ class PageScan:
         start = time.perf_counter()
         until = start + seconds
         done = False
-        if self._most_bytes is not None:
-            self._room = min(_PAGE_BYTES, self._most_bytes())
         while not done and time.perf_counter() < until:
             done = self._walk(connection, table, until)
             self._number = table.id
@@ -321,7 +316,7 @@ class PageScan:
 
     def _batch_room(self) -> tuple[int, int]:
         """Return how many rows, and how many bytes of them, have room in the page whichever pass the filter."""
-        return min(self._batch, self._limit - len(self._found)), min(_BATCH_BYTES, self._room - self._bytes)
+        return min(self._batch, self._limit - len(self._found)), min(_BATCH_BYTES, _PAGE_BYTES - self._bytes)
 
     def _check_order(self, key: bytes) -> None:
         # Damaged pages may lead in a circle.
@@ -344,7 +339,7 @@ class PageScan:
 
     @property
     def _full(self) -> bool:
-        return len(self._found) == self._limit or self._bytes >= self._room
+        return len(self._found) == self._limit or self._bytes >= _PAGE_BYTES
 
     def _make_continuation(self) -> str:
         check = crc32(self._table.encode() + b"\0" + self._low).to_bytes(4)

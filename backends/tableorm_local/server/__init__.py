@@ -2,7 +2,7 @@
 The table server: the Table service's REST protocol on the embedded engine, for clients in any language.
 
     serving      makes a server of a file and an address, starts it and stops it
-    front        connections, limits, the access log and metrics
+    front        HTTP, limits, the access log and metrics
     dispatch     the order of checks, and the operation that answers a request
     operations   one function for each operation, from a request to its answer
     security     accounts, signatures and CORS

@@ -9,16 +9,17 @@ the same answer as there.
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
 
 import attrs
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
-from tableorm.protocol.rights import Owner, Rights, authorize
+from tableorm.protocol.rights import authorize
 from tableorm.protocol.sas import Access
 
-from ..engine import CALLER, REQUEST_BYTES, Engine, FairSlots, FairTurns
+from ..engine import Engine
 from .operations.entities import get_entity, query_entities, write_entity
 from .operations.policies import get_policies, set_policies
 from .operations.request import Request
@@ -27,16 +28,16 @@ from .operations.table_changes import TableChanges
 from .operations.tables import create_table, delete_table, get_table, list_tables
 from .operations.transactions import run_transaction
 from .security import cors
-from .security.accounts import Accounts, network_of
+from .security.accounts import Accounts
 from .security.authentication import authenticate
 from .wire.addressing import Kind, Place, resource_of
 from .wire.calls import Answer, Call, Incoming, invalid_parameter
 from .wire.options import check_options, effective_verb, seconds_of
 
-__all__ = ["Service", "caller_of"]
+__all__ = ["Service"]
 
 
-Operation = Callable[[Request], Awaitable[Answer]]
+Operation = Callable[[Request], Coroutine[Any, Any, Answer]]
 
 
 @attrs.frozen
@@ -79,8 +80,6 @@ _ROUTES: dict[tuple[Kind, str, str], _Route] = {
 }
 # How many transactions are read and written at once. One that was read takes ten times the memory of its body.
 _TRANSACTIONS = 16
-# What all half-built pages of a caller may have together; while it is rows, a page has several times its bytes.
-_PAGES_BYTES = 16 * 1024 * 1024
 
 _NEEDS_TABLE = frozenset({Kind.ENTITIES, Kind.ENTITY, Kind.BELOW_TABLE})
 
@@ -101,10 +100,8 @@ class Service:
         self._file_tokens = file_tokens
         self._engines = dict(engines)
         # A page may have megabytes, and needs much more while it is rows.
-        self._pages, self._transactions = FairSlots(pages), FairSlots(_TRANSACTIONS)
+        self._pages, self._transactions = asyncio.Semaphore(pages), asyncio.Semaphore(_TRANSACTIONS)
         self._table_changes = TableChanges()
-        # Of what costs time by its bytes. Queries take turns apart from that, so that a small row waits for none.
-        self.turns = FairTurns()
 
     async def cors_headers(self, place: Place, origin: str, verb: str) -> dict[str, str]:
         """Return the headers that let a page of `origin` read the answer."""
@@ -124,13 +121,9 @@ class Service:
         engine = self._engines[incoming.place.account]
         if incoming.verb == "OPTIONS":
             on_route("Preflight")
-            self.turns.count(network_of(incoming.address), REQUEST_BYTES)
             return cors.answer_preflight(await read_cors_rules(engine), incoming.headers)
         signing_keys = self.accounts.keys(incoming.place.account)
         rights = await authenticate(incoming, signing_keys, engine.access, file_tokens=self._file_tokens)
-        caller = caller_of(incoming, rights)
-        incoming.on_caller(caller)
-        CALLER.set(caller)
         resource = resource_of(incoming.place.resource_path)
         request = Request(
             id=incoming.id,
@@ -141,8 +134,6 @@ class Service:
             resource=resource,
             options=incoming.options,
             headers=incoming.headers,
-            turns=self.turns,
-            page_bytes=lambda: _PAGES_BYTES // self._pages.held(caller),
         )
         route = _find_route(request)
         on_route(route.name)
@@ -172,35 +163,15 @@ class Service:
                 raise Fault(Code.TABLE_NOT_FOUND, "The table specified does not exist.")
         if route.writes and request.verb != "DELETE":
             request = attrs.evolve(request, body=await incoming.read_body())
-        caller = CALLER.get()
         if route.run is run_transaction:
-            async with self._transactions.hold(caller):
-                return await self._run_in_turn(route, request, caller)
-        if route.run in (create_table, delete_table):
-            change = functools.partial(self._run_in_turn, route, request, caller)
-            return await self._table_changes.run(caller, request.engine, change)
-        if route.run is query_entities:
-            await self.turns.work(caller, REQUEST_BYTES)
-            async with self._pages.hold(caller):
+            async with self._transactions:
                 return await route.run(request)
-        return await self._run_in_turn(route, request, caller)
-
-    async def _run_in_turn(self, route: _Route, request: Request, caller: str) -> Answer:
-        await self.turns.work(caller, REQUEST_BYTES + len(request.body))
-        answer = await route.run(request)
-        self.turns.count(caller, len(answer.body))
-        return answer
-
-
-def caller_of(incoming: Incoming, rights: Rights) -> str:
-    """
-    Return with whom a request shares its part of the server: those with the same rights at the same address.
-
-    Rights are compared by the text that is signed, so nobody makes more callers of one token.
-    """
-    account = incoming.place.account
-    signed = "owner" if isinstance(rights, Owner) else rights.text(account)
-    return f"{account} {network_of(incoming.address)} {signed}"
+        if route.run in (create_table, delete_table):
+            return await self._table_changes.run(request.engine, functools.partial(route.run, request))
+        if route.run is query_entities:
+            async with self._pages:
+                return await route.run(request)
+        return await route.run(request)
 
 
 def _find_route(call: Call) -> _Route:

@@ -13,17 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Self
 
-from aiohttp import web
-
 from tableorm.protocol.codes import Fault
 
 from ..engine import Engine
 from .dispatch import Service
 from .front.access_log import AccessLog
 from .front.http import Front
-from .front.limits import Limits, fit_descriptors
+from .front.limits import Limits
 from .front.metrics import Metrics
-from .front.tls import Handshake
 from .operations.service_properties import read_cors_rules
 from .security.accounts import Account, Accounts, is_loopback
 from .security.cors import CorsRule
@@ -32,9 +29,8 @@ __all__ = ["Server", "bind", "data_files", "read_certificate", "serve"]
 
 _logger = logging.getLogger("tableorm.server")
 
-# Connections that the system keeps until they are accepted, and those that are accepted in one turn of the event loop:
-# each of these has a file open before any of them can be refused.
-_BACKLOG, _ACCEPTED_AT_ONCE = 1024, 8
+# Connections that the system keeps until they are accepted, in one turn of the event loop.
+_BACKLOG = 256
 _GAUGE_SECONDS = 1.0
 _TURNS_TO_CONNECT = 2
 
@@ -90,7 +86,7 @@ def serve(
     if cert is None and cert_key is not None:
         raise ValueError("a private key alone is not enough to speak TLS; give its certificate too, as cert")
     context = None if cert is None else read_certificate(cert, cert_key)
-    chosen_limits = fit_descriptors(limits or Limits())
+    chosen_limits = limits or Limits()
     engines = {name: Engine(path) for name, path in files.items()}
     make_front = functools.partial(
         Front,
@@ -136,9 +132,6 @@ def read_certificate(cert: str | os.PathLike[str], cert_key: str | os.PathLike[s
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(cert, cert_key)
-    # A client chooses among the groups that a server has, and some of OpenSSL's take the server 0.2 s for each
-    # handshake. All clients have this one, which takes less than a millisecond.
-    context.set_ecdh_curve("prime256v1")
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
@@ -169,7 +162,7 @@ class Server:
         self._make_front, self._engines = make_front, engines
         self._accounts, self._address, self._tls, self._share_port = accounts, address, tls, share_port
         self._gauging: asyncio.Task[None] | None = None
-        self._running: tuple[web.ServerRunner, asyncio.Server, Front] | None = None
+        self._running: tuple[asyncio.Server, Front] | None = None
         self._port = address[1]
 
     @property
@@ -229,23 +222,19 @@ class Server:
             OSError: It cannot listen at the address.
         """
         front = self._make_front()
-        runner = web.ServerRunner(front.server, shutdown_timeout=front.limits.stop_seconds)
         try:
             for engine in self._engines.values():
                 await engine.open()
             await self._warn_of_cors()
-            await runner.setup()
             listener = bind(*self._address, share=self._share_port)
             self._check_public(listener)
             self._port = listener.getsockname()[1]
-            accept = front.server if self._tls is None else functools.partial(Handshake, front.server, self._tls)
             loop = asyncio.get_running_loop()
-            site = await loop.create_server(accept, sock=listener, backlog=_ACCEPTED_AT_ONCE)
-            listener.listen(_BACKLOG)
+            site = await loop.create_server(front.server, sock=listener, ssl=self._tls, backlog=_BACKLOG)
         except BaseException:
-            await self._close(runner, front)
+            await self._close(front)
             raise
-        self._running = runner, site, front
+        self._running = site, front
         self._gauging = asyncio.create_task(_update_gauges(front))
 
     async def _warn_of_cors(self) -> None:
@@ -274,18 +263,17 @@ class Server:
         """Take no more connections, finish the requests that are under way, and close the data. Idempotent."""
         running, self._running = self._running, None
         if running is not None:
-            runner, site, front = running
+            site, front = running
             try:
                 await _stop_listening(site)
-                await front.drain()
             finally:  # also if the caller is cancelled while requests are under way
-                await self._close(runner, front)
+                await self._close(front)
 
-    async def _close(self, runner: web.ServerRunner, front: Front) -> None:
+    async def _close(self, front: Front) -> None:
         if self._gauging is not None:
             self._gauging.cancel()
         try:
-            await runner.cleanup()
+            await front.drain()
         finally:
             for engine in self._engines.values():
                 await engine.close()

@@ -1,16 +1,17 @@
 """
-Callers and the event loop: whatever one of them asks for, others wait for slices of it, not for all.
+Queries and the event loop: whatever one of them reads, others wait for slices of it, not for all.
 """
 
 import asyncio
 from collections import Counter
+from collections.abc import Generator
 from types import SimpleNamespace
 
 import pytest
 
 from tableorm.protocol.filters import Compare, Filter, Op, Or, constant
 from tableorm.stores import Row, RowQuery
-from tableorm_local.engine import CALLER, Engine, FairSlots, FairTurns, scan
+from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import Table
 from tableorm_local.engine.scan import PageScan, count_comparisons
 from tableorm_local.engine.sqlite import Connection
@@ -100,187 +101,93 @@ async def test_a_page_that_takes_no_time_waits_for_nobody(memory: Engine, monkey
     await turns.stop()
 
 
-async def test_a_callers_queries_take_turns(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two slices of one caller's query another caller has two at most, however many queries it has."""
+async def test_one_slice_is_read_at_a_time(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred queries one has a slice in each turn of the event loop, and a read by key waits for one of these."""
     await insert_rows(memory, make_rows("p", 4000, N=0, T="x"))
-    callers: list[str] = []
-    advance = PageScan.advance
+    turns, slices, advance = Turns(), Counter[int](), PageScan.advance
 
     def note(page: PageScan, connection: Connection, table: Table, seconds: float) -> bool:
-        callers.append(CALLER.get())
+        slices[turns.count] += 1
         return advance(page, connection, table, seconds)
 
-    async def ask(caller: str) -> None:
-        CALLER.set(caller)
-        await memory.query("Shared", RowQuery(where=_NOTHING))
+    async def read() -> int:
+        before = slices.total()
+        await memory.get("Shared", "p", "0100")
+        return slices.total() - before
 
     monkeypatch.setattr(PageScan, "advance", note)
-    greedy = [asyncio.create_task(ask("greedy")) for _ in range(40)]
-    await asyncio.sleep(0)
-    await asyncio.create_task(ask("modest"))
-    first, last = callers.index("modest"), len(callers) - callers[::-1].index("modest")
-    for task in greedy:
-        task.cancel()
-    await asyncio.wait(greedy)
-
-    modest = callers[first:last].count("modest")
-    assert modest >= 3
-    assert callers[:last].count("greedy") <= 2 * modest + 2
-
-
-async def hold(slots: FairSlots, caller: str, until: asyncio.Event) -> None:
-    async with slots.hold(caller):
-        await until.wait()
-
-
-async def turn() -> None:
-    for _ in range(5):
+    queries = [asyncio.create_task(memory.query("Shared", RowQuery(where=_NOTHING))) for _ in range(100)]
+    waited = list[int]()
+    while slices.total() < 200:
+        waited.append(await asyncio.create_task(read()))
         await asyncio.sleep(0)
+    for query in queries:
+        query.cancel()
+    await asyncio.wait(queries)
+    await turns.stop()
+
+    assert max(slices.values()) == 1
+    assert len(waited) > 50
+    assert max(waited) <= 1
 
 
-async def test_slots_are_left_for_others() -> None:
-    """One caller holds half of the slots, the next one half of the rest, so that somebody new finds one free."""
-    slots, end = FairSlots(32), asyncio.Event()
-    tasks = [asyncio.create_task(hold(slots, caller, end)) for caller in "abcde" for _ in range(40)]
-    await turn()
+async def test_queries_go_on_in_order(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queries have their slices one after the other, and one that is cancelled holds up none."""
+    await insert_rows(memory, make_rows("p", 2000, N=0, T="x"))
+    order, advance = list[PageScan](), PageScan.advance
 
-    assert [slots.held(caller) for caller in "abcde"] == [16, 8, 4, 2, 1]
-    assert (slots.free, slots.waiting) == (1, 169)
-    async with asyncio.timeout(_SECONDS), slots.hold("new"):
-        assert slots.free == 0
-    end.set()
-    await asyncio.wait_for(asyncio.gather(*tasks), _SECONDS)
-    assert (slots.free, slots.waiting) == (32, 0)
+    def note(page: PageScan, connection: Connection, table: Table, seconds: float) -> bool:
+        order.append(page)
+        return advance(page, connection, table, seconds)
 
-
-async def test_a_free_slot_goes_to_whoever_holds_fewest() -> None:
-    """Those that wait for the only slot get it caller by caller, however often one of them has asked."""
-    slots, order = FairSlots(1), list[str]()
-
-    async def work(caller: str) -> None:
-        async with slots.hold(caller):
-            order.append(caller)
-            await asyncio.sleep(0)
-
+    monkeypatch.setattr(PageScan, "advance", note)
+    monkeypatch.setattr("tableorm_local.engine.engine._SLICE_SECONDS", 0.0001)
+    queries = [asyncio.create_task(memory.query("Shared", RowQuery(where=_NOTHING))) for _ in range(5)]
+    while len(order) < 10:  # noqa: ASYNC110 - it is the order of turns that counts
+        await asyncio.sleep(0)
+    assert order[:5] == order[5:10]
+    assert len(set(order)) == 5
+    queries[2].cancel()
     async with asyncio.timeout(_SECONDS):
-        await asyncio.gather(*map(work, "aaaaabbc"))
-
-    assert order == list("aabcabaa")
-    assert Counter(order) == Counter("aaaaabbc")
+        await asyncio.wait(queries)
+    assert [query.cancelled() for query in queries] == [False, False, True, False, False]
 
 
-async def test_slots_that_become_free_are_left_for_others() -> None:
-    """A caller that waits gets no more than half of the slots when others give theirs back."""
-    slots, end, first = FairSlots(8), asyncio.Event(), asyncio.Event()
-    greedy = [asyncio.create_task(hold(slots, "greedy", end)) for _ in range(10)]
-    modest = [asyncio.create_task(hold(slots, "modest", first)) for _ in range(2)]
-    await turn()
-    first.set()
-    await asyncio.wait_for(asyncio.gather(*modest), _SECONDS)
+async def test_steps_take_turns(memory: Engine) -> None:
+    """Of the work in steps that there is at once, one step is done in each turn of the loop, first ones included."""
+    turns, done = Turns(), Counter[int]()
 
-    assert (slots.held("greedy"), slots.free, slots.waiting) == (4, 4, 6)
-    end.set()
-    await asyncio.wait_for(asyncio.gather(*greedy), _SECONDS)
+    def work() -> Generator[None, None, str]:
+        for _ in range(5):
+            done[turns.count] += 1
+            yield
+        return "done"
 
-
-async def test_who_may_have_a_slot_waits_behind_nobody_who_may_not() -> None:
-    """A slot that becomes free goes to a caller that holds few, also if one that holds many has waited for longer."""
-    slots, end, first = FairSlots(8), asyncio.Event(), asyncio.Event()
-    asked = [*[("greedy", end)] * 5, ("modest", first), *[("modest", end)] * 2]
-    tasks = [asyncio.create_task(hold(slots, *each)) for each in asked]
-    await turn()
-    assert (slots.held("greedy"), slots.held("modest"), slots.waiting) == (4, 2, 2)
-    first.set()
-    await turn()
-
-    assert (slots.held("greedy"), slots.held("modest"), slots.waiting) == (4, 2, 1)
-    end.set()
-    await asyncio.wait_for(asyncio.gather(*tasks), _SECONDS)
-
-
-@pytest.mark.parametrize("cancelled", range(4))
-async def test_who_stops_waiting_keeps_no_slot(cancelled: int) -> None:
-    """A wait that is cancelled, also at the moment the slot comes, leaves the slot to others."""
-    slots, end = FairSlots(1), asyncio.Event()
-    tasks = [asyncio.create_task(hold(slots, caller, end)) for caller in "abab"]
-    await turn()
-    end.set()
     await asyncio.sleep(0)
-    tasks[cancelled].cancel()
     async with asyncio.timeout(_SECONDS):
-        await asyncio.wait(tasks)
-        async with slots.hold("c"):
-            pass
+        results = await asyncio.gather(*(memory.take_turns(work()) for _ in range(8)))
+    await turns.stop()
 
-    assert (slots.free, slots.waiting) == (1, 0)
-
-
-async def test_who_stops_waiting_is_no_longer_counted() -> None:
-    """The number of those that wait says at once that one of them was cancelled, while the slot is still held."""
-    slots, end = FairSlots(1), asyncio.Event()
-    tasks = [asyncio.create_task(hold(slots, caller, end)) for caller in "abb"]
-    await turn()
-    tasks[1].cancel()
-    await turn()
-
-    assert slots.waiting == 1
-    end.set()
-    async with asyncio.timeout(_SECONDS):
-        await asyncio.wait(tasks)
-    assert (slots.free, slots.waiting) == (1, 0)
+    assert results == ["done"] * 8
+    assert sorted(done.values()) == [1] * (8 * 5)
 
 
-@pytest.mark.parametrize("cancelled", range(3))
-async def test_who_stops_waiting_keeps_no_turn(cancelled: int) -> None:
-    """A wait for a turn that is cancelled, also at the moment the turn comes, leaves the turn to the next one."""
-    turns, order = FairTurns(), list[int]()
+async def test_work_of_one_step_is_done_at_once(memory: Engine) -> None:
+    """It needs no turn of the event loop where no other work is under way, nor is it held up by a cancelled one."""
 
-    async def work(number: int) -> None:
-        await turns.wait("a")
-        order.append(number)
-        turns.end("a")
+    def work(count: int) -> Generator[None, None, int]:
+        for _ in range(count):
+            yield
+        return count
 
-    assert turns.begin("a")
-    assert not turns.begin("a")
-    assert turns.begin("b")
-    waiting = [asyncio.create_task(work(number)) for number in range(3)]
-    await turn()
-    turns.end("a")
-    waiting[cancelled].cancel()
-    async with asyncio.timeout(_SECONDS):
-        await asyncio.wait(waiting)
-
-    assert order == [number for number in range(3) if number != cancelled]
-    assert turns.begin("a")
-    assert not turns.begin("b")
-
-
-async def test_whoever_works_on_many_bytes_is_the_last_in_that_turn() -> None:
-    """A caller has 256 KiB in each turn of the event loop, in any number of pieces; then it waits for the next."""
-    turns, order, most = FairTurns(), list[str](), 256 * 1024
-
-    async def work(caller: str, size: int) -> None:
-        await turns.work(caller, size)
-        order.append(f"{caller} {size}")
-
-    for _ in range(2):  # what was worked on in one turn is forgotten in the next
-        turns.count("a", most - 1)
-        assert not turns.is_over("a")
-        turns.count("a", 1)
-        assert turns.is_over("a")
-        assert not turns.is_over("b")
-        await turn()
-        assert not turns.is_over("a")
-    async with asyncio.timeout(_SECONDS):
-        await asyncio.gather(
-            work("a", most),
-            work("a", most),
-            work("a", 5),
-            work("a", 0),
-            work("b", most - 1),
-            work("b", 1),
-            work("b", 0),
-        )
-    assert order == ["a 262144", "b 262143", "b 1", "a 262144", "b 0", "a 5", "a 0"]
-    assert not turns.is_over("a")
-    assert not turns.is_over("b")
+    turns = Turns()
+    assert await memory.take_turns(work(0)) == 0
+    assert turns.count == 0
+    long = asyncio.create_task(memory.take_turns(work(1_000)))
+    await asyncio.sleep(0)
+    long.cancel()
+    await asyncio.wait([long])
+    before = turns.count
+    assert await memory.take_turns(work(0)) == 0
+    assert turns.count == before
+    await turns.stop()

@@ -16,7 +16,6 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.engine import Engine, group_commit
 from tableorm_local.engine.catalog import SCHEMA
-from tableorm_local.engine.fairness import CALLER
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
 from tableorm_local.engine.worker import InlineWorker, ThreadWorker, Worker
@@ -260,67 +259,44 @@ async def test_who_waits_queues_for_the_lock_of_writers(session: WriteSession, t
     assert lock.calls == [("try", False), ("acquire", False), ("release", True)]
 
 
-def submit_for(commits: GroupCommit, caller: str, work: Work) -> "asyncio.Future[str]":
-    """Queue a request of a caller."""
-    before = CALLER.set(caller)
-    try:
-        return commits.submit(work)
-    finally:
-        CALLER.reset(before)
-
-
 @pytest.mark.parametrize("waits_for_lock", [False, True], ids=["on the event loop", "in the worker"])
-async def test_callers_take_turns(
+async def test_requests_are_done_in_order(
     session: WriteSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for_lock: bool
 ) -> None:
-    """A caller with many long requests lets those of each other one pass, and the requests of each stay in order."""
+    """Requests are done in the order they came, also those that come while others are done."""
     disk, order, lock = Disk(session, 1.0), list[str](), TakenLock(tmp_path / "lock", session)
     monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
     commits = GroupCommit(session, Slow(), lock if waits_for_lock else None, _SECONDS)
-    futures = list[asyncio.Future[str]]()
+    asked = list[asyncio.Future[Any]]()
 
     def work(name: str) -> Work:
         def apply(session: WriteSession) -> None:
             disk.apply(session)
             order.append(name)
-            if name == "greedy 0":
-                for other in ("a1", "b1", "a2", "c1"):
-                    futures.append(submit_for(commits, other[0], work(other)))
-            if name.startswith("greedy"):
+            if name == "long 0":
+                for other in ("a", "b", "c"):
+                    asked.append(commits.submit(work(other)))
+            if name.startswith("long"):
                 disk.now += 1.0
 
         return apply
 
     for number in range(4):
-        futures.append(submit_for(commits, "greedy", work(f"greedy {number}")))
+        asked.append(commits.submit(work(f"long {number}")))
     async with asyncio.timeout(_SECONDS):
         await commits.drain()
     lock.close()
 
-    assert order == ["greedy 0", "a1", "b1", "c1", "greedy 1", "a2", "greedy 2", "greedy 3"]
-    assert disk.batches == [1, 4, 2, 1]  # a long one is the last of its transaction
-
-
-async def test_a_caller_is_remembered_while_its_requests_wait(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However few callers are remembered, the requests of each stay in order."""
-    monkeypatch.setattr(group_commit, "_SERVED_CALLERS", -1000)
-    commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
-    names = ("a1", "a2", "a3", "b1", "a4", "c1", "a5")
-    asked = [submit_for(commits, name[0], lambda _, name=name: order.append(name)) for name in names]  # type: ignore[misc]
-    async with asyncio.timeout(_SECONDS):
-        await commits.drain()
-
-    assert all(future.done() for future in asked)
-    assert order == ["a1", "b1", "c1", "a2", "a3", "a4", "a5"]
+    assert all(each.done() for each in asked)
+    assert order == ["long 0", "long 1", "long 2", "long 3", "a", "b", "c"]
+    assert disk.batches[:4] == [1, 1, 1, 1]  # a long one is the last of its transaction
 
 
 async def test_cancelled_requests_are_not_begun(session: WriteSession) -> None:
-    """Those of one caller that are cancelled while they wait are passed over, and the others of it are done."""
+    """Those that are cancelled while they wait are passed over, and the others are done."""
     commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[int]()
     async with asyncio.timeout(_SECONDS):
-        futures = [submit_for(commits, str(n % 2), lambda _, n=n: order.append(n)) for n in range(10)]  # type: ignore[misc]
+        futures = [commits.submit(lambda _, n=n: order.append(n)) for n in range(10)]  # type: ignore[misc]
         for future in futures[2:6]:
             future.cancel()
         await commits.drain()
@@ -628,18 +604,6 @@ async def test_the_event_loop_has_no_timer_for_nobody(
     lock.close()
 
     assert timers.count(commits) == 1
-
-
-async def test_what_is_kept_of_callers_is_bounded(session: WriteSession) -> None:
-    """Of ten thousand callers that have come one after the other, few are remembered."""
-    commits = GroupCommit(session, InlineWorker(), None, _SECONDS)
-    async with asyncio.timeout(_SECONDS):
-        for number in range(10_000):
-            last = submit_for(commits, str(number), lambda _: "done")
-            if number % 10 == 0:
-                await last
-        await commits.drain()
-    assert len(commits.__dict__["_last_rounds"]) < 100
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

@@ -214,7 +214,7 @@ async def test_a_page_does_not_go_on_in_another_table(memory: Engine, monkeypatc
     await insert_rows(memory, make_rows("p", 300, T=""))
     ticks = itertools.count()
     monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
-    page = PageScan(RowQuery(), 1000, "shared", None, None, None)
+    page = PageScan(RowQuery(), 1000, "shared", None, None)
 
     def advance(connection: Connection) -> bool:
         table = find_table(connection, "shared")
@@ -258,19 +258,6 @@ async def test_a_page_ends_when_its_bytes_are_reached(
 
     assert [len(page.rows) for page in pages] == {0: [10, 10, 10], 1: [11, 11, 8], -1: [10, 10, 10]}[more]
     assert [row["RowKey"] for page in pages for row in page.rows] == [f"{n:04d}" for n in range(30)]
-
-
-async def test_a_page_ends_when_it_may_have_less_bytes(memory: Engine, read: list[bytes]) -> None:
-    """What a page may have can become less while it is read; it ends then, and the pages lose no row."""
-    await insert_rows(memory, make_rows("p", 300, T=""))
-    await memory.query("Shared", RowQuery(), limit=10)
-    size = len(read[0])
-    pages = [await memory.query("Shared", RowQuery(), 1000, None, None, lambda: 20 * size)]
-    while (token := pages[-1].continuation) is not None:
-        pages.append(await memory.query("Shared", RowQuery(), 1000, token, None, lambda: 40 * size))
-
-    assert [len(page.rows) for page in pages] == [20, *[40] * 7]
-    assert [row["RowKey"] for page in pages for row in page.rows] == [f"{n:04d}" for n in range(300)]
 
 
 async def test_a_page_is_not_filled_by_rows_that_are_filtered_out(

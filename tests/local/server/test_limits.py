@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm_local.server.front import connection, http
+from tableorm_local.server import dispatch
 from tableorm_local.server.front.limits import Limits
 from tableorm_local.server.operations import policies, service_properties
 from tableorm_local.server.security import cors
@@ -195,30 +195,16 @@ def test_what_is_said_of_rules() -> None:
     )
 
 
-DEFAULTS, CONNECTION, HTTP = Limits(), vars(connection), vars(http)
+DEFAULTS = Limits()
 DOCUMENTED: dict[str, tuple[float, ...]] = {
-    "connections": (DEFAULTS.connections,),
-    "connections that speak TLS": (DEFAULTS.tls_connections,),
     "requests in progress or waiting": (DEFAULTS.requests,),
     "pages of entities that are built at once": (DEFAULTS.pages,),
-    "bodies that arrive and answers not sent yet, together": (DEFAULTS.buffered_bytes,),
+    "transactions that are read and written at once": (vars(dispatch)["_TRANSACTIONS"],),
     "a body, decompressed": (DEFAULTS.body_bytes,),
     "request line, one header, number of headers": (DEFAULTS.url_bytes, DEFAULTS.header_bytes, DEFAULTS.headers),
     "a connection without a complete request": (DEFAULTS.idle_seconds,),
     "a body that arrives": (DEFAULTS.body_seconds,),
     "an answer that the client does not take": (DEFAULTS.write_seconds,),
-    "connections that were accepted and do not speak TLS yet": (DEFAULTS.handshakes, DEFAULTS.handshake_seconds),
-    "handshakes of TLS under way at once": (CONNECTION["_HANDSHAKES"],),
-    "request line and headers together": (DEFAULTS.head_bytes,),
-    "memory of the heads of requests": (DEFAULTS.waiting_bytes,),
-    "sizes and extensions of the chunks of a body, and trailers": (CONNECTION["_FRAMING_BYTES"],),
-    "bytes of a body that have arrived and were not read yet": (
-        CONNECTION["_FEW_BYTES"] + 2 * CONNECTION["_READ_AHEAD"],
-        256 * 1024 + 2 * CONNECTION["_READ_AHEAD"],
-    ),
-    f"an answer to a write that is more than {HTTP['_LITTLE_MORE'] // 1024} KiB longer than the body was": (
-        DEFAULTS.buffered_bytes,
-    ),
     "headers that a web page asks for in a preflight": (vars(cors)["_MAX_ASKED"],),
 }
 

@@ -8,6 +8,7 @@ import contextlib
 import datetime as dt
 import os
 import signal
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from azure.data.tables.aio import TableServiceClient
 from tableorm import Entity, Mapped, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY
 from tests.commandline import run_command
-from tests.local.server.client import Api
+from tests.local.server.client import Api, head
 
 COMMAND = [sys.executable, "-m", "tableorm.cli", "serve"]
 KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
@@ -174,28 +175,31 @@ async def test_nothing_acknowledged_is_lost(
 
 
 async def test_stopping_finishes_what_is_under_way(start: Start, tmp_path: Path) -> None:
-    """On SIGTERM a request whose body is still coming is done; new connections are refused."""
+    """On SIGTERM a request that waits for another process is done; one whose body is still coming is told to return."""
     program = start("--data", tmp_path / "hr.tables")
     port = int(program.root.rpartition(":")[2])
     async with aiohttp.ClientSession() as session:
         api = Api(session, program.root)
         await api("POST", "/Tables", {"TableName": "Tab"})
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        from tests.local.server.client import head
-
+        other = sqlite3.connect(tmp_path / "hr.tables", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
         body = b'{"PartitionKey":"p","RowKey":"r"}'
-        writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Expect: 100-continue"))
-        assert b"100 Continue" in await reader.readuntil(b"\r\n\r\n")
+        working, arriving = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2)]
+        for reader, writer in (working, arriving):
+            writer.write(head("POST", "/Tab", f"Content-Length: {len(body)}", "Expect: 100-continue"))
+            assert b"100 Continue" in await reader.readuntil(b"\r\n\r\n")
+        working[1].write(body)
+        async with session.get(f"{program.root}/healthz") as health:  # by then the body has arrived
+            assert health.status == 200
         program.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(30):
-            while True:
-                try:
-                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
-                except ConnectionError:
-                    break
-        writer.write(body)
-        assert b" 201 " in (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
-        writer.close()
+        assert b" 503 " in (await arriving[0].readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
+        with pytest.raises(ConnectionError):
+            await asyncio.open_connection("127.0.0.1", port)
+        other.execute("ROLLBACK")
+        other.close()
+        assert b" 201 " in (await working[0].readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
+        for _, writer in (working, arriving):
+            writer.close()
     assert await asyncio.to_thread(program.process.wait, 60) == 0
     assert said(program) == ""
 

@@ -555,7 +555,7 @@ async def test_a_refused_change_that_nobody_waits_for() -> None:
     engine = Engine(None)
     await engine.open()
     try:
-        request = asyncio.create_task(TableChanges().run("somebody", engine, refuse))
+        request = asyncio.create_task(TableChanges().run(engine, refuse))
         await asyncio.sleep(0.01)
         request.cancel()
         asyncio.get_running_loop().call_later(0.01, gone.set)
@@ -602,9 +602,9 @@ async def test_a_change_whose_caller_is_gone_holds_its_place() -> None:
     engine = Engine(None)
     await engine.open()
     try:
-        first = asyncio.create_task(changes.run("a", engine, slow))
+        first = asyncio.create_task(changes.run(engine, slow))
         await begun.wait()
-        second = asyncio.create_task(changes.run("b", engine, next_one))
+        second = asyncio.create_task(changes.run(engine, next_one))
         first.cancel()
         for _ in range(20):
             await asyncio.sleep(0)

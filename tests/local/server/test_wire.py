@@ -587,7 +587,6 @@ def test_a_request_that_is_shown_shows_no_secret() -> None:
         version="2019-02-02",
         scheme="http",
         address="10.0.0.1",
-        on_caller=Mock(name=secret),
         read_body=Mock(name=secret),
     )
 

@@ -1,3 +1,3 @@
 """
-The front: connections, what clients can make the server hold, the access log and the metrics.
+The front: HTTP, what clients can make the server hold, the access log and the metrics.
 """

@@ -10,9 +10,10 @@ import logging
 import queue
 import re
 import threading
-import time
 import traceback
 from functools import lru_cache
+from http import HTTPStatus
+from logging.handlers import QueueHandler, QueueListener
 from typing import IO
 from urllib.parse import unquote
 
@@ -26,7 +27,7 @@ from tableorm.protocol.sas import AccountSas, TableSas
 
 from ..wire.addressing import SECONDARY, FindAccount, Kind, entity_path, place_of, resource_of, table_path
 
-__all__ = ["AccessLog", "Entry", "show_header", "show_target"]
+__all__ = ["HTTP_LOGGER", "AccessLog", "Entry", "show_header", "show_target"]
 
 _MAX_WAITING = 10_000
 _MAX_QUERY = 4000
@@ -156,6 +157,43 @@ def _redact_record(record: logging.LogRecord) -> bool:
 logging.getLogger("tableorm.server").addFilter(_redact_record)
 
 
+def _is_own_error(record: logging.LogRecord) -> bool:
+    """Leave out what a client did wrong: it was told, in the answer 400."""
+    error = record.exc_info and record.exc_info[1]
+    return getattr(error, "code", None) != HTTPStatus.BAD_REQUEST
+
+
+HTTP_LOGGER = logging.getLogger("tableorm.server.http")
+"""What goes wrong in aiohttp's part of the server."""
+HTTP_LOGGER.addFilter(_is_own_error)
+HTTP_LOGGER.addFilter(_redact_record)
+
+
+class _LineHandler(logging.Handler):
+    """Writes lines, which are bytes already, to a stream. A line that cannot be written is lost."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        super().__init__()
+        self._stream = stream
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(record.__dict__["line"])
+            self._stream.flush()
+
+
+class _Listener(QueueListener):
+    """Hands the lines to the stream, in a thread."""
+
+    def __init__(self, waiting: "queue.Queue[logging.LogRecord | None]", handler: logging.Handler) -> None:
+        super().__init__(waiting, handler)
+        self._waiting = waiting
+
+    def enqueue_sentinel(self) -> None:
+        """Wait for a place in the queue: the lines that wait come first."""
+        self._waiting.put(None)
+
+
 class AccessLog:
     """
     Writes entries to a stream.
@@ -165,29 +203,22 @@ class AccessLog:
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self._lost = stream, 0
-        self._waiting: queue.Queue[bytes | None] = queue.Queue(_MAX_WAITING)
+        self._lost = 0
+        waiting: queue.Queue[logging.LogRecord | None] = queue.Queue(_MAX_WAITING)
+        self._handler, self._listener = QueueHandler(waiting), _Listener(waiting, _LineHandler(stream))
         # A reader that takes nothing stops the thread for ever, but not the process.
-        self._thread = threading.Thread(target=self._write, daemon=True)
-        self._thread.start()
+        self._listener.start()
 
     def add(self, entry: Entry) -> None:
         """Write an entry soon. If too many wait already it is dropped, and the next one counts it."""
         entry.lost, self._lost = self._lost, 0
         try:
-            self._waiting.put_nowait(_encode(entry) + b"\n")
+            self._handler.enqueue(logging.makeLogRecord({"line": _encode(entry) + b"\n"}))
         except queue.Full:
             self._lost = entry.lost + 1
 
     def close(self, seconds: float = 5.0) -> None:
         """Write the entries that wait, for so many seconds at most."""
-        until = time.monotonic() + seconds
-        with contextlib.suppress(queue.Full):
-            self._waiting.put(None, timeout=seconds)
-        self._thread.join(max(0.0, until - time.monotonic()))
-
-    def _write(self) -> None:
-        while (line := self._waiting.get()) is not None:
-            with contextlib.suppress(OSError, ValueError):
-                self._stream.write(line)
-                self._stream.flush()
+        stopping = threading.Thread(target=self._listener.stop, daemon=True)
+        stopping.start()
+        stopping.join(seconds)

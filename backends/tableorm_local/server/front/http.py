@@ -1,32 +1,28 @@
 """
-HTTP: between aiohttp's connections and the service. Whatever is too large, too slow or too much is refused here.
+HTTP: between aiohttp's server and the service. Whatever is too large, too slow or too much is refused here.
 """
 
 import asyncio
 import contextlib
 import datetime as dt
-import functools
 import gzip
 import logging
 
 import attrs
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.edm import text_from_datetime
 
-from ...engine import REQUEST_BYTES, FairSlots
 from ..dispatch import Service
-from ..security.accounts import is_loopback, network_of
+from ..security.accounts import is_loopback
 from ..security.browsers import check_browser, names_this_machine
 from ..wire.addressing import is_host_style, place_of
 from ..wire.answers import error_answer, new_request_id, standard_headers
 from ..wire.calls import Answer, Incoming, internal_error, invalid_input
 from ..wire.options import DEFAULT_VERSION, check_client_request_id, options_of, version_of
-from .access_log import AccessLog, Entry, show_header, show_target
-from .connection import ConnectionServer, TooMuchWaitsError, end_request, must_close
-from .limits import Budget, Limits
+from .access_log import HTTP_LOGGER, AccessLog, Entry, show_header, show_target
+from .limits import Limits
 from .metrics import Metrics
 from .request_body import RequestBody
 
@@ -39,11 +35,9 @@ _COMPRESS_FROM = 1024
 _COMPRESS_IN_THREAD = 64 * 1024
 # Fewer than the threads that asyncio has for everything.
 _THREADS_TO_COMPRESS = 4
-# An answer to a write that is longer than its body by no more than this is sent, however little is free for answers.
-_LITTLE_MORE = 16 * 1024
-# A target beyond this length takes turns. To decode it takes as long as to copy so many bytes for each character.
-_LONG_TARGET = 2 * 1024
-_BYTES_PER_CHARACTER = 40
+
+# How long requests have to end that were told to.
+_LAST_SECONDS = 0.1
 
 # What the access log has of a request whose client did not wait for the answer.
 _CLIENT_GONE = Answer(400, reason="ClientGone")
@@ -95,99 +89,77 @@ class Front:
         self.service, self.limits, self.log, self.metrics = service, limits, log, metrics
         self._compress_for_all = compress_for_all
         self._open_metrics = open_metrics
-        self._budget = Budget(limits.buffered_bytes, "too much is being received and sent")
-        self._places = Budget(limits.requests, "too many requests are waiting")
-        self._compressing = FairSlots(_THREADS_TO_COMPRESS)
+        self._at_work = 0
+        self._arriving = set[asyncio.Timeout]()
+        self._compressing = asyncio.Semaphore(_THREADS_TO_COMPRESS)
         self._stopping = False
-        self._idle = asyncio.Event()
-        self._idle.set()
-        self.server = ConnectionServer(self._handle, self._refuse, limits, metrics, service.turns)
+        self.server = web.Server(
+            self._handle,
+            # What nobody waits for any longer is not worked on.
+            handler_cancellation=True,
+            keepalive_timeout=limits.idle_seconds,
+            logger=HTTP_LOGGER,
+            access_log=None,
+            max_line_size=limits.url_bytes,
+            max_field_size=limits.header_bytes,
+            max_headers=limits.headers,
+            # The front discards what is left of a body, up to a limit, and decompresses what it reads.
+            lingering_time=0.0,
+            auto_decompress=False,
+        )
 
     async def drain(self) -> None:
         """Close the connections, those with a request under way once it is answered; wait at most `stop_seconds`."""
         self._stopping = True
         self.server.pre_shutdown()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.limits.stop_seconds):
-                await self._idle.wait()
-
-    def _refuse(self, status: int, exc: BaseException | None, message: str | None) -> web.StreamResponse:
-        """Answer what is not HTTP, or a request that failed unexpectedly, and end the connection."""
-        if status >= 500:
-            fault = internal_error()
-        elif isinstance(exc, TooMuchWaitsError):
-            self.metrics.count_refusal("connection")
-            fault = Fault(Code.SERVER_BUSY, "The server is busy: too much waits to be read. Try again later.")
-        elif isinstance(exc, LineTooLong):
-            fault = Fault(Code.INVALID_URI, "The request line, a header or all headers together are too long.")
-        else:
-            why = "".join(char if " " <= char <= "~" else "?" for char in str(message)[:100])
-            fault = invalid_input(f"it is not HTTP: {why}.")
-        request_id = new_request_id()
-        answer = error_answer(fault, request_id)
-        self.metrics.count_request("Malformed", answer.status, seconds=0.0, received=0, sent=len(answer.body))
-        response = _make_response(answer, standard_headers(request_id, DEFAULT_VERSION, None))
-        response.force_close()
-        return response
+        now = asyncio.get_running_loop().time()
+        for each in self._arriving:
+            each.reschedule(now)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.limits.stop_seconds):
+                    await self.server.shutdown(self.limits.stop_seconds)
+        finally:  # also if nobody waits for the requests any longer
+            await self.server.shutdown(_LAST_SECONDS)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        try:
-            return await (self._answer_page(request) if self._is_own_page(request) else self._exchange(request))
-        finally:
-            end_request(request)
-
-    async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
-        # Who sends it is not known before it is authenticated; until then it counts for the client's address.
-        body = RequestBody(request, self.limits, self._budget, network_of(_address_of(request)), self.service.turns)
-        exchange = _Exchange(request, body)
-        try:
-            self._take_place(body.caller)
-        except Fault as busy:
+        if self._is_own_page(request):
+            return await self._answer_page(request)
+        exchange = _Exchange(request, RequestBody(request, self.limits, self._arriving))
+        if self._at_work >= self.limits.requests:
+            self.metrics.count_refusal()
+            busy = Fault(Code.SERVER_BUSY, "The server is busy: too many requests are waiting. Try again later.")
             exchange.answer = error_answer(busy, exchange.id)
             response = await self._send(exchange)
             self._record(exchange)
             return response
-        self._idle.clear()
+        self._at_work += 1
         try:
             exchange.answer = await self._answer(exchange)
             response = await self._send(exchange)
         finally:
-            self._places.give_back(1, body.caller)
-            if not self._places.used:
-                self._idle.set()
-            body.give_back()
+            self._at_work -= 1
             self._record(exchange)
-        if not (request.content.is_eof() or must_close(request)):
-            await body.discard()
+        if not request.content.is_eof():
+            await exchange.body.discard()
         return response
-
-    def _take_place(self, caller: str) -> None:
-        try:
-            self._places.take(1, caller)
-        except Fault:
-            self.metrics.count_refusal("request")
-            raise
-
-    def _move(self, body: RequestBody, caller: str) -> None:
-        """Let a request count for the caller that sent it."""
-        self._take_place(caller)
-        self._places.give_back(1, body.caller)
-        body.caller = caller
 
     async def _answer(self, exchange: _Exchange) -> Answer:
         xml = exchange.is_xml
         try:
             return await self._ask_service(exchange)
         except Fault as fault:
-            self.service.turns.count(exchange.body.caller, REQUEST_BYTES)
             if fault.code == Code.INTERNAL_ERROR:
                 _logger.error("request %s: %s", exchange.id, fault.message)  # noqa: TRY400 - the message says what is wrong
             # A body that did not arrive in time is not read further.
             exchange.body.ends |= fault.code == Code.OPERATION_TIMED_OUT
             return error_answer(fault, exchange.id, xml=xml)
         except TimeoutError:
-            late = Fault(Code.OPERATION_TIMED_OUT, "The body of the request did not arrive in time.")
             exchange.body.ends = True
+            if self._stopping:
+                stops = Fault(Code.SERVER_BUSY, "The server stops, and did not wait for the body of the request.")
+                return error_answer(stops, exchange.id, xml=xml)
+            late = Fault(Code.OPERATION_TIMED_OUT, "The body of the request did not arrive in time.")
             # With the service's own status for the code, 500, clients would take it for a fault of the server.
             return attrs.evolve(error_answer(late, exchange.id, xml=xml), status=408)
         except ConnectionError:
@@ -198,9 +170,8 @@ class Front:
 
     async def _ask_service(self, exchange: _Exchange) -> Answer:
         request = exchange.request
-        length = len(request.raw_path)
-        cost = 0 if length <= _LONG_TARGET else _BYTES_PER_CHARACTER * length
-        await self.service.turns.work(exchange.body.caller, cost)
+        if _has_odd_coding(request):
+            raise invalid_input("the header Transfer-Encoding must be chunked.")
         target, _, query = request.raw_path.partition("?")
         place = place_of(self.service.accounts.find, request.scheme, _host_of(request), target)
         exchange.client_id = check_client_request_id(request.headers)
@@ -222,59 +193,48 @@ class Front:
             version=exchange.version,
             scheme=request.scheme,
             address=_address_of(request),
-            on_caller=functools.partial(self._move, exchange.body),
             read_body=exchange.body.read,
         )
         return await self.service.answer(incoming, exchange.set_operation)
 
     async def _send(self, exchange: _Exchange) -> web.StreamResponse:
-        request, caller = exchange.request, exchange.body.caller
+        request = exchange.request
         headers = standard_headers(exchange.id, exchange.version, exchange.client_id) | exchange.cors
-        held = self._hold_answer(exchange)
-        try:
-            if len(exchange.answer.body) >= _COMPRESS_FROM and self._compresses(request):
-                body = await self._compress(exchange.answer.body, caller)
-                exchange.answer = attrs.evolve(exchange.answer, body=body)
-                self._budget.give_back(held - len(body), caller)
-                held = len(body)
-                headers["Content-Encoding"] = "gzip"
-                headers["Vary"] = ", ".join(filter(None, [headers.get("Vary"), "Accept-Encoding"]))
-            response = _make_response(exchange.answer, headers)
-            exchange.sent = len(exchange.answer.body)
-            if exchange.body.ends or self._stopping:
-                # Nobody knows whether a body that was not asked for still comes, or another request in its place.
-                response.force_close()
-            await _write(request, response)
-        finally:
-            self._budget.give_back(held, caller)
+        if len(exchange.answer.body) >= _COMPRESS_FROM and self._compresses(request):
+            exchange.answer = attrs.evolve(exchange.answer, body=await self._compress(exchange.answer.body))
+            headers["Content-Encoding"] = "gzip"
+            headers["Vary"] = ", ".join(filter(None, [headers.get("Vary"), "Accept-Encoding"]))
+        response = _make_response(exchange.answer, headers)
+        exchange.sent = len(exchange.answer.body)
+        if exchange.body.ends or self._stopping or _has_doubtful_end(request):
+            # Nobody knows whether a body that was not asked for still comes, or another request in its place.
+            response.force_close()
+        await self._write(request, response)
         # aiohttp keeps the last response of a connection until its next request.
         response.body = None
         return response
 
-    def _hold_answer(self, exchange: _Exchange) -> int:
-        """Take the bytes of the answer from the budget, and return them; if they are too many, answer that instead."""
-        held, caller = len(exchange.answer.body), exchange.body.caller
-        writes = exchange.request.method not in ("GET", "HEAD")
-        if held <= exchange.body.give_back() + _LITTLE_MORE and writes:
-            # What was written must not be answered as if it was not. The answer takes the place of the body.
-            self._budget.hold(held, caller)
-            return held
+    async def _write(self, request: web.BaseRequest, response: web.Response) -> None:
+        """Send an answer, and wait until the client has taken it. Its connection ends if that takes too long."""
+        transport = request.transport
+        if transport is None:
+            return  # the client has gone
+        # A writer waits until the system has taken all. asyncio's TLS takes 0 to mean that nothing may be written.
+        transport.set_write_buffer_limits(high=0 if transport.get_extra_info("ssl_object") is None else 1)
         try:
-            self._budget.take(held, caller)
-        except Fault as fault:
-            self.metrics.count_refusal("request")
-            if writes:
-                fault = Fault(Code.OPERATION_TIMED_OUT, f"{fault.message} What was asked may have been done.")
-            exchange.answer = error_answer(fault, exchange.id, xml=exchange.is_xml)
-            return 0
-        return held
+            async with asyncio.timeout(self.limits.write_seconds):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            transport.abort()
+        except ConnectionError:
+            pass
 
-    async def _compress(self, body: bytes, caller: str) -> bytes:
+    async def _compress(self, body: bytes) -> bytes:
         # The lowest level: the higher ones are slower than the network.
         if len(body) < _COMPRESS_IN_THREAD:
-            await self.service.turns.work(caller, len(body))
             return gzip.compress(body, 1)
-        async with self._compressing.hold(caller):
+        async with self._compressing:
             return await asyncio.to_thread(gzip.compress, body, 1)
 
     def _compresses(self, request: web.BaseRequest) -> bool:
@@ -319,10 +279,8 @@ class Front:
         return not is_host_style(host) and (not self.service.accounts.any_public or names_this_machine(host))
 
     async def _answer_page(self, request: web.BaseRequest) -> web.StreamResponse:
-        caller = network_of(_address_of(request))
-        await self.service.turns.work(caller, REQUEST_BYTES)
         if not request.content.is_eof():
-            await RequestBody(request, self.limits, self._budget, caller, self.service.turns).discard()
+            await RequestBody(request, self.limits, self._arriving).discard()
         if request.raw_path == "/healthz":
             return web.Response(text="ok\n")
         # A name that a web page lets stand for this machine is not one of this machine.
@@ -337,12 +295,7 @@ class Front:
 
     def update_gauges(self) -> None:
         """Set the gauges of the metrics to the values of this moment."""
-        self.metrics.set_gauges(
-            connections=len(self.server.connections) + self.server.handshakes.used,
-            requests_at_work=self._places.used,
-            buffered_bytes=self._budget.used,
-            waiting_bytes=self.server.waiting.used,
-        )
+        self.metrics.set_gauges(connections=len(self.server.connections), requests_at_work=self._at_work)
 
 
 def _address_of(request: web.BaseRequest) -> str:
@@ -354,11 +307,19 @@ def _host_of(request: web.BaseRequest) -> str:
     return request.headers.get("Host", "")
 
 
-async def _write(request: web.BaseRequest, response: web.Response) -> None:
-    """Send an answer, and wait until the client has taken it. Its connection ends if that takes too long."""
-    with contextlib.suppress(ConnectionError):
-        await response.prepare(request)
-        await response.write_eof()
+def _has_odd_coding(request: web.BaseRequest) -> bool:
+    """Return whether the body of a request has another coding than chunks, which aiohttp would not decode."""
+    codings = request.headers.getall("Transfer-Encoding", [])
+    return bool(codings) and [each.lower() for each in codings] != ["chunked"]
+
+
+def _has_doubtful_end(request: web.BaseRequest) -> bool:
+    """
+    Return whether a program on the way may see the end of a request elsewhere: one that speaks HTTP/1.0 knows no
+    chunks, and after `Upgrade` another protocol might follow.
+    """
+    is_old = request.version < (1, 1) and "Transfer-Encoding" in request.headers
+    return is_old or "Upgrade" in request.headers or _has_odd_coding(request)
 
 
 def _make_response(answer: Answer, headers: dict[str, str]) -> web.Response:

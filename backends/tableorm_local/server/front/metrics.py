@@ -22,11 +22,11 @@ class Metrics:
     def count_request(self, operation: str, status: int, *, seconds: float, received: int, sent: int) -> None:
         """Count a request that was answered, and the bytes of its body and of its answer's."""
 
-    def count_refusal(self, what: str) -> None:
-        """Count a `connection` or a `request` that was refused because the server was busy."""
+    def count_refusal(self) -> None:
+        """Count a request that was refused because the server was busy."""
 
     def set_gauges(self, **values: int) -> None:
-        """Tell how many connections, requests at work, buffered and waiting bytes there are at this moment."""
+        """Tell how many connections and requests at work there are at this moment."""
 
     def render(self) -> bytes | None:
         """Return the metrics of all processes as Prometheus reads them; None if nothing is counted. Blocks."""

@@ -35,16 +35,13 @@ class PrometheusMetrics(Metrics):
         self._by_labels: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         body_bytes = Counter("tableorm_body_bytes", "Bytes of bodies.", ["direction"], registry=registry)
         self._received, self._sent = body_bytes.labels("received"), body_bytes.labels("sent")
-        refused = Counter("tableorm_refused", "Refused because the server was busy.", ["what"], registry=registry)
-        self._refused = {what: refused.labels(what) for what in ("connection", "request")}
+        self._refused = Counter("tableorm_refused", "Refused because the server was busy.", registry=registry)
         self._gauges = {
             # The sum over the processes that run.
             name: Gauge(f"tableorm_{name}", text, registry=registry, multiprocess_mode="livesum")
             for name, text in (
                 ("connections", "Connections that are open."),
                 ("requests_at_work", "Requests that are at work."),
-                ("buffered_bytes", "Bytes of bodies that arrive and of answers that are not sent yet."),
-                ("waiting_bytes", "Memory for heads of requests, also of the last one of each open connection."),
             )
         }
 
@@ -63,12 +60,12 @@ class PrometheusMetrics(Metrics):
         if sent:
             self._sent.inc(sent)
 
-    def count_refusal(self, what: str) -> None:
-        """Count a `connection` or a `request` that was refused because the server was busy."""
-        self._refused[what].inc()
+    def count_refusal(self) -> None:
+        """Count a request that was refused because the server was busy."""
+        self._refused.inc()
 
     def set_gauges(self, **values: int) -> None:
-        """Tell how many connections, requests at work, buffered and waiting bytes there are at this moment."""
+        """Tell how many connections and requests at work there are at this moment."""
         for name, value in values.items():
             self._gauges[name].set(value)
 

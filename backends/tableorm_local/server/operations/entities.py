@@ -10,7 +10,6 @@ from tableorm.protocol.rights import authorize, range_of
 from tableorm.protocol.sas import Access
 from tableorm.stores import Bounds, Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
 
-from ...engine import CALLER
 from ..wire.addressing import entity_path
 from ..wire.answers import answer_created
 from ..wire.bodies import encode_entities, encode_entity, make_byte_counter, read_entity
@@ -82,7 +81,7 @@ async def query_entities(request: Request) -> Answer:
     start, found = first_entity(request.options), RowPage([], None)
     if within is not None and limit:
         more = make_byte_counter(table, request.place, level, wanted)
-        found = await request.engine.query(table, within, limit, start, more, request.page_bytes)
+        found = await request.engine.query(table, within, limit, start, more)
     body = await request.engine.take_turns(encode_entities(found.rows, table, request.place, level, hidden))
     headers = {} if found.continuation is None else entity_continuation(found.continuation)
     return Answer(200, headers=headers, body=body, content_type=level.content_type)
@@ -139,8 +138,6 @@ async def write_entity(request: Request) -> Answer:
     # An insert has its keys in the body, so they are known only now.
     authorize(request.rights, access_of(operation.verb), table, keys_of(operation))
     etag = await request.engine.write(table, operation)
-    # Many writes are done at once.
-    await request.turns.work(CALLER.get())
     return answer_write(request, operation, etag)
 
 

@@ -2,13 +2,11 @@
 The argument of every operation: an authenticated request, with the data of its account.
 """
 
-from collections.abc import Callable
-
 import attrs
 
 from tableorm.protocol.rights import Rights
 
-from ...engine import Engine, FairTurns
+from ...engine import Engine
 from ..wire.calls import Call
 
 __all__ = ["Request"]
@@ -23,12 +21,8 @@ class Request(Call):
         id: The name that the server gave it, `x-ms-request-id`.
         engine: The data of the account.
         rights: What the client may do.
-        turns: The turns of callers, for work that costs time by its bytes.
-        page_bytes: Returns how many bytes a page of entities may have now.
     """
 
     id: str
     engine: Engine
     rights: Rights
-    turns: FairTurns
-    page_bytes: Callable[[], int]

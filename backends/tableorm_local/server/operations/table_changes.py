@@ -13,7 +13,7 @@ from typing import Any
 
 from tableorm.protocol.codes import Fault
 
-from ...engine import Engine, FairSlots
+from ...engine import Engine
 from ..wire.calls import Answer
 
 __all__ = ["TableChanges"]
@@ -26,12 +26,12 @@ class TableChanges:
     """Where tables are made and deleted, whoever asks for it."""
 
     def __init__(self) -> None:
-        self._slot = FairSlots(1)
+        self._lock = asyncio.Lock()
         self._rests_until = 0.0
 
-    async def run(self, caller: str, engine: Engine, change: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
+    async def run(self, engine: Engine, change: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         """Return what a change answers. Once it has begun it ends, also if nobody waits for the answer any longer."""
-        async with self._slot.hold(caller):
+        async with self._lock:
             await asyncio.sleep(self._rests_until - time.monotonic())
             task = asyncio.create_task(self._change(engine, change()))
             try:

@@ -102,8 +102,6 @@ def _read_part(whole: Request, part: multipart.Part) -> Request:
         id=whole.id,
         engine=whole.engine,
         rights=whole.rights,
-        turns=whole.turns,
-        page_bytes=whole.page_bytes,
     )
     check_options(request)
     return request

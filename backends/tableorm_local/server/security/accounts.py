@@ -19,7 +19,6 @@ __all__ = [
     "Account",
     "Accounts",
     "is_loopback",
-    "network_of",
     "read_keys",
 ]
 
@@ -162,19 +161,6 @@ def is_loopback(host: str) -> bool:
         return _read_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def network_of(address: str) -> str:
-    """
-    Return what counts as one client: an address, of IPv6 its first half.
-
-    Whoever has an address of IPv6 has the whole of the other half.
-    """
-    address = address.partition("%")[0]
-    if ":" not in address:
-        return address
-    read = _read_address(address)
-    return str(ipaddress.ip_network((read, 64), strict=False) if read.version == 6 else read)
 
 
 def _read_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

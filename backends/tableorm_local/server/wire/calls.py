@@ -47,7 +47,6 @@ class Incoming:
         version: The version of the service that the client asks for.
         scheme: `http` or `https`.
         address: The client's address.
-        on_caller: Called with who sends it, once that is known; raises a Fault if that one has too many requests.
         read_body: Reads all of the body.
     """
 
@@ -60,7 +59,6 @@ class Incoming:
     version: str
     scheme: str
     address: str
-    on_caller: Callable[[str], None] = attrs.field(repr=False)
     read_body: Callable[[], Awaitable[bytes]] = attrs.field(repr=False)
 
 
