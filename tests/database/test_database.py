@@ -209,7 +209,7 @@ async def test_what_is_no_table(db: Database) -> None:
     assert await db.tables() == []
 
 
-class Thai(Entity, table="Names", partition_key="{คำ}", row_key="ชื่อ_{ชื่อ}"):
+class Thai(Entity, table="ThaiNames", partition_key="{คำ}", row_key="ชื่อ_{ชื่อ}"):
     """Python normalises names: its คำ is another text than that of the programs that wrote the property."""
 
     คำ: Mapped[str]  # noqa: PLC2401
@@ -226,7 +226,7 @@ async def test_names_with_marks_and_connectors(db: Database) -> None:
     thai = Thai(คำ="p", ชื่อ="r", word="w", नाम="n", a‿b=1)
     await db.insert(thai)
 
-    bag = await db.get(PropertyBag.key("Names", "p", "ชื่อ_r"))
+    bag = await db.get(PropertyBag.key("ThaiNames", "p", "ชื่อ_r"))
     assert {name: bag[name] for name in ("คำ", "नाम", "a‿b")} == {"คำ": "w", "नाम": "n", "a‿b": 1}
     thai.word, thai.a‿b = "x", 2
     await db.save(thai)
@@ -235,5 +235,5 @@ async def test_names_with_marks_and_connectors(db: Database) -> None:
     assert "Thai.by_name" in str(query.explain())
     assert await query.all() == [thai]
     if db.store.capabilities.faithful:
-        found = db.select_raw("Names").where("PartitionKey eq {} and คำ eq {} and a‿b eq {}", "p", "x", 2)
+        found = db.select_raw("ThaiNames").where("PartitionKey eq {} and คำ eq {} and a‿b eq {}", "p", "x", 2)
         assert {each.row_key for each in await found.all()} == {"ชื่อ_r", "by_n_r"}

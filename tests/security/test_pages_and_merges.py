@@ -9,9 +9,9 @@ import pytest
 
 from tableorm.protocol.codes import Fault
 from tableorm.protocol.limits import MAX_PROPERTY_NAME
-from tableorm.stores import CONDITIONAL, MERGES, Bounds, Operation, RowQuery, Verb
+from tableorm.stores import CONDITIONAL, MERGES, Operation, RowQuery, Verb
 from tableorm_local.engine import Engine, writes
-from tests.local.engine.rows import change_file, insert_rows, make_rows
+from tests.local.engine.rows import insert_rows, make_rows
 from tests.local.server.client import FULL_METADATA, NO_METADATA, Api, Reply
 from tests.security.world import serve_file
 
@@ -75,22 +75,6 @@ async def test_hosts_longer_than_names_of_machines_are_refused(api: Api, length:
     reply = await api("GET", "/Tables", Host=f"{name}:10002")
     assert reply.status == status
     assert status == 200 or reply.code == "HostInformationNotPresent"
-
-
-async def test_a_row_without_its_keys_is_damage_in_every_scan(tmp_path: Path) -> None:
-    """A scan of some rows of several partitions says so, as that of all rows does."""
-    engine = Engine(tmp_path / "data.tables")
-    await engine.open()
-    await engine.create_table("Shared")
-    for partition in "pq":
-        await insert_rows(engine, make_rows(partition, 1))
-    await engine.close()
-    change_file(tmp_path / "data.tables", "UPDATE t1 SET body = ?", b'{"RowKey":"0000"}')
-    await engine.open()
-    for query in (RowQuery(), RowQuery(row=Bounds.only("0000"))):
-        with pytest.raises(Fault, match=r"damaged.*its keys are \(None, '0000'\)"):
-            await engine.query("Shared", query)
-    await engine.close()
 
 
 async def test_the_rows_of_many_merges_are_not_held_together(memory: Engine) -> None:

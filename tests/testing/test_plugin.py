@@ -176,7 +176,7 @@ async def test_second(tableorm_db):
     pass
 
 def test_requests():
-    assert len(SENT) == 2
+    assert len(SENT) == 1
 """
     url = f"http://127.0.0.1:{unused_tcp_port}/devstoreaccount1"
     result = run(pytester, tests, f"--tableorm-url={url}", passed=1, errors=2)
