@@ -17,7 +17,7 @@ from tests.database.between import Between
 from tests.torture import seeds
 
 
-class Till(Entity, table="Shops", partition_key="{shop}", row_key="till_{number}"):
+class Till(Entity, table="Tills", partition_key="{shop}", row_key="till_{number}"):
     shop: Mapped[str]
     number: Mapped[int]
     taken: Mapped[int] = field(default=0, maintained=True)
@@ -27,7 +27,7 @@ class Till(Entity, table="Shops", partition_key="{shop}", row_key="till_{number}
     by_note = Index(row_key="note_{note}_{number}")
 
 
-class Sale(Entity, table="Shops", partition_key="{shop}", row_key="sale_{id:05d}"):
+class Sale(Entity, table="Tills", partition_key="{shop}", row_key="sale_{id:05d}"):
     shop: Mapped[str]
     id: Mapped[int]
     till: Mapped[int] = field(default=1)
