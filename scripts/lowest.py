@@ -13,10 +13,12 @@ def main() -> None:
     project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
     extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
     for requirement in [*project["dependencies"], *extras]:
-        name, bound, version = requirement.partition(">=")
+        name, bound, rest = requirement.partition(">=")
+        version = rest.partition(",<")[0]
         if not bound or "," in version:
             raise SystemExit(
-                f"pyproject.toml: {requirement!r} is not of the form NAME>=VERSION, so its lowest is unknown"
+                f"pyproject.toml: {requirement!r} is not of the form NAME>=VERSION or NAME>=VERSION,<VERSION, so its "
+                "lowest is unknown"
             )
         print(f"{name.partition('[')[0]}=={version}")  # a constraint has no extras
 
