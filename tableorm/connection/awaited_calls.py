@@ -21,7 +21,7 @@ class AwaitsCalls:
     def __init__(self) -> None:
         self._calls: list[CoroutineType[Any, Any, Any]] = []  # those that have not ended, and perhaps others
 
-    def _note_call(self, call: CoroutineType[Any, Any, Any]) -> None:
+    def _note_call(self, call: "CoroutineType[Any, Any, Any]") -> None:
         calls = self._calls
         if calls and calls[-1].cr_frame is None:  # it has ended
             calls[-1] = call
