@@ -32,7 +32,7 @@ _logger = logging.getLogger("tableorm.server")
 # Connections that the system keeps until they are accepted, in one turn of the event loop.
 _BACKLOG = 256
 _GAUGE_SECONDS = 1.0
-_TURNS_TO_CONNECT = 2
+_TURNS_TO_CONNECT = 5
 
 
 def serve(
