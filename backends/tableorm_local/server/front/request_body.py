@@ -99,14 +99,23 @@ class RequestBody:
         Read what the client still sends, so that it gets to read the answer: as many bytes as a body may have, in the
         time that a body may take, until it sends nothing for a while.
         """
-        content, left = self._request.content, self._limits.body_bytes - self.received
         if self._awaits_continue:
             return
+        content, left = self._request.content, self._limits.body_bytes - self.received
+        now = asyncio.get_running_loop().time
+        latest = now() + self._limits.body_seconds
         # Whatever is wrong ends the connection. TimeoutError is an OSError.
         with contextlib.suppress(OSError, web.RequestPayloadError, RuntimeError):
-            async with asyncio.timeout(self._limits.body_seconds):
-                while left > 0 and (part := await asyncio.wait_for(content.readany(), _SILENCE_SECONDS)):
+            # One timer, as each turn of the event loop more is one more read of the socket.
+            async with asyncio.timeout(0) as silence:
+                while left > 0:
+                    silence.reschedule(min(latest, now() + _SILENCE_SECONDS))
+                    part = await content.readany()
+                    if not part:
+                        return
                     left -= len(part)
+        if not content.is_eof() and self._request.transport is not None:
+            self._request.transport.close()
 
     def _send_continue(self) -> None:
         """Tell a client that waits for it to send the body: one without the right to write was refused before."""
