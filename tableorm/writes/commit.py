@@ -151,8 +151,8 @@ def _goes_on(change: Change, error: TableOrmError) -> bool:
     if change.if_match not in (None, "*"):
         return False
     if isinstance(error, OutcomeUnknown):
-        return error.found is not None and change.copied is None
-    return is_race(error) and (change.copied is None or isinstance(error, Conflict))
+        return error.found is not None and not change.is_copied
+    return is_race(error) and (not change.is_copied or isinstance(error, Conflict))
 
 
 async def delete_target(
@@ -250,7 +250,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
                 except TableOrmError as error:
                     refuse_before_sending(write, error, transaction=options.transaction)
         for write in writes:
-            stored = (write.first or write.change).stored
+            stored = write.change.stored
             if stored is not None and MOVE in stored.row:
                 writes = await RELOCATION.drop_forwards(db, writes)
                 break
@@ -363,7 +363,7 @@ async def _read_refused(
     """
     for number, write in enumerate(writes):
         change = write.change
-        remembers = change.mode is Mode.DELETE and write.first is None and change.stored is change.before
+        remembers = change.mode is Mode.DELETE and write.first is None and not change.is_read
         if type(failed.__cause__) is Conflict and write.index == failed.index and remembers:
             row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
             try:

@@ -38,7 +38,8 @@ from .move import (
     tentative_mark,
     tentative_write,
 )
-from .plan import Change, Effect, Mode, PlannedWrite, Stored, WritePlan
+from .patch import Known
+from .plan import Change, Effect, Mode, PlannedWrite, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .stages.derive import DeferredWork, claims_of, derive, derives
 from .stages.encode import encode, needs_row
@@ -250,7 +251,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     schema = entity.__schema__
     check_movable(schema)
     saved = explain(boundary, (save_change(entity, verb="move"),))
-    known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Stored({})).row}
+    known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Known({})).row}
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, TOKEN)
     marked = explain_writes(boundary, [marking_write(entity, command, TOKEN)])

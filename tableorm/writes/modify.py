@@ -20,9 +20,8 @@ from .commit import RELOCATION, Loader, write_change
 from .pending import copy_subject, row_of
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, is_race, pause_of
-from .stages.change import insert_change, state_change
+from .stages.change import insert_change, unsaved
 from .stages.complete import marker_error
-from .stages.encode import unsaved
 from .subject import Subject, check_change, key_of
 
 __all__ = [
@@ -200,15 +199,15 @@ def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None) 
     """
     if pending is not None and pending.after is None:
         return  # it is deleted, which reading it says
-    change = state_change(subject, pending)
-    names = unsaved(change)
-    if names:
+    changed = unsaved(subject, pending)
+    if changed:
+        name, value = next(iter(changed.items()))
         superseded = isinstance(subject, Entity) and state_of(subject).superseded
         remedy = "refresh() it, which drops that, and" if superseded else "save() first, or"
         raise EncodeError(
             f"was changed and not saved, and modify would read over it; {remedy} change it in the function",
-            change.schema.name if change.schema is not None else "PropertyBag",
-            names[0],
-            change.values.get(names[0], names[0]),
+            type(subject).__name__,
+            name,
+            value,
             misuse=True,
         )

@@ -15,6 +15,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from functools import reduce
 from itertools import count
 from typing import Any
 
@@ -44,12 +45,14 @@ from ..protocol.codes import Code, Fault
 from ..stores import Row
 from .commit import RELOCATION, Loader, commit, write_change
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
+from .patch import then
 from .pending import copy_subject, row_of
-from .plan import Mode, PlannedWrite
+from .plan import PlannedWrite
 from .races import check_attempts, is_race, pause_of
 from .rows import NOT_PROPERTIES
 from .stages.change import save_change
 from .stages.complete import marker_error
+from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, plan_writes, remember
 from .stages.prepare import check_etag
@@ -411,12 +414,10 @@ class _Fold:
     def _as_one(self, writes: Sequence[PlannedWrite]) -> PlannedWrite:
         """Return the write of what the last one makes, over the row as it was read."""
         first, last = writes[0].change, writes[-1].change
-        change = structs.replace(last, before=first.before, stored=first.stored)
-        write = encode(change, 0, self._token)
-        if write is None:  # it is as it was read; but no result may keep an ETag that is still right
-            write = encode(structs.replace(change, mode=Mode.GUARD, made=None), 0, self._token)
-        assert write is not None
-        return write
+        # Also if it is as it was read then: no result may keep an ETag that is still right.
+        patch = reduce(then, (write.change.patch for write in writes))
+        change = structs.replace(last, patch=patch, before=first.before, stored=first.stored)
+        return encode_joined(change, 0, self._token)
 
     def end(self) -> None:
         """

@@ -25,7 +25,7 @@ from ..outbox.move_command import MoveCommand
 from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, Verb
 from .plan import Change, Mode, PlannedWrite
-from .stages.change import delete_change, guard_change, insert_change, rebuild_change
+from .stages.change import delete_change, guard_change, insert_change, rewrite_change
 from .stages.encode import encode, is_partial
 from .subject import forget_maintained, key_of
 
@@ -303,15 +303,14 @@ def is_leaving(row: Row, command: MoveCommand) -> bool:
 
 def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
     """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
-    write = encode(change, 0, mark.move)
+    write = encode(rewrite_change(entity, "move", mark), 0, mark.move)
     assert write is not None
-    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
+    return structs.replace(write, change=structs.replace(write.change, before=None, stored=None))
 
 
 def clearing_write(entity: Entity) -> PlannedWrite:
     """Return the write that removes the mark of a row."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
+    change = rewrite_change(entity, "move")
     assert change.stored is not None
     row = {name: value for name, value in change.stored.row.items() if name != MOVE}
     stored = structs.replace(change.stored, row=row)

@@ -16,7 +16,7 @@ from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag, restore_bag
 from .plan import Change, Mode, PlannedWrite
-from .stages.coalesce import gone
+from .stages.compose import gone
 from .subject import adopt
 
 __all__ = [

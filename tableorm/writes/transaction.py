@@ -51,8 +51,8 @@ from .stages.change import (
     save_change,
     upsert_change,
 )
-from .stages.coalesce import coalesce
 from .stages.complete import complete
+from .stages.compose import compose
 from .stages.encode import encode, needs_row
 from .stages.prepare import check_etag
 from .subject import adopt, check_change, forget, key_from, key_of, key_of_target
@@ -387,10 +387,9 @@ class Transaction(AsyncOnly):
             self._count += 1
             return NOT_AWAITED
         # Now: what is changed later in the block belongs to another write.
-        writes = [encode(change, self._count, self._token) for change in changes]
+        writes = [self._joined(as_given(change)) for change in changes]
         self._count += 1
-        joined = [self._coalesced(write) for write in writes if write is not None]
-        for write in joined:
+        for write in filter(None, writes):
             self._stand(row_of(write.change), HeldRow(write.change.subject, write))
         return NOT_AWAITED
 
@@ -412,15 +411,18 @@ class Transaction(AsyncOnly):
             late = late or needs
         return late
 
-    def _coalesced(self, write: PlannedWrite) -> PlannedWrite:
-        """Return a write together with the one that is held of its row."""
-        held = self._rows.get(row_of(write.change))
-        return write if held is None or held.write is None else coalesce(held.write, write)
+    def _joined(self, change: Change) -> PlannedWrite | None:
+        """Return the write of a change, with what is held of its row; None if there is nothing to write."""
+        held = self._rows.get(row_of(change))
+        write = encode(change, self._count, self._token)
+        if write is None or held is None or held.write is None:
+            return write
+        return compose(held.write, change, self._count, self._token)
 
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
         known = [held.write for held in self._rows.values() if held.write is not None]
-        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and change.copied is None}
+        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
             for attempt in range(ATTEMPTS):
                 if attempt:

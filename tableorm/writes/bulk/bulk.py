@@ -32,8 +32,10 @@ from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
 from ..over_expired import may_replace_expired
-from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
+from ..patch import Known
+from ..plan import Change, PlannedWrite, SendOptions, WritePlan
 from ..stages.change import (
+    as_given,
     delete_change,
     insert_change,
     merge_change,
@@ -213,6 +215,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if self._db.boundary.narrows:
             check_change(self._db.boundary, change)
         self._require_open()
+        change = as_given(change)
         late = needs_row(change)
         write = defer(change) if late else encode(change, 0)
         if write is None:
@@ -459,7 +462,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
 async def delete_found(bulk: Bulk, key: Key[Any], row: Row) -> None:
     """Delete a row that a query has found, and what is derived from it, if the row is still as it was found."""
     etag: str = row["odata.etag"]
-    change = structs.replace(delete_change(key, etag), stored=Stored(row))
+    change = structs.replace(delete_change(key, etag), stored=Known(row, proof=etag))
     await bulk._add(change)  # pyright: ignore[reportPrivateUsage]
 
 

@@ -18,6 +18,7 @@ from ...models.marker_rows import MoveState, Place, mark_of
 from ...models.rekeyed_rows import old_place_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
+from ...stores import RowAddress
 from ..explain import (
     AS_READ,
     BATCH,
@@ -92,8 +93,8 @@ class _Place:
     def of(cls, rekeying: Rekeying[Schema], change: Change) -> "_Place":
         target = Place(change.table, change.partition_key, change.row_key)
         before = change.before
-        mark = None if before is None or change.unseen else old_place_of(before.row)
-        newer = before is not None and before.complete and not change.unseen and mark is None
+        mark = None if before is None or change.is_unseen else old_place_of(before.row)
+        newer = before is not None and before.complete and not change.is_unseen and mark is None
         if newer:
             return cls(target, (), known=False, newer=True)
         fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
@@ -106,7 +107,7 @@ class _Place:
 def _explain_newer(db: Connection, change: Change) -> WriteExplanation:
     """Explain a write at the newer key: the forward of an entity that the mover has confirmed is settled first."""
     found = explain(db.boundary, (change,))
-    mark = None if change.before is None or change.unseen else mark_of(change.before.row)
+    mark = None if change.before is None or change.is_unseen else mark_of(change.before.row)
     if mark is None or mark.state is not MoveState.CONFIRMED or not mark.stays or not found.steps:
         return found
     write = None if needs_row(change) else encode(change, 0, TOKEN)
@@ -132,8 +133,8 @@ def _explain_older(
     if not place.sources or not explain(db.boundary, (change,)).steps:
         return WriteExplanation(reads)
     source = place.sources[-1]
-    keys = {"table": source.table, "partition_key": source.partition_key, "row_key": source.row_key}
-    written = structs.replace(change, schema=rekeying.old, if_match=None, **keys)
+    address = RowAddress(source.table, source.partition_key, source.row_key)
+    written = structs.replace(change, schema=rekeying.old, if_match=None, address=address)
     return _after(reads[:-1], explain_after_reading((written,)))
 
 

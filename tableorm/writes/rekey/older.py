@@ -35,7 +35,7 @@ from ...stores import Row
 from ..plan import Change, Mode
 from ..races import ATTEMPTS, Attempts
 from ..relocation import Relocation, entity_of_row
-from ..stages.change import delete_change, fill_nothing, plain_insert, save_change
+from ..stages.change import delete_change, plain_insert, plain_save
 from ..stages.complete import complete, marker_error
 from ..stages.encode import encode
 from ..stages.prepare import filled_values
@@ -192,7 +192,7 @@ class OlderWrites:
         else:
             made = entity_to_be(rekeying.new, write.after)
             _take_values(rekeying, older, made, home.row, source)
-            written = fill_nothing(save_change(older, verb=change.verb))
+            written = plain_save(older, change.verb)
         try:
             await self._write_change(db, written)
         except (PreconditionFailed, EntityNotFound):
@@ -211,7 +211,7 @@ def refuse_blind(rekeying: Rekeying[Schema], change: Change, phase: Phase) -> No
     Raises:
         NotSupported: The change does.
     """
-    if change.mode not in _SINGLE or (change.unseen and change.mode not in (Mode.INSERT, Mode.DELETE)):
+    if change.mode not in _SINGLE or (change.is_unseen and change.mode not in (Mode.INSERT, Mode.DELETE)):
         raise NotSupported(
             f"{change}: {rekeying} is in phase {phase.value!r}, in which entities are written at their older "
             "keys by insert, save, modify and delete alone; use these, or wait until entities are moved"
@@ -238,7 +238,7 @@ def to_older(rekeying: Rekeying[Schema], change: Change) -> tuple[Entity, Place,
 def _is_at_newer_key(change: Change) -> bool:
     """Return whether a change is of an entity that was read at its newer key, so that its ETag decides there."""
     before = change.before
-    if before is None or change.unseen or change.mode is Mode.INSERT:
+    if before is None or change.is_unseen or change.mode is Mode.INSERT:
         return False
     return before.complete and old_place_of(before.row) is None
 

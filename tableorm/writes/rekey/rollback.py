@@ -9,8 +9,6 @@ bring back what was deleted since.
 from collections.abc import Iterable
 from contextlib import suppress
 
-from msgspec import structs
-
 from ...connection.connection import Connection
 from ...connection.rows import read_other, read_place, settle_forward, write_as_read
 from ...errors import Conflict, EntityExists, LostRace
@@ -26,10 +24,9 @@ from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ..commit import RELOCATION, commit
 from ..move import leaving_write, tentative_write
-from ..plan import Mode
 from ..races import ATTEMPTS, Attempts
 from ..relocation import LOST, entity_of_row
-from ..stages.change import guard_change, plain_insert
+from ..stages.change import guard_change, over_row, plain_insert
 from ..stages.encode import encode
 from .chunks import each_row
 from .meetings import resolve_row
@@ -120,7 +117,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
             continue
         move, etag = new_token(), row["odata.etag"]
         tentative = MoveMark(state=MoveState.TENTATIVE, move=move, other=place, etag=etag, stays=True)
-        change = structs.replace(plain_insert(rekeying.to_old(entity)), mode=Mode.REPLACE, if_match=here["odata.etag"])
+        change = over_row(plain_insert(rekeying.to_old(entity)), here["odata.etag"])
         command = MoveCommand(
             move=move,
             kind=str(rekeying.new.kind),
