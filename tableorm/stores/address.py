@@ -2,11 +2,22 @@
 The address of a row: its table and its keys, as one value.
 """
 
+from typing import Protocol
+
 import msgspec
 
 from .tables import Row
 
 __all__ = ["RowAddress"]
+
+
+class _Addressed(Protocol):
+    @property
+    def table(self) -> str: ...
+    @property
+    def partition_key(self) -> str: ...
+    @property
+    def row_key(self) -> str: ...
 
 
 class RowAddress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_unknown_fields=True):
@@ -27,6 +38,11 @@ class RowAddress(msgspec.Struct, frozen=True, gc=False, array_like=True, forbid_
 
     def __str__(self) -> str:
         return f"({self.partition_key!r}, {self.row_key!r}) in table {self.table}"
+
+    @classmethod
+    def of(cls, named: _Addressed) -> "RowAddress":
+        """Return the address of the row that a key or a bag names, or something else with these attributes."""
+        return cls(named.table, named.partition_key, named.row_key)
 
     @classmethod
     def of_row(cls, table: str, row: Row) -> "RowAddress":

@@ -39,6 +39,7 @@ def test_address_of_a_row_reads_its_keys() -> None:
     address = RowAddress.of_row("Employee", {"PartitionKey": "Sales", "RowKey": "7", "Age": 41})
 
     assert address == RowAddress("Employee", "Sales", "7")
+    assert address == RowAddress.of(address)
     assert address.beside("8") == RowAddress("Employee", "Sales", "8")
     assert str(address) == "('Sales', '7') in table Employee"
 
