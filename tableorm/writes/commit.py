@@ -31,10 +31,9 @@ from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
-from ..stores import Row, Verb
+from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
 from .over_expired import insert_over_expired
-from .pending import row_of
 from .plan import (
     PLAIN,
     Change,
@@ -118,7 +117,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            await turn.take((row_of(change),))
+            await turn.take((RowAddress.of(change),))
             try:
                 row = await RELOCATION.read_current(db, change)
                 write = encode(complete(change, row), 0)
@@ -332,16 +331,16 @@ async def _send(
 async def _take_turn(turn: Turn, effects: Sequence[Effect]) -> Found:
     """Wait for the turn to change the rows of effects; return those that the writer before has written just now."""
     change = effects[0].origin.change
-    await turn.take([(change.table, change.partition_key, effect.address) for effect in effects])
+    await turn.take([RowAddress(change.table, change.partition_key, effect.address) for effect in effects])
     known, turn.known = turn.known, {}
-    return {row_key: row for (_, partition_key, row_key), row in known.items() if partition_key == change.partition_key}
+    return {at.row_key: row for at, row in known.items() if at.partition_key == change.partition_key}
 
 
 def _end_turn(turn: Turn, plan: WritePlan, found: Found, etags: Sequence[str | None]) -> None:
     """Let the next writer change the rows of effects, and know them as they were written."""
     for write, etag in zip(plan.writes, etags, strict=True):
         operation, row_key = write.operation, write.operation.row["RowKey"]
-        address = plan.table, plan.partition_key, row_key
+        address = RowAddress(plan.table, plan.partition_key, row_key)
         if write.effect is None or etag is None or not turn.is_awaited(address):
             continue
         stamp, stored = timestamp_of_etag(etag), found.get(row_key) or {}
