@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from ..connection.rows import read_place, time_of
 from ..errors import DecodeError
-from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, Place, mark_of
+from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, mark_of
 from ..models.placement import declared_models
 from ..models.schema import Schema
-from ..stores import CLOCK, Row
+from ..stores import CLOCK, Row, RowAddress
 from ..writes.commit import RELOCATION
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem, kind_of
@@ -50,7 +50,7 @@ class MoveCheck(Check):
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Complete the move of a row, or end it, if rows are repaired."""
         del phase, is_candidate
-        context, place = self.context, Place(self.context.kinds.table, partition_key, row_key)
+        context, place = self.context, RowAddress(self.context.kinds.table, partition_key, row_key)
         row = await context.read(partition_key, row_key)
         if row is None or not self.owns(kind_of(row)):
             return
@@ -66,7 +66,7 @@ class MoveCheck(Check):
         problem = Problem(Damage.UNFINISHED, None, row_key, text, refused=refused)
         context.record(self.schema, partition_key, row_key, problem, repaired=context.repair and refused is None)
 
-    async def _end(self, place: Place, mark: MoveMark) -> str | None:
+    async def _end(self, place: RowAddress, mark: MoveMark) -> str | None:
         """Complete a move if it was committed, or make it impossible; return why that failed, or None."""
         db = self.context.db
         try:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ..errors import AccessDenied, DecodeError, LostRace, TableNotFound, shown
-from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
+from ..models.marker_rows import MoveState, is_forward, is_marker, mark_of
 from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key, check_table_name
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
@@ -103,7 +103,7 @@ def lost_look(what: str) -> LostRace:
     return LostRace(problem, Code.CONDITION_NOT_SATISFIED)
 
 
-async def read_place(db: Connection, place: Place) -> Row | None:
+async def read_place(db: Connection, place: RowAddress) -> Row | None:
     """Return the row at a place; None if there is none."""
     return await read_row(db, place.table, place.partition_key, place.row_key)
 
@@ -112,7 +112,7 @@ class OtherDenied(AccessDenied):
     """The row that a mark names must not be read. That is a matter of this mark: it may be forged."""
 
 
-async def read_other(db: Connection, place: Place) -> Row | None:
+async def read_other(db: Connection, place: RowAddress) -> Row | None:
     """
     Return the row that a mark names; None if there is none, or no row can be there, as a forged mark may say.
 
@@ -140,7 +140,7 @@ def is_place(table: str, partition_key: str, row_key: str) -> bool:
     return True
 
 
-async def _is_live(db: Connection, row: Row, place: Place) -> bool:
+async def _is_live(db: Connection, row: Row, place: RowAddress) -> bool:
     """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
     mark = mark_of(row)
     if mark is None or mark.state is not MoveState.TENTATIVE:
@@ -166,7 +166,7 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
         row = await read_row(db, table, partition_key, row_key)
         if row is None or not is_marker(row):
             return row
-        if await _is_live(db, row, Place(table, partition_key, row_key)):
+        if await _is_live(db, row, RowAddress(table, partition_key, row_key)):
             return row
         mark = mark_of(row)
         gone = mark is None or mark.state in (MoveState.FORWARD, MoveState.SETTLED)
@@ -207,7 +207,7 @@ async def write_as_read(db: Connection, table: str, operations: Sequence[Operati
     return True
 
 
-async def settle_forward(db: Connection, place: Place, row: Row, other: Place | None = None) -> bool:
+async def settle_forward(db: Connection, place: RowAddress, row: Row, other: RowAddress | None = None) -> bool:
     """
     Replace a forward that stays by one that names no move, unless it has changed; return whether it was replaced.
 

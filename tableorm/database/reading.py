@@ -22,7 +22,7 @@ from ..models.entity import Entity, schema_of
 from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import Place, is_marker, row_of_marker
+from ..models.marker_rows import is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
@@ -36,7 +36,7 @@ from ..queries.raw import RawSelect
 from ..queries.rekeyed import RekeyedSelect
 from ..queries.select import Select
 from ..queries.union import Union
-from ..stores import Row, utc_now
+from ..stores import Row, RowAddress, utc_now
 from ..writes.subject import key_from
 from .stores import Stores
 
@@ -220,7 +220,7 @@ class Reader(Stores):
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, table, partition_key, row_key)
         if model is not PropertyBag and self._kinds_of(model).rekeying is not None:
-            return await self._rekeyed_point(model, Place(table, partition_key, row_key), fields)
+            return await self._rekeyed_point(model, RowAddress(table, partition_key, row_key), fields)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
         select = None if whole else Projection.of(self._kinds_of(model), ()).select
         row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
@@ -236,7 +236,7 @@ class Reader(Stores):
             return await self._load_moved(model, table, row)
         return None if whole else self._refuse_kind(model, table, row)
 
-    async def _rekeyed_point(self, model: type[Any], target: Place, fields: dict[str, Any]) -> Any:
+    async def _rekeyed_point(self, model: type[Any], target: RowAddress, fields: dict[str, Any]) -> Any:
         """Read the entity of a key, which may have another one by an older model; None if there is none."""
         kinds = self._kinds_of(model)
         rekeying = kinds.rekeying

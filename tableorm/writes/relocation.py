@@ -37,15 +37,7 @@ from ..errors import (
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.kinds import KindSet
-from ..models.marker_rows import (
-    MoveMark,
-    MoveState,
-    Place,
-    is_forward,
-    is_marker,
-    mark_of,
-    row_of_marker,
-)
+from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of, row_of_marker
 from ..models.property_bag import bag_of_row
 from ..models.rekeying import Rekeying
 from ..models.reserved import MANIFEST
@@ -53,7 +45,7 @@ from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand
 from ..protocol.codes import Code
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from .move import (
     clearing_write,
     confirming_write,
@@ -188,7 +180,7 @@ class Relocation:
             EntityExists: There is another row; or another entity has the value of a unique index.
         """
         change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
-        if Place(change.table, change.partition_key, change.row_key) != command.target:
+        if RowAddress.of(change) != command.target:
             raise ValueError(f"{command}: its fields make another key")
         token = new_token()
         write = tentative_write(change, tentative_mark(command), token)
@@ -216,7 +208,7 @@ class Relocation:
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is not None:
                 continue
-            stored = await read_place(db, Place(change.table, change.partition_key, effect.address))
+            stored = await read_place(db, RowAddress(change.table, change.partition_key, effect.address))
             full = effect.full_write(stored, token)
             stored = stored if full is None else full.after
             if stored is None:
@@ -224,7 +216,9 @@ class Relocation:
             else:
                 check_allowed(effect, stored, transaction=False)
 
-    async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
+    async def finish(
+        self, db: Connection, move: str, source: RowAddress, target: RowAddress, schema: Schema
+    ) -> Entity | None:
         """
         Complete a move: confirm the target, and unless the forward stays, delete it and clear the mark. If the source
         is no forward any more, a tentative row is of somebody who came late, and deleted as `resolve` does.
@@ -295,7 +289,7 @@ class Relocation:
         )
 
     async def delete(
-        self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None, instead: Row | None = None
+        self, db: Connection, place: RowAddress, row: Row, mark: MoveMark | None = None, instead: Row | None = None
     ) -> None:
         """
         Delete a row of a move as it was read: a tentative one, which has this mark, with its tentative entries; or a
@@ -336,7 +330,7 @@ class Relocation:
         """
         schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
         name = at.model if isinstance(at, Change) else at.model.__name__
-        place = Place(at.table, at.partition_key, at.row_key)
+        place = RowAddress.of(at)
         try:
             row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
         except TableNotFound:
@@ -376,11 +370,11 @@ class Relocation:
             mark = None if stored is None else mark_of(stored.row)
             if mark is not None and mark.state is MoveState.CONFIRMED:
                 change = write.change
-                await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
+                await self._drop_forward(db, mark, RowAddress.of(change))
             result.append(without_mark(write) if mark is not None and mark.stays else write)
         return result
 
-    async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
+    async def _drop_forward(self, db: Connection, mark: MoveMark, place: RowAddress) -> None:
         async for _ in Attempts(db, ATTEMPTS):
             here = await read_other(db, mark.other)
             if here is None or not is_forward(here, mark.move, place):
@@ -401,9 +395,9 @@ class Relocation:
         schema = change.schema
         if change.mode is not Mode.INSERT or change.mark is not None or schema is None or not schema.tracked:
             return False
-        return await self.resolve(db, Place(change.table, change.partition_key, change.row_key), schema)
+        return await self.resolve(db, RowAddress.of(change), schema)
 
-    async def resolve(self, db: Connection, place: Place, schema: Schema) -> bool:
+    async def resolve(self, db: Connection, place: RowAddress, schema: Schema) -> bool:
         """
         Delete a tentative row after its move was made impossible, if that was not committed.
 
@@ -468,7 +462,7 @@ def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:
     if rekeying is None or not mark.stays:
         return False
     keys = rekeying.old_keys(entity_of_row(schema, row_of_marker(schema, row)).__dict__)
-    return any(mark.names(Place(key.table, key.partition_key, key.row_key)) for key in keys)
+    return any(mark.names(RowAddress.of(key)) for key in keys)
 
 
 def _is_of(schema: Schema, row: Row) -> bool:

@@ -18,10 +18,10 @@ from tableorm.audit.scan import pages
 from tableorm.connection.rows import read_place
 from tableorm.connection.tasks import map_together
 from tableorm.keys.ranges import KeyRegion
-from tableorm.models.marker_rows import TENTATIVE, MoveMark, MoveState, Place, is_marker, mark_of, row_of_marker
+from tableorm.models.marker_rows import TENTATIVE, MoveMark, MoveState, is_marker, mark_of, row_of_marker
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.write_tokens import newest_token
-from tableorm.stores import Row
+from tableorm.stores import Row, RowAddress
 
 from ..runs.process import Job
 from ..runs.rows import RunCounts, name_row
@@ -80,7 +80,7 @@ class _Comparison:
         rekey, new = self.rekey, self.rekey.rekeying.new
         with suppress(Exception):  # the functions are the user's; who moves the row says what is wrong
             made: Any = rekey.rekeying.to_new(rekey.old_kinds.load(row))
-            target = Place(new.table_name(), *new.make_keys(made.__dict__))
+            target = RowAddress(new.table_name(), *new.make_keys(made.__dict__))
             there = await read_place(rekey.connection, target)
             if there is not None and not is_marker(there):
                 return (
@@ -144,7 +144,7 @@ class _Comparison:
         except Exception as error:  # noqa: BLE001 - as above
             problem = f"{type(error).__name__}: {error}"
         # Who has written the entity meanwhile has settled the forward before.
-        place = Place(rekey.rekeying.old.table_name(), row["PartitionKey"], row["RowKey"])
+        place = RowAddress.of_row(rekey.rekeying.old.table_name(), row)
         again = await read_place(rekey.connection, place)
         if again is None or again["odata.etag"] != row["odata.etag"]:
             return None

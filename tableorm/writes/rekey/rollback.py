@@ -15,7 +15,7 @@ from ...connection.connection import Connection
 from ...connection.rows import read_other, read_place, settle_forward, write_as_read
 from ...errors import Conflict, EntityExists, LostRace
 from ...models.kinds import KindSet
-from ...models.marker_rows import MoveMark, MoveState, Place, is_forward, is_marker, mark_of
+from ...models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
 from ...models.property_bag import bag_of_row
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
@@ -23,7 +23,7 @@ from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...outbox.move_command import MoveCommand
 from ...protocol.codes import Code
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, RowAddress, Verb
 from ..commit import RELOCATION, commit
 from ..move import leaving_write, tentative_write
 from ..plan import Mode
@@ -51,21 +51,21 @@ async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Ite
     """
     report, new, old = WindowReport(), rekeying.new, rekeying.old
     entities = KindSet((new,), new.table_name(), bags=False)
-    newer: list[tuple[Place, Row | None]] = []
-    older: list[tuple[Place, Row | None]] = []
+    newer: list[tuple[RowAddress, Row | None]] = []
+    older: list[tuple[RowAddress, Row | None]] = []
     for row in rows:
         keys, marker = (row["PartitionKey"], row["RowKey"]), is_marker(row)
         kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
         if kind == new.kind if marker else entities.resolve(row) is not None:
-            newer.append((Place(new.table_name(), *keys), row))
+            newer.append((RowAddress(new.table_name(), *keys), row))
         elif marker and kind == old.kind:
-            older.append((Place(old.table_name(), *keys), row))
+            older.append((RowAddress(old.table_name(), *keys), row))
     await each_row(report, newer, lambda place, row: _roll_back(db, rekeying, place, row))
     await each_row(report, older, lambda place, row: _free(db, rekeying, place, row))
     return report
 
 
-async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
     """Give the entity of a newer row its older key; return whether this call did."""
     begun = set[str]()
     async for attempt in Attempts(db, ATTEMPTS):
@@ -141,7 +141,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
     raise LostRace(f"{rekeying}, back, of {place}: others wrote its rows first, {ATTEMPTS} times in a row")
 
 
-async def _may_replace(db: Connection, here: Row, place: Place) -> bool:
+async def _may_replace(db: Connection, here: Row, place: RowAddress) -> bool:
     """Return whether the row at an older key is that of no other entity."""
     mark = mark_of(here)
     if mark is None or not is_marker(here):
@@ -151,7 +151,7 @@ async def _may_replace(db: Connection, here: Row, place: Place) -> bool:
     return mark.state is not MoveState.FORWARD and await read_other(db, mark.other) is None
 
 
-async def _free(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+async def _free(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
     """Delete a marker row at an older key whose entity is gone; return whether it is deleted."""
     mark = mark_of(row)
     if row is None:
@@ -174,7 +174,7 @@ async def _free(db: Connection, rekeying: Rekeying[Schema], place: Place, row: R
     return True
 
 
-def _comes_from(rekeying: Rekeying[Schema], row: Row, at: Place, place: Place) -> bool:
+def _comes_from(rekeying: Rekeying[Schema], row: Row, at: RowAddress, place: RowAddress) -> bool:
     """Return whether a row is of an entity of the newer model, which had an older key, or is about to be one."""
     new = rekeying.new
     if not _is_in_table(new, at):
@@ -186,11 +186,11 @@ def _comes_from(rekeying: Rekeying[Schema], row: Row, at: Place, place: Place) -
     return source_of(rekeying, entity_of_row(new, row)) == place
 
 
-def _is_in_table(schema: Schema, place: Place) -> bool:
+def _is_in_table(schema: Schema, place: RowAddress) -> bool:
     return place.table.lower() == schema.table_name().lower()
 
 
-def _forged(rekeying: Rekeying[Schema], place: Place) -> Conflict:
+def _forged(rekeying: Rekeying[Schema], place: RowAddress) -> Conflict:
     """Return the error of a marker row that no step of a re-key leaves."""
     return Conflict(
         f"{rekeying}, back: {place} is a marker row, and the row that it names is not of its entity; another program "
