@@ -22,7 +22,7 @@ from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
-from ..stores import Bounds, Operation, Row
+from ..stores import Bounds, Operation, Row, RowAddress
 from ..writes.bulk.pacing import Pace
 from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
@@ -182,11 +182,12 @@ class AuditContext:
 
     async def read_place(self, table: str, partition_key: str, row_key: str, name: str = "") -> Row | None:
         """Read a row of any table; None if there is none, or no row can be there. `name` is that of the declaration."""
-        if not is_place(table, partition_key, row_key):
+        address = RowAddress(table, partition_key, row_key)
+        if not is_place(address):
             return None
         self.counts.requests += 1
         with suppress(TableNotFound):
-            return await read_row(self.db, table, partition_key, row_key, name=name)
+            return await read_row(self.db, address, name=name)
         return None
 
     async def read_all(self, partition_key: str, row_keys: Iterable[str]) -> list[Row | None]:

@@ -14,7 +14,7 @@ from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.marker_rows import DECISION_KIND
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
-from ..stores import CLOCK, Bounds, Operation, Row, Verb
+from ..stores import CLOCK, Bounds, Operation, Row, RowAddress, Verb
 from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem
@@ -37,7 +37,7 @@ async def is_under_way(context: AuditContext, partition_key: str, row_key: str) 
     Raises:
         NotSupported: The partition has too many decision rows to look through.
     """
-    if not is_place(context.kinds.table, partition_key, row_key):
+    if not is_place(RowAddress(context.kinds.table, partition_key, row_key)):
         return False
     read = 0
     region = KeyRegion(Bounds.only(partition_key), DECISION_ROWS)

@@ -8,7 +8,7 @@ got another ETag, so that no late request can commit the move.
 import datetime as dt
 from collections.abc import Iterable
 
-from ..connection.rows import read_place, time_of
+from ..connection.rows import read_row, time_of
 from ..errors import DecodeError
 from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, mark_of
 from ..models.placement import declared_models
@@ -74,7 +74,7 @@ class MoveCheck(Check):
                 if not await RELOCATION.resolve(db, place, self.schema):
                     await RELOCATION.finish(db, mark.move, mark.other, place, self.schema)
                 return None
-            there = await read_place(db, mark.other)
+            there = await read_row(db, mark.other)
             kind = "" if there is None else kind_of(there).removesuffix(TENTATIVE)
             models = [each for each in declared_models(self.schema) if each.table == mark.other.table]
             schema = next((each for each in models if each.kind == kind), self.schema)

@@ -138,14 +138,14 @@ async def _look_at_newer(
 ) -> tuple[Home | None, list[str | None]]:
     """Return the entity of a newer key if it is there, and the ETag of what is there otherwise."""
     try:
-        row = await read_row(db, target.table, target.partition_key, target.row_key)
+        row = await read_row(db, target)
     except TableNotFound:
         if not await has_older_keys(db, rekeying):
             raise
         row = None
     if row is None:
         return None, [None]
-    live = await read_live(db, target.table, target.partition_key, target.row_key) if is_marker(row) else row
+    live = await read_live(db, target) if is_marker(row) else row
     return (None if live is None else Home(row=live)), [row["odata.etag"]]
 
 
@@ -155,11 +155,11 @@ async def _look_at_older(
     """Return the entity of a newer key if it has one of some older keys, and the ETags of what they have otherwise."""
     versions: list[str | None] = []
     for source in sources:
-        row = await read_row(db, source.table, source.partition_key, source.row_key)
+        row = await read_row(db, source)
         versions.append(None if row is None else row["odata.etag"])
         live = row
         if row is not None and is_marker(row):
-            live = await read_live(db, source.table, source.partition_key, source.row_key)
+            live = await read_live(db, source)
         if live is None:
             continue
         entity = entity_of_old(rekeying, row_of_marker(rekeying.old, live) if is_marker(live) else live.copy())

@@ -223,7 +223,7 @@ class Reader(Stores):
             return await self._rekeyed_point(model, RowAddress(table, partition_key, row_key), fields)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
         select = None if whole else Projection.of(self._kinds_of(model), ()).select
-        row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
+        row = await read_row(self._connection, RowAddress(table, partition_key, row_key), select, model.__name__)
         if row is None:
             return None
         await self._connection.yield_to_loop(1)
@@ -256,7 +256,7 @@ class Reader(Stores):
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
-        live = await read_live(self._connection, table, row["PartitionKey"], row["RowKey"])
+        live = await read_live(self._connection, RowAddress.of_row(table, row))
         if live is None:
             return None
         tentative = is_marker(live)
@@ -300,7 +300,7 @@ class Reader(Stores):
         if schema.building is None and await find_unreadable(self._connection, (schema.declaration,)):
             raise not_readable(self._connection, schema.declaration)
         for _ in range(_LOOKS if schema.exact else 1):
-            entry = await read_row(self._connection, table, partition_key, row_key, name=str(index))
+            entry = await read_row(self._connection, RowAddress(table, partition_key, row_key), name=str(index))
             if entry is None:
                 return None
             await self._connection.yield_to_loop(1)
@@ -319,7 +319,7 @@ class Reader(Stores):
                 return None  # an entry of others, in an index that scopes share
             # The entry itself is all that there is if it may be old, or holds keys alone.
             if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.expires):
-                row = await read_row(self._connection, owners, *owner, name=primary.name)
+                row = await read_row(self._connection, RowAddress(owners, *owner), name=primary.name)
                 entity = None if row is None else self._kinds_of(schema.model).load(row)
                 if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile

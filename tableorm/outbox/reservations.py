@@ -130,7 +130,7 @@ async def find_holder(
         DecodeError: The manifest of an owner is damaged.
     """
     for owner in owners:
-        row = await read_row(db, owner.table, owner.partition_key, owner.row_key)
+        row = await read_row(db, owner)
         for held in manifest_of(row).values():
             if isinstance(held, ReservedEntry) and held.place == value:
                 return owner, held
@@ -331,7 +331,7 @@ def _name_of(stored: Row) -> str:
 
 async def _has_entry(db: Connection, owner: RowAddress, place: PlacedEntry) -> bool:
     """Return whether an entity says that the row at a place is its own: it reserves a value, or is an index entry."""
-    manifest = manifest_of(await read_row(db, owner.table, owner.partition_key, owner.row_key))
+    manifest = manifest_of(await read_row(db, owner))
     entries = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
     return any(PlacedEntry(each.partition_key, each.row_key, each.table) == place for each in entries)
 
@@ -349,7 +349,7 @@ def _delete(stored: Row) -> Operation:
 
 
 async def _read(db: Connection, value: PlacedEntry, label: str) -> Row | None:
-    return await read_row(db, value.table, value.partition_key, value.row_key, name=label)
+    return await read_row(db, RowAddress.of(value), name=label)
 
 
 async def _write(db: Connection, value: PlacedEntry, operation: Operation, label: str) -> bool:

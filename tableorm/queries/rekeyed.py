@@ -41,7 +41,7 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .explain import Explanation
 from .misfits import settle_error
 from .pages import Progress
@@ -268,7 +268,7 @@ class RekeyedSelect(Select[E_co]):
             made = renewed(self._rekeying, entity)
             return made if made is not None and has_old_key_of(self._rekeying, made) else None
         assert db is not None
-        row = await read_row(db, old.table_name(), *old.make_keys(entity.__dict__))  # of an index entry
+        row = await read_row(db, RowAddress(old.table_name(), *old.make_keys(entity.__dict__)))  # of an index entry
         return None if row is None else entity_of_old(self._rekeying, row)
 
     @cached_property

@@ -45,7 +45,7 @@ from ..models.periods import require_plain_tables
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
 from ..protocol.filters import And, Compare, Filter, Op, Or, compare_value, constant
-from ..stores import Row, utc_now
+from ..stores import Row, RowAddress, utc_now
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.pacing import Pace
 from .delete import delete_call, needs_whole_rows
@@ -203,7 +203,7 @@ async def _sweep_index(
         try:
             found = run.plan.target.kinds.schema_of_row(entry)
             if isinstance(found, EntrySchema):
-                return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
+                return await read_row(db, RowAddress(kinds.table, *found.owner_keys(entry)), name=schema.name)
         except (DecodeError, LimitExceeded) as error:  # it names no key that a row can have, and stops no other entry
             counts.record(run.plan.target.table, entry["PartitionKey"], entry["RowKey"], error)
         return None

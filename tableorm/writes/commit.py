@@ -364,7 +364,7 @@ async def _read_refused(
         change = write.change
         remembers = change.mode is Mode.DELETE and write.first is None and change.stored is change.before
         if type(failed.__cause__) is Conflict and write.index == failed.index and remembers:
-            row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+            row = await read_row(db, RowAddress.of(change), name=change.model)
             try:
                 anew = encode(complete(change, row), write.index, write.token)
             except (Conflict, EntityNotFound) as error:
@@ -426,9 +426,8 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
     change = effect.origin.change
     name = "" if change.schema is None else change.schema.name
-    row = await read_row(
-        db, change.table, change.partition_key, effect.address, name=name, purpose=effect.origin.origin
-    )
+    address = RowAddress.of(change).beside(effect.address)
+    row = await read_row(db, address, name=name, purpose=effect.origin.origin)
     owner = None if row is None else row.get(COPY_OF)
     if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
         return row

@@ -27,7 +27,7 @@ from ..outbox.reservations import release, settle_reservations, vacate
 from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
-from .maintainer import Maintainer, RowKeys, deferred_rules
+from .maintainer import Maintainer, deferred_rules
 from .plan import Mode, PlannedWrite, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
@@ -353,15 +353,14 @@ async def _carry_out_work(
     *,
     own: bool,
 ) -> None:
-    source = RowKeys(table, decision.partition_key, work.row_key)
+    source = RowAddress(table, decision.partition_key, work.row_key)
 
     async def reconcile(item: tuple[str, type[ManifestEntry]]) -> None:
         name, form = item
         if form is ReservedEntry:
             reserved = [entry for entry in work.entries[name] if isinstance(entry, ReservedEntry)]
             label = name if schema is None else f"{schema.name}.{name}"
-            place, token = RowAddress(*source), decision.token
-            await settle_reservations(db, place, work.kind, name, reserved, token, label=label, own=own)
+            await settle_reservations(db, source, work.kind, name, reserved, decision.token, label=label, own=own)
             return
         found = [entry for entry in work.entries[name] if type(entry) is form]
         entries = list(dict.fromkeys(found)) if form.deferred else found
@@ -371,7 +370,7 @@ async def _carry_out_work(
         elif form is PlacedEntry and isinstance(each, Maintainer) and each.entry_type is ReservedEntry:
             # The index was not unique then; what is there now may reserve a value.
             places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
-            await map_together(lambda place: vacate(db, RowAddress(*source), name, place), places)
+            await map_together(lambda place: vacate(db, source, name, place), places)
         else:
             await deferred_rules(name, entries[0]).remove(db, source, name, entries)
 

@@ -268,7 +268,7 @@ class _Modifier:
     async def _lost(self, attempts: int) -> LostRace:
         """Return the error of a call that has lost each race, with the row as it is now."""
         key = self.key
-        row = await read_row(self.db, key.table, key.partition_key, key.row_key, name=key.model.__name__)
+        row = await read_row(self.db, RowAddress.of(key), name=key.model.__name__)
         return LostRace(
             f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or "
             "let fewer tasks write it at the same time",

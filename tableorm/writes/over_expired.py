@@ -23,7 +23,7 @@ from ..models.schema import Schema
 from ..models.upgrades import stored_version
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code
-from ..stores import Operation, Row, Verb, utc_now
+from ..stores import Operation, Row, RowAddress, Verb, utc_now
 from .plan import Mode, PlannedWrite, SendOptions, Stored
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
 
@@ -107,7 +107,7 @@ async def _over_expired(db: Connection, write: PlannedWrite, options: SendOption
         return write
 
     async def read() -> Row | None:
-        return await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+        return await read_row(db, RowAddress.of(change), name=change.model)
 
     row = await (read_patiently(db, read, options.throttled) if options.patient else read())
     with suppress(DecodeError):

@@ -22,7 +22,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rekeyed_reads import has_older_keys, read_home
-from ..connection.rows import read_live, read_other, read_place, read_row, settle_forward
+from ..connection.rows import read_live, read_other, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -137,7 +137,7 @@ class Relocation:
         """
         doubt: OutcomeUnknown | None = None
         async for _ in Attempts(db, ATTEMPTS):
-            here = await read_place(db, command.source)
+            here = await read_row(db, command.source)
             if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or not is_leaving(here, command):
@@ -159,7 +159,7 @@ class Relocation:
 
     async def remove_mark(self, db: Connection, command: MoveCommand, source: Schema) -> None:
         """Remove the mark from the source of a move: if it was not committed by then, it never will be."""
-        here = await read_place(db, command.source)
+        here = await read_row(db, command.source)
         if here is not None and is_leaving(here, command):
             with suppress(EntityNotFound, PreconditionFailed):  # somebody was first
                 await self._commit(db, (clearing_write(entity_of_row(source, here)),))
@@ -189,7 +189,7 @@ class Relocation:
             try:
                 await self._commit(db, (write,))
             except EntityExists as error:
-                found = mark_of(await read_place(db, command.target))
+                found = mark_of(await read_row(db, command.target))
                 if found is not None and found.move == command.move:
                     return  # somebody else has made it
                 if error.index or not await self.clear_way(db, change):
@@ -208,7 +208,7 @@ class Relocation:
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is not None:
                 continue
-            stored = await read_place(db, RowAddress(change.table, change.partition_key, effect.address))
+            stored = await read_row(db, RowAddress.of(change).beside(effect.address))
             full = effect.full_write(stored, token)
             stored = stored if full is None else full.after
             if stored is None:
@@ -240,7 +240,7 @@ class Relocation:
         async for _ in Attempts(db, ATTEMPTS):
             entity: Entity | None = None
             try:
-                there = await read_place(db, target)
+                there = await read_row(db, target)
                 here = await read_other(db, source)
                 committed = is_forward(here, move, target)
                 mark = mark_of(there)
@@ -276,12 +276,12 @@ class Relocation:
         found = await self.finish(db, command.move, command.source, command.target, schema)
         if found is not None:
             return found
-        there = await read_place(db, command.target)
+        there = await read_row(db, command.target)
         if there is not None and command.move in tokens_of(there) and not is_marker(there):
             return entity_of_row(schema, there)
         if doubt is not None:
             raise doubt
-        if await read_place(db, command.source) is None:
+        if await read_row(db, command.source) is None:
             raise EntityNotFound(f"{command}: table {command.source.table} has no such row", Code.RESOURCE_NOT_FOUND)
         raise PreconditionFailed(
             f"{command}: the row has changed since it was read; read it again and repeat the move",
@@ -332,7 +332,7 @@ class Relocation:
         name = at.model if isinstance(at, Change) else at.model.__name__
         place = RowAddress.of(at)
         try:
-            row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+            row = await read_row(db, place, name=name)
         except TableNotFound:
             if schema is None or schema.moved_from is None or not await has_older_keys(db, schema.moved_from):
                 raise
@@ -341,7 +341,7 @@ class Relocation:
             assert self.bring_home is not None
             own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else fields
             if await self.bring_home(db, schema.moved_from, at, own):
-                row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+                row = await read_row(db, place, name=name)
             elif await has_older_keys(db, schema.moved_from):
                 home = await read_home(db, schema.moved_from, place, own)
                 row = None if home is None else home.row
@@ -350,11 +350,11 @@ class Relocation:
         mark = mark_of(row)
         if mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(schema, row):
             return row
-        live = await read_live(db, at.table, at.partition_key, at.row_key)
+        live = await read_live(db, place)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
             await self.finish(db, found.move, found.other, place, schema)
-            live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+            live = await read_row(db, place, name=name)
         if live is None or is_marker(live):
             return None if _is_removable(schema, mark) else row
         return live
@@ -410,7 +410,7 @@ class Relocation:
             Whether the row is gone, or somebody was first; otherwise it is the row of an entity, or no tentative row,
             or its move can be made impossible only by who may write outside of the boundary.
         """
-        row = await read_place(db, place)
+        row = await read_row(db, place)
         mark = mark_of(row)
         if row is None:
             return True

@@ -389,7 +389,7 @@ async def test_a_row_that_must_not_be_read_is_told_of(db: Database, monkeypatch:
     async def refuse(*_: object) -> Row:
         raise AccessDenied("no")
 
-    monkeypatch.setattr(rows, "read_place", refuse)
+    monkeypatch.setattr(rows, "read_row", refuse)
     with pytest.raises(OtherDenied, match="the mark of another row names it"):
         await read_other(connection_of(db), RowAddress("Secrets", "a", "b"))
 

@@ -94,14 +94,15 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
 
 async def marks(db: Database) -> list[MoveState | None]:
     """Return what the rows of trip 1 say at its older and at its newer key; "absent" if there is none."""
-    rows = [await read_row(connection_of(db), "Rekeyed", *keys) for keys in (("mon", "trip_1"), ("1", "day_mon"))]
+    keys = ("mon", "trip_1"), ("1", "day_mon")
+    rows = [await read_row(connection_of(db), RowAddress("Rekeyed", *each)) for each in keys]
     found = [mark_of(row) for row in rows]
     return [None if mark is None else mark.state for mark in found]
 
 
 async def read_old(db: Database) -> NewTrip:
     """Read trip 1 by its older key, as the newer model."""
-    row = await read_row(connection_of(db), "Rekeyed", "mon", "trip_1")
+    row = await read_row(connection_of(db), RowAddress("Rekeyed", "mon", "trip_1"))
     assert row is not None
     entity = entity_of_old(rekeying_of(NewTrip), row)
     assert isinstance(entity, NewTrip)

@@ -83,10 +83,10 @@ class UniqueIndexCheck(EventualIndexCheck):
             return Problem(Damage.STALE, self.name, due.row_key, text)
         return None
 
-    async def _is_orphan(self, row: Row, partition_key: str, row_key: str) -> bool:
+    async def _is_orphan(self, row: Row, owner: RowAddress) -> bool:
         """Return whether nobody holds the value of an entry; before a repair, that nobody will by its claim."""
         found = owner_and_token(row)
-        if found is None or not await super()._is_orphan(row, partition_key, row_key):
+        if found is None or not await super()._is_orphan(row, owner):
             return False
         place = cast("ReservedEntry", self._noted_as(row)).place
         return not self.context.repair or await find_last_holder(self.context.db, place, *found) is None

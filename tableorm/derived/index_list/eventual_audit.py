@@ -12,7 +12,7 @@ from ...audit.report import Damage
 from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
 from ...models.manifest import ManifestEntry, PlacedListEntry
-from ...writes.maintainer import RowKeys
+from ...stores import RowAddress
 from ..placed_check import PlacedCheck
 from .eventual_rows import is_member, keys_of_members
 from .rows import split_address
@@ -23,7 +23,7 @@ __all__ = ["EventualListCheck"]
 class EventualListCheck(PlacedCheck):
     """The check of an index list in other partitions."""
 
-    async def _names(self, source: RowKeys, place: PlacedListEntry, *, due: bool) -> bool:
+    async def _names(self, source: RowAddress, place: PlacedListEntry, *, due: bool) -> bool:
         """Return whether a list names an entity, as is due or not. Raises DecodeError if the list cannot be read."""
         del due
         return await is_member(self.context.db, source, place)
@@ -36,7 +36,7 @@ class EventualListCheck(PlacedCheck):
             where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of {entry.location}"
             listed = False
             try:
-                if is_place(entry.table, entry.partition_key, entry.row_key):
+                if is_place(RowAddress.of(entry)):
                     listed = await self._names(source, entry, due=entry == due)
             except TableNotFound:
                 pass  # the manifest names it, and is wrong
@@ -71,19 +71,19 @@ class EventualListCheck(PlacedCheck):
             return
         place = PlacedListEntry(partition_key, address[0], self.context.kinds.table, self._kind)
         for keys in members:
-            await self._verify_member(place, *keys)
+            await self._verify_member(place, keys)
 
-    async def _verify_member(self, place: PlacedListEntry, partition_key: str, row_key: str) -> None:
-        if await self._is_due(place, partition_key, row_key):
+    async def _verify_member(self, place: PlacedListEntry, keys: tuple[str, str]) -> None:
+        source = RowAddress(self.schema.table_name(), *keys)
+        if await self._is_due(place, source):
             return
         text = f"the list {place.list_key!r} names an entity that is gone, or belongs elsewhere"
         problem = Problem(Damage.ORPHAN, self.name, place.list_key, text)
         if self.context.repair:
             assert self._reconcile is not None
-            source = RowKeys(self.schema.table_name(), partition_key, row_key)
             try:
                 await self._reconcile(self.context.db, source, [place])
             except TableOrmError as error:
                 problem = attrs.evolve(problem, refused=str(error))
         repaired = self.context.repair and problem.refused is None
-        self.context.record(self.schema, partition_key, row_key, problem, repaired=repaired)
+        self.context.record(self.schema, source.partition_key, source.row_key, problem, repaired=repaired)

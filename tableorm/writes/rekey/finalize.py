@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from ...connection.connection import Connection
-from ...connection.rows import read_other, read_place
+from ...connection.rows import read_other, read_row
 from ...errors import DecodeError, LostRace, TableOrmError
 from ...models.marker_rows import MoveState, is_marker, mark_of
 from ...models.rekeying import Rekeying
@@ -69,7 +69,7 @@ async def finalize_window(
     async def delete_again(place: RowAddress, row: Row | None) -> bool:
         last: TableOrmError | None = None
         async for _ in Attempts(db, ATTEMPTS):
-            row = await read_place(db, place)
+            row = await read_row(db, place)
             if row is None or not _is_forward(rekeying, row):
                 return row is None
             await confirm(place, row)

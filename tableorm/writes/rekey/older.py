@@ -13,7 +13,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase, load_phase
 from ...connection.rekeyed_reads import Home, read_home
-from ...connection.rows import read_place
+from ...connection.rows import read_row
 from ...errors import (
     EncodeError,
     EntityExists,
@@ -147,7 +147,7 @@ class OlderWrites:
         except EntityExists as error:
             if error.index:
                 raise
-            here = await read_place(db, source)
+            here = await read_row(db, source)
             if here is None:
                 return False
             if not is_marker(here):

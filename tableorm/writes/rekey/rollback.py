@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rows import read_other, read_place, settle_forward, write_as_read
+from ...connection.rows import read_other, read_row, settle_forward, write_as_read
 from ...errors import Conflict, EntityExists, LostRace
 from ...models.kinds import KindSet
 from ...models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
@@ -70,7 +70,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddre
     begun = set[str]()
     async for attempt in Attempts(db, ATTEMPTS):
         if attempt:
-            row = await read_place(db, place)
+            row = await read_row(db, place)
         mark = mark_of(row)
         if row is None:
             return bool(begun)
@@ -84,13 +84,13 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddre
             continue
         entity = entity_of_row(rekeying.new, row)
         source = source_of(rekeying, entity)
-        here = await read_place(db, source)
+        here = await read_row(db, source)
         if here is None:
             settled = Operation(Verb.INSERT, settled_row(rekeying, source, place))
             await write_as_read(db, source.table, [settled], name="", what=f"the forward {source}")
             continue
         if not await _may_replace(db, here, place):
-            again = await read_place(db, place)
+            again = await read_row(db, place)
             if again is None or again["odata.etag"] != row["odata.etag"]:
                 continue  # it has gone back between the two reads, or was written
             raise EntityExists(
@@ -102,12 +102,12 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddre
             )
         other = mark_of(here)
         if other is not None and other.state is MoveState.FORWARD and (mark is None or mark.move != other.move):
-            found = mark_of(await read_place(db, place))  # after the forward, which may be of a later move than the row
+            found = mark_of(await read_row(db, place))  # after the forward, which may be of a later move than the row
             if found is None or found.move != other.move:
                 await settle_forward(db, source, here)  # a program without tableorm has written the row
             continue
         if other is not None and other.state is MoveState.TENTATIVE:
-            row = await read_place(db, place)  # after the tentative row was read, which may build on a newer one
+            row = await read_row(db, place)  # after the tentative row was read, which may build on a newer one
             found = mark_of(row)
             if row is None or (found is not None and found.state is not MoveState.CONFIRMED):
                 continue

@@ -10,7 +10,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
-from ...connection.rows import read_live, read_other, read_place, settle_forward, write_as_read
+from ...connection.rows import read_live, read_other, read_row, settle_forward, write_as_read
 from ...errors import EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
@@ -71,7 +71,7 @@ class RowSteps:
         begun = dict[str, RowAddress]()  # the tentative rows of this call, by the id of the move
         doubt: OutcomeUnknown | None = None
         async for _ in Attempts(db, ATTEMPTS):
-            here, row = row or await read_place(db, source), None
+            here, row = row or await read_row(db, source), None
             mark = mark_of(here)
             if here is None or _is_forward(here, mark):
                 if mark is not None and mark.state is MoveState.FORWARD and mark.stays:
@@ -122,10 +122,10 @@ class RowSteps:
         self, db: Connection, rekeying: Rekeying[Schema], source: RowAddress, here: Row, target: RowAddress
     ) -> bool:
         """Return whether an insert at a newer key may succeed now, or the older row has changed meanwhile."""
-        there = await read_place(db, target)
+        there = await read_row(db, target)
         if there is None or await self._relocation.resolve(db, target, rekeying.new):
             return True
-        again = await read_place(db, source)
+        again = await read_row(db, source)
         return again is None or again["odata.etag"] != here["odata.etag"]
 
     # Live writers
@@ -155,7 +155,7 @@ class RowSteps:
         target = RowAddress.of(at)
         came = False
         for source in older_places(rekeying, target, fields):
-            here = await read_place(db, source)
+            here = await read_row(db, source)
             mark = mark_of(here)
             if mark is not None and mark.state is MoveState.TENTATIVE and not mark.stays:
                 here = await self._finish_older(db, rekeying, source)
@@ -225,9 +225,9 @@ class RowSteps:
         source = source_of(rekeying, change.subject)
         async for _ in Attempts(db, ATTEMPTS):
             came = await self.bring_home(db, rekeying, change, change.subject.__dict__)
-            if came and await read_live(db, *structs.astuple(target)) is not None:
+            if came and await read_live(db, target) is not None:
                 return  # it is there, which the insert will find
-            here = await read_place(db, source)
+            here = await read_row(db, source)
             if here is not None:
                 mark = mark_of(here)
                 if mark is not None and mark.names(target):
@@ -254,7 +254,7 @@ class RowSteps:
 
 async def _settle_unfollowed(db: Connection, source: RowAddress, here: Row, mark: MoveMark) -> None:
     """Settle a forward if there is no row where it says: a program without tableorm has deleted that."""
-    if mark.state is MoveState.FORWARD and mark.stays and await read_place(db, mark.other) is None:
+    if mark.state is MoveState.FORWARD and mark.stays and await read_row(db, mark.other) is None:
         await settle_forward(db, source, here)
 
 
