@@ -206,7 +206,7 @@ class Reader(Stores):
             if isinstance(target, Entity):
                 raise ModelError(f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again")
             key = key_from(self._connection.boundary, target, fields)
-            model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
+            model, table, address = key.model, key.table, RowAddress.of(key)
         else:
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
             if self._connection.boundary.narrows:
@@ -217,13 +217,14 @@ class Reader(Stores):
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.only_table or schema.table_of(partition_key, row_key)
+            address = RowAddress(table, partition_key, row_key)
             if self._connection.boundary.narrows:
-                self._connection.boundary.check_row(schema, table, partition_key, row_key)
+                self._connection.boundary.check_row(schema, address)
         if model is not PropertyBag and self._kinds_of(model).rekeying is not None:
-            return await self._rekeyed_point(model, RowAddress(table, partition_key, row_key), fields)
+            return await self._rekeyed_point(model, address, fields)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
         select = None if whole else Projection.of(self._kinds_of(model), ()).select
-        row = await read_row(self._connection, RowAddress(table, partition_key, row_key), select, model.__name__)
+        row = await read_row(self._connection, address, select, model.__name__)
         if row is None:
             return None
         await self._connection.yield_to_loop(1)
@@ -314,12 +315,12 @@ class Reader(Stores):
                     (partition_key, row_key),
                     entry.get("EntityType"),
                 )
-            owner = schema.owner_keys(entry)
-            if not self._connection.boundary.holds_row(primary, owners, *owner):
+            owner = RowAddress(owners, *schema.owner_keys(entry))
+            if not self._connection.boundary.holds_row(primary, owner):
                 return None  # an entry of others, in an index that scopes share
             # The entry itself is all that there is if it may be old, or holds keys alone.
             if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.expires):
-                row = await read_row(self._connection, RowAddress(owners, *owner), name=primary.name)
+                row = await read_row(self._connection, owner, name=primary.name)
                 entity = None if row is None else self._kinds_of(schema.model).load(row)
                 if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile

@@ -102,7 +102,7 @@ async def reserve(
         owner, token = found
         if token == entry.token or (token in given_up and owner.row_key in givers):
             return None  # the reply to an earlier attempt was lost; or the reservation is handed over
-        if not db.boundary.holds_row(schema, owner.table, owner.partition_key, owner.row_key):
+        if not db.boundary.holds_row(schema, owner):
             return Held(stored, None)
         holder = await find_holder(db, entry.place, [owner]) or await find_last_holder(db, entry.place, owner, token)
         if holder is None:

@@ -239,7 +239,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     """Send writes that take no row for free whose entity has expired. Raises what `commit` raises."""
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
-            db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
+            db.boundary.check_row(change.schema, RowAddress.of(change))
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         for write in writes:
@@ -389,7 +389,7 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
     for address, effect in [*derived.effects.items()]:
         change = effect.origin.change
         try:
-            if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
+            if not boundary.check_derived_row(change.schema, RowAddress.of(change).beside(address)):
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
             refuse_before_sending(effect.origin, error, transaction=derived.transaction)
@@ -429,7 +429,7 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     address = RowAddress.of(change).beside(effect.address)
     row = await read_row(db, address, name=name, purpose=effect.origin.origin)
     owner = None if row is None else row.get(COPY_OF)
-    if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
+    if not isinstance(owner, str) or db.boundary.holds_row(change.schema, address.beside(owner)):
         return row
     assert row is not None
     return {**row, COPY_OF: ""}

@@ -282,7 +282,7 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     for name, entries in deferred.work.entries.items():
         for place in entries:
             if isinstance(place, (PlacedEntry, PlacedListEntry)) and not boundary.check_derived_row(
-                schema, place.location, place.partition_key, place.row_key
+                schema, RowAddress(place.location, place.partition_key, place.row_key)
             ):
                 raise ModelError(
                     f"{deferred.origin.origin}: what {name} has elsewhere, ({place.partition_key!r}, "

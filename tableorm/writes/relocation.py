@@ -431,7 +431,7 @@ class Relocation:
                 and here["odata.etag"] == mark.etag
                 and (announced or _may_come_from(schema, row, mark))
             ):
-                if not db.boundary.holds_row(schema, *structs.astuple(mark.other)):
+                if not db.boundary.holds_row(schema, mark.other):
                     return False
                 touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
                 assert touch is not None

@@ -87,7 +87,7 @@ async def look_up(
     async with aclosing(parts) as all_parts:
         async for some in all_parts:
             if db.boundary.narrows:  # a list that scopes share has the keys of others too
-                rest.update(key for key in some if db.boundary.holds_row(schema.primary, table, *key))
+                rest.update(key for key in some if db.boundary.holds_row(schema.primary, RowAddress(table, *key)))
             else:
                 rest.update(some)
             if len(rest) > _AT_ONCE:
