@@ -159,8 +159,8 @@ def _after(steps: Sequence[WriteStep], found: WriteExplanation) -> WriteExplanat
 
 
 def _get(place: RowAddress) -> WriteStep:
-    return WriteStep("GET", f"/{row_path(place.table, place.partition_key, place.row_key)}")
+    return WriteStep("GET", f"/{row_path(place)}")
 
 
 def _put(place: RowAddress) -> WriteStep:
-    return WriteStep("PUT", f"/{row_path(place.table, place.partition_key, place.row_key)}", AS_READ)
+    return WriteStep("PUT", f"/{row_path(place)}", AS_READ)
