@@ -123,13 +123,13 @@ class EventualIndexCheck(PlacedCheck):
             problems.append(Problem(Damage.MANIFEST, self.name, None, text))
         return problems
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
-        context = self.context
+        context, row_key = self.context, address.row_key
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
-            row = await context.read(partition_key, row_key)
+            row = await context.read(address)
             if row is None or not self.owns(kind_of(row)):
                 return
             # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
@@ -151,11 +151,10 @@ class EventualIndexCheck(PlacedCheck):
                 keys = owner.partition_key, owner.row_key
                 text = f"the index entry at {shown(row_key)} belongs to no entity: {keys} is gone, or has it elsewhere"
                 problem = Problem(Damage.ORPHAN, self.name, row_key, text)
-            if await context.settle(partition_key, row_key, row, repairs):
+            if await context.settle(address, row, repairs):
                 repaired = context.repair and bool(repairs)
-                context.record(
-                    self.schema, owner.partition_key or partition_key, owner.row_key, problem, repaired=repaired
-                )
+                entity = owner if owner.table else address.beside("")
+                context.record(self.schema, entity, problem, repaired=repaired)
                 return
         context.counts.undecided += 1
 
@@ -168,7 +167,7 @@ class EventualIndexCheck(PlacedCheck):
         return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
 
     async def _read(self, place: PlacedEntry) -> Row | None:
-        return await self.context.read_place(place.table, place.partition_key, place.row_key, self._index.label)
+        return await self.context.read(RowAddress.of(place), self._index.label)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowAddress.of_row(self.schema.table_name(), primary)

@@ -52,24 +52,25 @@ class EventualListCheck(PlacedCheck):
             problems.append(Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the list it is in"))
         return problems
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the entities that a row names are in its list; otherwise take them out, if rows are repaired."""
         del phase, is_candidate
-        row, address = await self.context.read(partition_key, row_key), split_address(row_key)
+        row, row_key = await self.context.read(address), address.row_key
         if row is None or not self.owns(kind_of(row)):
             return
+        parts = split_address(row_key)
         try:
             members = list(keys_of_members(row, self.schema.table_name()))
         except DecodeError as error:
-            members, address = [], None
+            members, parts = [], None
             text = str(error)
         else:
             text = f"the row {row_key!r} has the kind of an index list, and no list has such a key"
-        if address is None:
+        if parts is None:
             problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
-            self.context.record(self.schema, partition_key, "", problem, repaired=False)
+            self.context.record(self.schema, address.beside(""), problem, repaired=False)
             return
-        place = PlacedListEntry(partition_key, address[0], self.context.kinds.table, self._kind)
+        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self._kind)
         for keys in members:
             await self._verify_member(place, keys)
 
@@ -86,4 +87,4 @@ class EventualListCheck(PlacedCheck):
             except TableOrmError as error:
                 problem = attrs.evolve(problem, refused=str(error))
         repaired = self.context.repair and problem.refused is None
-        self.context.record(self.schema, source.partition_key, source.row_key, problem, repaired=repaired)
+        self.context.record(self.schema, source, problem, repaired=repaired)
