@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .check import Phase, VerifyTotals
 from .context import EntitySnapshot
 from .table_audit import TableAudit
@@ -91,12 +91,12 @@ class Segment:
         found: list[Verification] = []
         snapshots: list[tuple[str, EntitySnapshot]] = []
         for row in rows:
-            partition_key, row_key = row["PartitionKey"], row["RowKey"]
+            partition_key, at = row["PartitionKey"], RowAddress.of_row(self._table.context.kinds.table, row)
             owner = self._table.check_of(row)
             if owner is not None:
                 if phase in owner.row_phases and self._is_any_candidate(partition_key, owner.row_claims(row)):
                     is_candidate = partial(self.is_candidate, partition_key)
-                    found.append(partial(owner.verify_row, partition_key, row_key, phase, is_candidate))
+                    found.append(partial(owner.verify_row, at, phase, is_candidate))
                 continue
             if phase is Phase.BEFORE:
                 continue
@@ -105,7 +105,7 @@ class Segment:
                 snapshots.append((partition_key, snapshot))
                 claims = (claim for check in self._table.checks(snapshot) for claim in check.claims(snapshot))
                 if phase is Phase.ENTITIES and self._is_any_candidate(partition_key, claims):
-                    found.append(partial(self._table.verify_entity, partition_key, row_key))
+                    found.append(partial(self._table.verify_entity, at))
         return found if phase is not Phase.AFTER else [*found, *self._total_verifications(snapshots)]
 
     def _is_any_candidate(self, partition_key: str, claims: Iterable[tuple[str, int]]) -> bool:

@@ -14,12 +14,11 @@ from ..errors import TableOrmError
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry
 from ..models.schema import Schema
-from ..stores import Row
-from ..writes.maintainer import RowKeys
+from ..stores import Row, RowAddress
 
 __all__ = ["PlacedCheck", "Reconcile"]
 
-Reconcile = Callable[[Connection, RowKeys, Sequence[ManifestEntry]], Awaitable[None]]
+Reconcile = Callable[[Connection, RowAddress, Sequence[ManifestEntry]], Awaitable[None]]
 """Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
 
 
@@ -79,7 +78,7 @@ class PlacedCheck(Check):
         source = self._source_of(snapshot)
         # A build does not leave to a worker what is under way: what it builds may be read as soon as it has ended.
         building = self.context.only is not None
-        if not building and await is_under_way(self._owners, source.partition_key, source.row_key):
+        if not building and await is_under_way(self._owners, source):
             return ()
         if self._reconcile is None or not self.context.repair or noted != due or noted is None:
             return problems
@@ -90,7 +89,7 @@ class PlacedCheck(Check):
         left = await self._compare(snapshot, noted, due)
         if not left:
             for each in problems:
-                self.context.record(self.schema, source.partition_key, source.row_key, each, repaired=True)
+                self.context.record(self.schema, source, each, repaired=True)
         return left
 
     async def _compare(
@@ -106,19 +105,19 @@ class PlacedCheck(Check):
         """
         raise NotImplementedError
 
-    def _source_of(self, snapshot: EntitySnapshot) -> RowKeys:
-        return RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
+    def _source_of(self, snapshot: EntitySnapshot) -> RowAddress:
+        return RowAddress.of_row(self.schema.table_name(), snapshot.row)
 
-    async def _is_due(self, entry: ManifestEntry, partition_key: str, row_key: str) -> bool:
+    async def _is_due(self, entry: ManifestEntry, owner: RowAddress) -> bool:
         """
         Return whether what a row says of an entity is verified with that entity, since its manifest has the entry or
         ought to; or need not be, since it is under way.
         """
-        primary = await self._owners.read(partition_key, row_key)
+        primary = await self._owners.read(owner)
         snapshot = None if primary is None else self._owners.snapshot(primary)
         if snapshot is not None and (
             snapshot.problem is not None
             or entry in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
         ):
             return True
-        return await is_under_way(self._owners, partition_key, row_key)
+        return await is_under_way(self._owners, owner)

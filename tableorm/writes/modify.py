@@ -16,8 +16,9 @@ from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
+from ..stores import RowAddress
 from .commit import RELOCATION, Loader, write_change
-from .pending import copy_subject, row_of
+from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import insert_change, unsaved
@@ -130,7 +131,7 @@ def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None) -> Cha
         EncodeError: It has another key.
     """
     change = insert_change(made, pending, "modify")
-    if row_of(change) != row_of(key):
+    if change.address != RowAddress.of(key):
         raise EncodeError(
             f"is the key of what create=... and the function made for {key}; make an entity of that key",
             type(made).__name__,

@@ -42,11 +42,11 @@ from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .commit import RELOCATION, Loader, commit, write_change
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .patch import then
-from .pending import copy_subject, row_of
+from .pending import copy_subject
 from .plan import PlannedWrite
 from .races import check_attempts, is_race, pause_of
 from .rows import NOT_PROPERTIES
@@ -242,7 +242,7 @@ class _Modifier:
             for attempt in range(call.attempts):
                 if attempt:
                     await asyncio.sleep(pause_of(db, attempt))
-                await turn.take((row_of(key),))
+                await turn.take((RowAddress.of(key),))
                 row = await RELOCATION.read_current(db, key, call.fields)
                 subject = None if row is None else self.load(key.model, key.table, row)
                 if subject is not None:
@@ -271,7 +271,7 @@ class _Modifier:
     async def _lost(self, attempts: int) -> LostRace:
         """Return the error of a call that has lost each race, with the row as it is now."""
         key = self.key
-        row = await read_row(self.db, *row_of(key), name=key.model.__name__)
+        row = await read_row(self.db, RowAddress.of(key), name=key.model.__name__)
         return LostRace(
             f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or "
             "let fewer tasks write it at the same time",
@@ -288,7 +288,7 @@ class _Modifier:
                 for attempt in count():
                     if attempt:
                         await asyncio.sleep(pause_of(self.db, attempt))
-                    await turn.take((row_of(self.key),))
+                    await turn.take((RowAddress.of(self.key),))
                     calls = await self._still_tried(calls, attempt)
                     if not calls or await self._try_together(line, calls):
                         break

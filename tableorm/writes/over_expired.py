@@ -109,7 +109,7 @@ async def _over_expired(db: Connection, write: PlannedWrite, options: SendOption
         return write
 
     async def read() -> Row | None:
-        return await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+        return await read_row(db, change.address, name=change.model)
 
     row = await (read_patiently(db, read, options.throttled) if options.patient else read())
     with suppress(DecodeError):

@@ -458,7 +458,7 @@ def _row_change(
         mode=mode,
         subject=subject,
         schema=schema,
-        address=RowAddress(named.table, named.partition_key, named.row_key),
+        address=RowAddress.of(named),
         patch=patch,
         if_match=if_match,
         before=before,
@@ -531,7 +531,7 @@ def rewrite_change(subject: Entity, verb: str, mark: MoveMark | None = None) -> 
     etag = None if row is None else row.get("odata.etag")
     before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
     key, schema = key_of(subject), subject.__schema__
-    address = RowAddress(key.table, key.partition_key, key.row_key)
+    address = RowAddress.of(key)
     values, extra = subject.__dict__, _unknown_of(state, schema)
     shown = Shown(schema=schema, address=address, values=values, extra=extra, before=before)
     patched = entity_patch(Mode.REPLACE, shown)
