@@ -14,11 +14,11 @@ from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
 from ...writes.races import ATTEMPTS
-from ..placed_check import PlacedCheck, Reconcile
+from ..placed_check import PlacedCheck, ReadRow, Reconcile
 from .eventual_schema import EventualIndexSchema, owner_text
 from .schema import IndexSchema, contents_of
 
-__all__ = ["EventualIndexCheck", "IndexCheck"]
+__all__ = ["EventualIndexCheck", "IndexCheck", "keys_of"]
 
 
 class IndexCheck(EntryCheck):
@@ -91,11 +91,11 @@ class EventualIndexCheck(PlacedCheck):
         self._index = index
 
     async def _compare(
-        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         problems: list[Problem] = []
         if isinstance(due, PlacedEntry):
-            row, where = await self._read(due), f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}"
+            row, where = await read(keys_of(due)), f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}"
             wanted = snapshot.derived_rows.get(self.name)
             if row is None:
                 text = f"there is no index entry at {where}"
@@ -110,7 +110,10 @@ class EventualIndexCheck(PlacedCheck):
                 text = f"the index entry at {where} is right, but the manifest of the entity does not name it"
                 problems.append(Problem(Damage.MANIFEST, self.name, due.row_key, text))
         if isinstance(noted, PlacedEntry) and noted != due:
-            row, where = await self._read(noted), f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}"
+            row, where = (
+                await read(keys_of(noted)),
+                f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}",
+            )
             if row is not None and self._is_entry_of(row, snapshot.row):
                 text = f"the index entry at {where} was left behind: the entity belongs elsewhere, or nowhere"
                 problems.append(Problem(Damage.ORPHAN, self.name, noted.row_key, text))
@@ -158,6 +161,9 @@ class EventualIndexCheck(PlacedCheck):
                 return
         context.counts.undecided += 1
 
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowKeys]]:
+        return self._noted_as(row), [RowKeys(self.schema.table_name(), *self._index.owner_keys(row))]
+
     async def _is_orphan(self, row: Row, partition_key: str, row_key: str) -> bool:
         """Return whether the entity that an entry names has none there, nor is getting or losing one there now."""
         return not await self._is_due(self._noted_as(row), partition_key, row_key)
@@ -166,12 +172,14 @@ class EventualIndexCheck(PlacedCheck):
         """Return what the manifest of its entity says of an entry."""
         return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
 
-    async def _read(self, place: PlacedEntry) -> Row | None:
-        return await self.context.read_place(place.table, place.partition_key, place.row_key, self._index.label)
-
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowKeys(self.schema.table_name(), primary["PartitionKey"], primary["RowKey"])
         return self.owns(kind_of(row)) and row.get(COPY_OF) == owner_text(owner)
+
+
+def keys_of(place: PlacedEntry) -> RowKeys:
+    """Return where the row of a manifest entry is."""
+    return RowKeys(place.table, place.partition_key, place.row_key)
 
 
 def _eventual_contents(entry: Row) -> bytes:

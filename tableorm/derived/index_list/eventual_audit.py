@@ -12,8 +12,9 @@ from ...audit.report import Damage
 from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
 from ...models.manifest import ManifestEntry, PlacedListEntry
+from ...stores import Row
 from ...writes.maintainer import RowKeys
-from ..placed_check import PlacedCheck
+from ..placed_check import PlacedCheck, ReadRow
 from .eventual_rows import is_member, keys_of_members
 from .rows import split_address
 
@@ -23,13 +24,13 @@ __all__ = ["EventualListCheck"]
 class EventualListCheck(PlacedCheck):
     """The check of an index list in other partitions."""
 
-    async def _names(self, source: RowKeys, place: PlacedListEntry, *, due: bool) -> bool:
+    async def _names(self, source: RowKeys, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
         """Return whether a list names an entity, as is due or not. Raises DecodeError if the list cannot be read."""
         del due
-        return await is_member(self.context.db, source, place)
+        return await is_member(read, source, place)
 
     async def _compare(
-        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         source, problems = self._source_of(snapshot), list[Problem]()
         for entry in dict.fromkeys(each for each in (due, noted) if isinstance(each, PlacedListEntry)):
@@ -37,7 +38,7 @@ class EventualListCheck(PlacedCheck):
             listed = False
             try:
                 if is_place(entry.table, entry.partition_key, entry.row_key):
-                    listed = await self._names(source, entry, due=entry == due)
+                    listed = await self._names(source, entry, read, due=entry == due)
             except TableNotFound:
                 pass  # the manifest names it, and is wrong
             except DecodeError as error:
@@ -51,6 +52,13 @@ class EventualListCheck(PlacedCheck):
         if noted != due and not problems:
             problems.append(Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the list it is in"))
         return problems
+
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowKeys]]:
+        address, table = split_address(row["RowKey"]), self.schema.table_name()
+        if address is None:
+            raise DecodeError("is no row of a list", self._kind, (row["PartitionKey"], row["RowKey"]))
+        place = PlacedListEntry(row["PartitionKey"], address[0], self.context.kinds.table, self._kind)
+        return place, [RowKeys(table, *keys) for keys in keys_of_members(row, table)]
 
     async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the entities that a row names are in its list; otherwise take them out, if rows are repaired."""

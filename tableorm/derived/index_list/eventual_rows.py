@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
-from ...connection.connection import Connection
 from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import DecodeError, EntityExists, shown
@@ -18,6 +17,7 @@ from ...models.reserved import ENTITY_TYPE
 from ...protocol.codes import Code
 from ...stores import Operation, Row, Verb
 from ...writes.maintainer import RowKeys
+from ..placed_check import ReadRow
 from .following import FollowingList
 from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
@@ -31,9 +31,9 @@ def keys_of_members(row: Row, table: str) -> Iterator[tuple[str, str]]:
     return ((each.partition_key, each.row_key) for each, _ in _members_in(row) if each.table == table)
 
 
-async def is_member(db: Connection, source: RowKeys, place: PlacedListEntry) -> bool:
-    """Return whether a list names an entity. Raises DecodeError if the list cannot be read."""
-    found = await RowList(db, place).find_parts([source])
+async def is_member(read: ReadRow, source: RowKeys, place: PlacedListEntry) -> bool:
+    """Return whether a list names an entity. `read` reads its rows. Raises DecodeError if the list cannot be read."""
+    found = await _find_parts(read, place, [source])
     stored = found[source].stored
     return stored is not None and stored.get(ENTITY_TYPE) == place.kind and source in _versions_in(stored)
 
@@ -61,26 +61,11 @@ class RowList(FollowingList[_ListRow]):
 
     async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, _ListRow]:
         """Return the row of the list that each entity belongs into; each row is read once. Raises DecodeError."""
-        db, place = self.db, self.place
 
-        async def read(row_key: str) -> _ListRow:
-            return _ListRow(row_key, await read_row(db, place.table, place.partition_key, row_key, name=place.kind))
+        async def read(place: RowKeys) -> Row | None:
+            return await read_row(self.db, *place, name=self.place.kind)
 
-        found = dict[RowKeys, _ListRow]()
-        deeper = sources
-        for depth in range(BITS):
-            row_keys = {each: place.list_key + SEPARATOR + _bits_of(each, depth) for each in deeper}
-            rows = {row.row_key: row for row in await map_together(read, list(dict.fromkeys(row_keys.values())))}
-            found |= {each: rows[row_key] for each, row_key in row_keys.items()}
-            deeper = [each for each in row_keys if is_divided(found[each].stored)]
-            if not deeper:
-                return found
-        raise DecodeError(
-            f"is a list of keys that is divided {BITS} times, which no list can be; delete its rows, then run "
-            "db.build_index of the list",
-            place.kind,
-            (place.partition_key, place.row_key),
-        )
+        return await _find_parts(read, self.place, sources)
 
     async def correct_part(self, part: _ListRow, wanted: Mapping[RowKeys, str | None]) -> bool:
         """Write a row, or divide it, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
@@ -129,6 +114,29 @@ class RowList(FollowingList[_ListRow]):
             return operations
         row = row_of(row_key, after)
         return [Operation(Verb.INSERT, row) if stored is None else Operation(Verb.REPLACE, row, stored["odata.etag"])]
+
+
+async def _find_parts(read: ReadRow, place: PlacedListEntry, sources: Sequence[RowKeys]) -> dict[RowKeys, _ListRow]:
+    """Return the row of a list that each entity belongs into; each row is read once. Raises DecodeError."""
+
+    async def read_part(row_key: str) -> _ListRow:
+        return _ListRow(row_key, await read(RowKeys(place.table, place.partition_key, row_key)))
+
+    found = dict[RowKeys, _ListRow]()
+    deeper = sources
+    for depth in range(BITS):
+        row_keys = {each: place.list_key + SEPARATOR + _bits_of(each, depth) for each in deeper}
+        rows = {row.row_key: row for row in await map_together(read_part, list(dict.fromkeys(row_keys.values())))}
+        found |= {each: rows[row_key] for each, row_key in row_keys.items()}
+        deeper = [each for each in row_keys if is_divided(found[each].stored)]
+        if not deeper:
+            return found
+    raise DecodeError(
+        f"is a list of keys that is divided {BITS} times, which no list can be; delete its rows, then run "
+        "db.build_index of the list",
+        place.kind,
+        (place.partition_key, place.row_key),
+    )
 
 
 def _bits_of(source: RowKeys, count: int) -> str:

@@ -1,0 +1,183 @@
+"""
+A first look at the candidates of an audit: many of them together, so that few requests tell which are right.
+
+It compares a row as its page had it with rows that are read after it. If these agree, the candidate is right. If not,
+somebody may have written meanwhile, and nothing is said of it: it is verified by itself, with reads of its own.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+
+import attrs
+
+from ..connection.nearby import NearbyRows
+from ..connection.rows import is_place
+from ..connection.tasks import stop_tasks, work_together
+from ..stores import Row
+from ..writes.maintainer import RowKeys
+from .context import OUT_OF_REACH, AuditContext
+
+__all__ = ["Candidate", "FirstLook", "Verification"]
+
+Verification = Callable[[], Awaitable[None]]
+"""Verifies one candidate, and counts what it finds."""
+
+_MOST_KEPT = 4000
+"""Rows that are read for the candidates of a page together; what more they need is read for each by itself."""
+
+_SLICE = 50
+"""Candidates that go on at the same time, so that other tasks get their turn."""
+
+_Place = tuple[str, RowKeys]  # with what is read: rows of one sort lie close together, or do not
+
+
+@attrs.frozen(eq=False)
+class Candidate:
+    """
+    What an audit has to look at.
+
+    Args:
+        verify: Verifies it.
+        is_right: Tells by a first look whether it is right; None if only its verification does.
+    """
+
+    verify: Verification
+    is_right: "Callable[[FirstLook], Awaitable[bool]] | None" = None
+
+
+class FirstLook:
+    """
+    Reads what the candidates of a range need for a first look: rows that several of them ask for at the same time are
+    read together, each once.
+
+    Args:
+        context: The rows of the table.
+        parallel: How many requests are sent at the same time.
+    """
+
+    def __init__(self, context: AuditContext, parallel: int) -> None:
+        self._context, self._parallel = context, parallel
+        self._nearby: dict[tuple[str, str], NearbyRows] = {}
+        self._found: dict[_Place, asyncio.Future[Row | None]] = {}
+        self._due: list[_Place] = []
+        self._task: asyncio.Task[None] | None = None
+        self._started = asyncio.Event()
+        self._turn = asyncio.Lock()
+
+    async def find_left(self, candidates: Sequence[Candidate]) -> list[Verification]:
+        """
+        Look at some candidates, and return how to verify those that are not seen to be right.
+
+        Raises:
+            TableOrmError: One of `OUT_OF_REACH`.
+        """
+        self._started = asyncio.Event()
+        tasks: list[asyncio.Task[bool]] = []
+        try:
+            for start in range(0, len(candidates), _SLICE):
+                tasks += [asyncio.create_task(self._is_right(each)) for each in candidates[start : start + _SLICE]]
+                await asyncio.sleep(0)
+            self._started.set()
+            if tasks:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            right = [task.result() for task in tasks if task.done()]
+        finally:
+            await stop_tasks([*tasks, self._task])
+            for future in self._found.values():
+                if future.done() and not future.cancelled():
+                    future.exception()  # an error of it concerns nobody any more
+            self._found.clear()
+            self._due.clear()
+            self._task = None
+        return [each.verify for each, is_right in zip(candidates, right, strict=True) if not is_right]
+
+    async def _is_right(self, candidate: Candidate) -> bool:
+        try:
+            return candidate.is_right is not None and await candidate.is_right(self)
+        except OUT_OF_REACH:
+            raise
+        except Exception:  # noqa: BLE001 - its verification says what is wrong
+            return False
+
+    async def read(self, place: RowKeys, sort: str) -> Row | None:
+        """
+        Read a row; None if there is none, or no row can be there.
+
+        Args:
+            place: Where it is.
+            sort: What it is a row of: a model, or a declaration of it.
+        """
+        (row,) = await self.read_all([place], sort)
+        return row
+
+    async def read_all(self, places: Sequence[RowKeys], sort: str) -> list[Row | None]:
+        """Read several rows, as `read` does."""
+        if len(self._found) + len(places) > _MOST_KEPT:
+            async with self._turn:  # one candidate after the other, so that few rows are held
+                found = await self._read_sort(sort, places)
+            return [found[place] for place in places]
+        waiting: list[asyncio.Future[Row | None]] = []
+        for place in places:
+            future = self._found.get((sort, place))
+            if future is None:
+                future = self._found[sort, place] = asyncio.get_running_loop().create_future()
+                self._due.append((sort, place))
+            waiting.append(future)
+        if self._due and self._task is None:
+            self._task = asyncio.create_task(self._read_due())
+        return [await future for future in waiting]
+
+    async def _read_due(self) -> None:
+        await self._started.wait()  # all have asked then
+        while self._due:
+            due, self._due = self._due, []
+            by_sort: defaultdict[str, list[RowKeys]] = defaultdict(list)
+            for sort, place in due:
+                by_sort[sort].append(place)
+            for sort, places in by_sort.items():
+                await self._answer(sort, places)
+        self._task = None
+
+    async def _answer(self, sort: str, places: Sequence[RowKeys]) -> None:
+        """Give rows, or the error that came instead, to those that have asked for them, some at a time."""
+        found, error = dict[RowKeys, Row | None](), None
+        try:
+            found = await self._read_sort(sort, places)
+        except Exception as caught:  # noqa: BLE001 - raised in each that has asked
+            error = caught
+        for number, place in enumerate(places, 1):
+            future = self._found[sort, place]
+            if error is None:
+                future.set_result(found[place])
+            else:
+                future.set_exception(error)
+            if number % _SLICE == 0:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)  # those that ask for more do so now
+
+    async def _read_sort(self, sort: str, places: Sequence[RowKeys]) -> dict[RowKeys, Row | None]:
+        """Read rows of one sort: by ranges of keys where they lie close together, the others one by one."""
+        context = self._context
+        found: dict[RowKeys, Row | None] = dict.fromkeys(places)
+        possible = [place for place in places if is_place(*place)]
+        for table in {place.table for place in possible}:
+            nearby = self._nearby.get((table, sort))
+            if nearby is None:
+                nearby = NearbyRows(context.db, table, concurrency=self._parallel, across=True)
+                self._nearby[table, sort] = nearby
+            sent = nearby.requests
+            near = await nearby.read([(each.partition_key, each.row_key) for each in possible if each.table == table])
+            context.counts.requests += nearby.requests - sent
+            if context.pace is not None:
+                await context.pace.wait(len(near))
+            found |= {RowKeys(table, *keys): row for keys, row in near.items()}
+            possible = [each for each in possible if each.table != table or each[1:] not in near]
+        far = iter(possible)
+
+        async def read() -> None:
+            for place in far:
+                found[place] = await context.read_place(*place)
+
+        await work_together(read, min(self._parallel, len(possible)))
+        return found
