@@ -26,7 +26,7 @@ Verification = Callable[[], Awaitable[None]]
 _MOST_KEPT = 4000
 """Rows that are read for the candidates of a page together; what more they need is read for each by itself."""
 
-_SLICE = 50
+_SLICE = 10
 """Candidates that go on at the same time, so that other tasks get their turn."""
 
 _Place = tuple[str, RowKeys]  # with what is read: rows of one sort lie close together, or do not
@@ -59,8 +59,8 @@ class FirstLook:
     def __init__(self, context: AuditContext, parallel: int) -> None:
         self._context, self._parallel = context, parallel
         self._nearby: dict[tuple[str, str], NearbyRows] = {}
-        self._found: dict[_Place, asyncio.Future[Row | None]] = {}
-        self._due: list[_Place] = []
+        self._found: dict[_Place, Row | None] = {}
+        self._due: list[tuple[_Place, asyncio.Future[Row | None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -84,9 +84,6 @@ class FirstLook:
             right = [task.result() for task in tasks if task.done()]
         finally:
             await stop_tasks([*tasks, self._task])
-            for future in self._found.values():
-                if future.done() and not future.cancelled():
-                    future.exception()  # an error of it concerns nobody any more
             self._found.clear()
             self._due.clear()
             self._task = None
@@ -113,18 +110,14 @@ class FirstLook:
 
     async def read_all(self, places: Sequence[RowKeys], sort: str) -> list[Row | None]:
         """Read several rows, as `read` does."""
-        if len(self._found) + len(places) > _MOST_KEPT:
+        if len(self._found) + len(self._due) + len(places) > _MOST_KEPT:
             async with self._turn:  # one candidate after the other, so that few rows are held
                 found = await self._read_sort(sort, places)
             return [found[place] for place in places]
-        waiting: list[asyncio.Future[Row | None]] = []
-        for place in places:
-            future = self._found.get((sort, place))
-            if future is None:
-                future = self._found[sort, place] = asyncio.get_running_loop().create_future()
-                self._due.append((sort, place))
-            waiting.append(future)
-        if self._due and self._task is None:
+        loop = asyncio.get_running_loop()
+        waiting = [loop.create_future() for _ in places]
+        self._due += zip([(sort, place) for place in places], waiting, strict=True)
+        if self._task is None:
             self._task = asyncio.create_task(self._read_due())
         return [await future for future in waiting]
 
@@ -132,29 +125,27 @@ class FirstLook:
         await self._started.wait()  # all have asked then
         while self._due:
             due, self._due = self._due, []
-            by_sort: defaultdict[str, list[RowKeys]] = defaultdict(list)
-            for sort, place in due:
-                by_sort[sort].append(place)
-            for sort, places in by_sort.items():
-                await self._answer(sort, places)
+            by_sort: defaultdict[str, set[RowKeys]] = defaultdict(set)
+            for (sort, place), _ in due:
+                if (sort, place) not in self._found:
+                    by_sort[sort].add(place)
+            error: Exception | None = None
+            try:
+                for sort, places in by_sort.items():
+                    found = await self._read_sort(sort, list(places))
+                    self._found |= {(sort, place): row for place, row in found.items()}
+            except Exception as caught:  # noqa: BLE001 - raised in each that has asked
+                error = caught
+            # Each that waits goes on by itself, and only some in one turn of the event loop: what they do takes time.
+            for number, (wanted, future) in enumerate(due):
+                if number % _SLICE == 0:
+                    await asyncio.sleep(0)
+                if error is None:
+                    future.set_result(self._found[wanted])
+                else:
+                    future.set_exception(error)
+            await asyncio.sleep(0)  # those that ask for more do so now
         self._task = None
-
-    async def _answer(self, sort: str, places: Sequence[RowKeys]) -> None:
-        """Give rows, or the error that came instead, to those that have asked for them, some at a time."""
-        found, error = dict[RowKeys, Row | None](), None
-        try:
-            found = await self._read_sort(sort, places)
-        except Exception as caught:  # noqa: BLE001 - raised in each that has asked
-            error = caught
-        for number, place in enumerate(places, 1):
-            future = self._found[sort, place]
-            if error is None:
-                future.set_result(found[place])
-            else:
-                future.set_exception(error)
-            if number % _SLICE == 0:
-                await asyncio.sleep(0)
-        await asyncio.sleep(0)  # those that ask for more do so now
 
     async def _read_sort(self, sort: str, places: Sequence[RowKeys]) -> dict[RowKeys, Row | None]:
         """Read rows of one sort: by ranges of keys where they lie close together, the others one by one."""

@@ -10,7 +10,7 @@ from ..audit.check import WRONG, Check, Phase
 from ..audit.context import AuditContext, EntitySnapshot, Problem
 from ..audit.decisions import is_under_way
 from ..audit.first_look import FirstLook
-from ..connection.connection import Connection
+from ..connection.connection import TURN, Connection
 from ..errors import TableOrmError
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry
@@ -23,6 +23,8 @@ __all__ = ["PlacedCheck", "ReadRow", "Reconcile"]
 
 Reconcile = Callable[[Connection, RowKeys, Sequence[ManifestEntry]], Awaitable[None]]
 """Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
+
+_SNAPSHOTS = 25  # that are made in one turn of the event loop
 
 ReadRow = Callable[[RowKeys], Awaitable[Row | None]]
 """Reads a row; returns None if there is none, or no row can be there."""
@@ -117,7 +119,7 @@ class PlacedCheck(Check):
         for start in range(0, len(sources), MAX_PAGE):
             some = sources[start : start + MAX_PAGE]
             for primary in await look.read_all(some, self.schema.name):
-                await self.context.db.yield_to_loop(1)
+                await self.context.db.yield_to_loop(TURN // _SNAPSHOTS)
                 if primary is None or not self._has(primary, entry):
                     return False
         return True

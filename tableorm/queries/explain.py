@@ -124,7 +124,7 @@ class Explanation:
         if high is None:
             text += f" at least, one more for each {MAX_PAGE} rows found"
             if self.fetches_primaries:
-                text += ", and up to one more for each of them"
+                text += ", up to one more for each of them"
         return text + " and for each partition server on the way" * (
             self.access in (Access.PARTITION_RANGE, Access.TABLE_SCAN)
         )

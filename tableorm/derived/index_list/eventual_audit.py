@@ -3,6 +3,7 @@ What an audit checks of an index list in other partitions: that it names the ent
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import attrs
 
@@ -15,10 +16,12 @@ from ...models.manifest import ManifestEntry, PlacedListEntry
 from ...stores import Row
 from ...writes.maintainer import RowKeys
 from ..placed_check import PlacedCheck, ReadRow
-from .eventual_rows import is_member, keys_of_members
+from .eventual_rows import find_list_row, keys_of_members, sources_in
 from .rows import split_address
 
 __all__ = ["EventualListCheck"]
+
+_MOST_KNOWN = 64  # rows of lists, each of which names up to a thousand entities or so
 
 
 class EventualListCheck(PlacedCheck):
@@ -27,7 +30,22 @@ class EventualListCheck(PlacedCheck):
     async def _names(self, source: RowKeys, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
         """Return whether a list names an entity, as is due or not. Raises DecodeError if the list cannot be read."""
         del due
-        return await is_member(read, source, place)
+        row = await find_list_row(read, source, place)
+        return row is not None and source in self._sources_in(row)
+
+    def _sources_in(self, row: Row) -> frozenset[RowKeys]:
+        """Return the entities that a row of a list names: as many ask for as it has."""
+        version = row["PartitionKey"], row["RowKey"], row["odata.etag"]
+        if version not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[version] = sources_in(row)
+        return self._known[version]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str, str], frozenset[RowKeys]]:
+        """The entities in the rows of lists that were read last, by keys and ETag."""
+        return {}
 
     async def _compare(
         self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow

@@ -21,7 +21,7 @@ from ..placed_check import ReadRow
 from .following import FollowingList
 from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
-__all__ = ["RowList", "is_member", "keys_of_members"]
+__all__ = ["RowList", "find_list_row", "keys_of_members", "sources_in"]
 
 _BETWEEN = "\t"  # of the table, keys and token of an entity; no key has a control character
 
@@ -31,11 +31,26 @@ def keys_of_members(row: Row, table: str) -> Iterator[tuple[str, str]]:
     return ((each.partition_key, each.row_key) for each, _ in _members_in(row) if each.table == table)
 
 
-async def is_member(read: ReadRow, source: RowKeys, place: PlacedListEntry) -> bool:
-    """Return whether a list names an entity. `read` reads its rows. Raises DecodeError if the list cannot be read."""
+async def find_list_row(read: ReadRow, source: RowKeys, place: PlacedListEntry) -> Row | None:
+    """
+    Return the row of a list that names an entity, if it is in the list; None if there is no such row.
+
+    Args:
+        read: Reads rows of the list.
+        source: The entity.
+        place: The list.
+
+    Raises:
+        DecodeError: The list is damaged.
+    """
     found = await _find_parts(read, place, [source])
     stored = found[source].stored
-    return stored is not None and stored.get(ENTITY_TYPE) == place.kind and source in _versions_in(stored)
+    return None if stored is None or stored.get(ENTITY_TYPE) != place.kind else stored
+
+
+def sources_in(row: Row) -> frozenset[RowKeys]:
+    """Return the entities that a row of a list names. Raises DecodeError."""
+    return frozenset(_versions_in(row))
 
 
 @attrs.frozen(eq=False)
