@@ -19,7 +19,7 @@ from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.periods import require_plain_tables
 from tableorm.models.schema import Schema, concrete
-from tableorm.stores import Row
+from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.modify_together import modify_target
 from tableorm.writes.races import ATTEMPTS
@@ -161,7 +161,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
                 continue
             entity: Any = kinds.load(row)
         except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a failure, and no more
-            counts.record(kinds.table, row["PartitionKey"], row["RowKey"], error)
+            counts.record(RowAddress.of_row(kinds.table, row), error)
             continue
         old.append(entity)
         keys[id(entity)] = Key(resolved[0].model, kinds.table, row["PartitionKey"], row["RowKey"])
@@ -174,7 +174,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
                 await bulk.save(entity)
             except Exception as error:  # noqa: BLE001 - what a row cannot be written for concerns no other row
                 key = keys.pop(id(entity))
-                counts.record(key.table, key.partition_key, key.row_key, error)
+                counts.record(RowAddress.of(key), error)
     refused = {id(failure.entity): failure.error for failure in bulk.report.failed}
     for number, key in keys.items():
         reason = refused.get(number)
@@ -183,7 +183,7 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
         elif isinstance(reason, _CHANGED_MEANWHILE):
             await _rewrite_one(db, kinds, key, counts)
         elif not isinstance(reason, EntityNotFound):
-            counts.record(key.table, key.partition_key, key.row_key, reason)
+            counts.record(RowAddress.of(key), reason)
 
 
 async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: RewriteCounts) -> None:
@@ -199,7 +199,7 @@ async def _rewrite_one(db: Database, kinds: KindSet, key: Key[Any], counts: Rewr
     except EntityNotFound:
         return
     except Exception as error:  # noqa: BLE001 - as above
-        counts.record(key.table, key.partition_key, key.row_key, error)
+        counts.record(RowAddress.of(key), error)
     else:
         counts.rewritten += 1
 

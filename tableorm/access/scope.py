@@ -23,7 +23,7 @@ from ..models.schema import Schema, concrete
 from ..models.state import state_of
 from ..protocol.filters import Compare, Op
 from ..protocol.key_range import KeyRange
-from ..stores import Bounds
+from ..stores import Bounds, RowAddress
 from .bags import check_written_bag
 from .known_rows import KnownRows, bounds_of, derived_rows, find_other_owner, known_rows, prove_fields, rows_alike
 
@@ -107,11 +107,11 @@ class ScopeRules(Boundary):
             ModelError: Its model does not have these key fields, or it has no model and the scope knows none.
         """
         if isinstance(subject, PropertyBag):
-            self.check_row(None, subject.table, subject.partition_key, subject.row_key)
+            self.check_row(None, RowAddress.of(subject))
             return
         if isinstance(subject, Key):
             schema = None if subject.model is PropertyBag else schema_of(subject.model)
-            self.check_row(schema, subject.table, subject.partition_key, subject.row_key)
+            self.check_row(schema, RowAddress.of(subject))
             return
         schema, own = schema_of(type(subject)), subject.__dict__
         self._require_fields(schema)
@@ -120,7 +120,7 @@ class ScopeRules(Boundary):
                 self._deny_value(schema.name, name, own[name])
         stored = state_of(subject).keys
         if stored is not None:
-            self.check_row(schema, schema.table_of(*stored), *stored)
+            self.check_row(schema, RowAddress(schema.table_of(*stored), *stored))
 
     def check_bag(self, bag: PropertyBag, *, merged: bool) -> None:
         """
@@ -128,23 +128,22 @@ class ScopeRules(Boundary):
         """
         check_written_bag(bag, f"in the scope of {self}", merged=merged)
 
-    def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
+    def check_row(self, schema: Schema | None, address: RowAddress) -> None:
         """
         Refuse a row whose keys are not in the scope. Raises as `check`.
         """
-        keys = partition_key, row_key
+        keys = address.partition_key, address.row_key
         if schema is None:
-            if not self._region_of_table(table).holds(keys):
-                raise AccessDenied(f"the row {keys} of table {table} is not of the scope {self}")
+            if not self._region_of_table(address.table).holds(keys):
+                raise AccessDenied(f"the row {address} is not of the scope {self}")
             return
         self._require_fields(schema)
-        if not schema.may_be_in(table):
+        if not schema.may_be_in(address.table):
             raise AccessDenied(
-                f"the row {keys} of table {table} cannot be told to be of the scope {self}: {schema.name} is in table "
-                f"{schema.table}"
+                f"the row {address} cannot be told to be of the scope {self}: {schema.name} is in table {schema.table}"
             )
         for name in self._fields.keys() - schema.key_holders.keys():  # of an abstract model, whose kinds may hold it
-            raise ModelError(f"the key ({partition_key!r}, {row_key!r}) of {schema.name} does not tell {name!r}")
+            raise ModelError(f"the key {keys} of {schema.name} does not tell {name!r}")
         # Both keys must be of the model: with a RowKey of another model the partition may be that of another scope.
         for template, key in zip(schema.templates(), keys, strict=True):
             try:
@@ -157,12 +156,12 @@ class ScopeRules(Boundary):
         for rows in rows_alike(schema):
             self._refuse_rows_of_others(rows, keys)
 
-    def holds_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
+    def holds_row(self, schema: Schema | None, address: RowAddress) -> bool:
         """
         Return whether a row is in the scope. Raises ModelError as `check`.
         """
         try:
-            self.check_row(schema, table, partition_key, row_key)
+            self.check_row(schema, address)
         except AccessDenied:
             return False
         return True
@@ -171,7 +170,7 @@ class ScopeRules(Boundary):
         """Return whether a partition of a model is the scope's own."""
         return self._is_of_own_partition(schema.partition, partition_key)
 
-    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
+    def check_derived_row(self, schema: Schema | None, address: RowAddress) -> bool:
         """
         Refuse a row that a write changes besides its own, such as the entity that holds a count.
 
@@ -181,9 +180,7 @@ class ScopeRules(Boundary):
 
         Args:
             schema: The schema of the entity that is written; None for a bag.
-            table: Name of the other row's table.
-            partition_key: Its PartitionKey: that of the entity, or another one.
-            row_key: Its RowKey.
+            address: Where the other row is, in the partition of the entity or another one.
 
         Returns:
             Whether the key tells that the row is of the scope.
@@ -192,21 +189,21 @@ class ScopeRules(Boundary):
             AccessDenied: It is of another scope.
             ModelError: Its key does not tell.
         """
-        keys = partition_key, row_key
+        table, keys = address.table, (address.partition_key, address.row_key)
         region = self._find_region(table)
         if region is not None and region.holds(keys):
             return True
         derived = () if schema is None else derived_rows(schema, table)
         own = [rows.label for rows in derived if rows.parse(*keys) is not None]
         partition = None if schema is None or not schema.may_be_in(table) else schema.partition
-        told = alone = self._is_of_own_partition(partition, partition_key)
+        told = alone = self._is_of_own_partition(partition, address.partition_key)
         for rows in known_rows(table):
             if not (alone and self._holds_alike(partition, rows)):
                 told = self._refuse_rows_of_others(rows, keys, own=rows.label in own) or told
         if not (told or own):
             raise ModelError(
-                f"the row ({partition_key!r}, {row_key!r}) of table {table}, which the write would change too, cannot "
-                f"be told to be of the scope {self} by its key; write through the database itself"
+                f"the row {address}, which the write would change too, cannot be told to be of the scope {self} by its "
+                "key; write through the database itself"
             )
         return told
 

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from ..models.schema import Schema
-from ..stores import Row
+from ..stores import Row, RowAddress
 from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
@@ -39,8 +39,8 @@ class Phase(IntEnum):
 IsCandidate = Callable[[str], bool]
 """Tells whether the claims on an address of the partition do not agree."""
 
-VerifyEntity = Callable[[str, str], Awaitable[None]]
-"""Verifies, and repairs, the entity with this PartitionKey and RowKey."""
+VerifyEntity = Callable[[RowAddress], Awaitable[None]]
+"""Verifies, and repairs, the entity at this address."""
 
 
 VerifyTotals = Callable[[AuditContext, str, Collection[str], VerifyEntity], Awaitable[None]]
@@ -191,14 +191,13 @@ class Check:
         del snapshot
         return problem
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """
         Verify a derived row that it owns by itself, and repair it.
 
         Args:
-            partition_key: Its PartitionKey.
-            row_key: Its RowKey.
+            address: Where the row is.
             phase: One of `row_phases`.
             is_candidate: Whether the claims on an address of the partition do not agree.
         """
-        del partition_key, row_key, phase, is_candidate
+        del address, phase, is_candidate

@@ -22,7 +22,7 @@ from ..models.reserved import ENTITY_TYPE, ENTITY_VERSION
 from ..models.schema import Schema
 from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
-from ..stores import Bounds, Operation, Row
+from ..stores import Bounds, Operation, Row, RowAddress
 from ..writes.bulk.pacing import Pace
 from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
@@ -176,22 +176,25 @@ class AuditContext:
 
     # Reading and writing
 
-    async def read(self, partition_key: str, row_key: str) -> Row | None:
-        """Read a row; None if there is none, or no row can have these keys, which a damaged one says."""
-        return await self.read_place(self.kinds.table, partition_key, row_key)
+    def at(self, partition_key: str, row_key: str) -> RowAddress:
+        """Return the address of a row of the table."""
+        return RowAddress(self.kinds.table, partition_key, row_key)
 
-    async def read_place(self, table: str, partition_key: str, row_key: str, name: str = "") -> Row | None:
-        """Read a row of any table; None if there is none, or no row can be there. `name` is that of the declaration."""
-        if not is_place(table, partition_key, row_key):
+    async def read(self, address: RowAddress, name: str = "") -> Row | None:
+        """
+        Read a row of any table; None if there is none, or no row can be there, which a damaged one says. `name` is that
+        of the declaration.
+        """
+        if not is_place(address):
             return None
         self.counts.requests += 1
         with suppress(TableNotFound):
-            return await read_row(self.db, table, partition_key, row_key, name=name)
+            return await read_row(self.db, address, name=name)
         return None
 
     async def read_all(self, partition_key: str, row_keys: Iterable[str]) -> list[Row | None]:
         """Read several rows of a partition."""
-        return list(await asyncio.gather(*(self.read(partition_key, each) for each in row_keys)))
+        return list(await asyncio.gather(*(self.read(self.at(partition_key, each)) for each in row_keys)))
 
     def pages(self, where: Filter | None, regions: Sequence[KeyRegion], what: str) -> AsyncGenerator[list[Row], None]:
         """Yield the rows of some ranges of keys that satisfy a condition, by pages; `what` is named in messages."""
@@ -211,16 +214,13 @@ class AuditContext:
         if lost:
             await asyncio.sleep(pause_of(self.db, lost))
 
-    async def settle(
-        self, partition_key: str, row_key: str, stored: Row | None, repairs: Sequence[Operation] = ()
-    ) -> bool:
+    async def settle(self, address: RowAddress, stored: Row | None, repairs: Sequence[Operation] = ()) -> bool:
         """
         Repair a row; or, if rows are not repaired, make sure that it is still as it was. Return False if somebody else
         has written it meanwhile: look again.
 
         Args:
-            partition_key: Its PartitionKey.
-            row_key: Its RowKey.
+            address: Where it is.
             stored: The row as it was read; None if there was none.
             repairs: The operations that repair it; empty if none does.
 
@@ -229,7 +229,7 @@ class AuditContext:
         """
         if self.repair and repairs:
             return await self.send(repairs)
-        again = await self.read(partition_key, row_key)
+        again = await self.read(address)
         if stored is None or again is None:
             return again is stored
         return bool(again["odata.etag"] == stored["odata.etag"])
@@ -251,14 +251,13 @@ class AuditContext:
             raise translate(fault, "audit(repair=True)", self.kinds.table) from fault
         return True
 
-    def record(self, schema: Schema, partition_key: str, row_key: str, problem: Problem, *, repaired: bool) -> None:
+    def record(self, schema: Schema, entity: RowAddress, problem: Problem, *, repaired: bool) -> None:
         """
         Count what was found.
 
         Args:
             schema: The model.
-            partition_key: PartitionKey of the entity.
-            row_key: RowKey of the entity; "" if nobody knows it.
+            entity: Where the entity is; its RowKey is "" if nobody knows it.
             problem: What is wrong.
             repaired: Whether it was repaired.
         """
@@ -266,8 +265,8 @@ class AuditContext:
             damage=problem.damage,
             model=schema.name,
             index=problem.name,
-            partition_key=partition_key,
-            row_key=row_key,
+            partition_key=entity.partition_key,
+            row_key=entity.row_key,
             address=problem.address,
             problem=problem.text,
             repaired=repaired,

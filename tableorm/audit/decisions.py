@@ -14,7 +14,7 @@ from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.marker_rows import DECISION_KIND
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
-from ..stores import CLOCK, Bounds, Operation, Row, Verb
+from ..stores import CLOCK, Bounds, Operation, Row, RowAddress, Verb
 from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem
@@ -30,27 +30,27 @@ _LONGEST_REQUEST = dt.timedelta(days=1)
 _MOST_DECISIONS = 10_000
 
 
-async def is_under_way(context: AuditContext, partition_key: str, row_key: str) -> bool:
+async def is_under_way(context: AuditContext, entity: RowAddress) -> bool:
     """
     Return whether a committed decision row says that rows of an entity are still to be made right.
 
     Raises:
         NotSupported: The partition has too many decision rows to look through.
     """
-    if not is_place(context.kinds.table, partition_key, row_key):
+    if not is_place(entity):
         return False
     read = 0
-    region = KeyRegion(Bounds.only(partition_key), DECISION_ROWS)
+    region = KeyRegion(Bounds.only(entity.partition_key), DECISION_ROWS)
     async with aclosing(context.pages(None, [region], "audit")) as found:
         async for rows in found:
             for row in rows:
                 with suppress(DecodeError, NotSupported):
-                    if any(row_key == work.row_key for work in decision_of(row).works):
+                    if any(entity.row_key == work.row_key for work in decision_of(row).works):
                         return True
             read += len(rows)
             if read >= _MOST_DECISIONS:
                 raise NotSupported(
-                    f"partition {partition_key!r} of table {context.kinds.table} has at least {_MOST_DECISIONS} "
+                    f"partition {entity.partition_key!r} of table {entity.table} has at least {_MOST_DECISIONS} "
                     "decision rows, so that nobody can tell what is wrong there; let a worker carry them out, and "
                     "audit again"
                 )
@@ -80,22 +80,22 @@ class DecisionCheck(Check):
         old = CLOCK.now() - time_of(row, DECISION_KIND) > LONGEST_WRITE
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Work on a decision row that should be gone, if rows are repaired; remove a void one after a day."""
         del phase, is_candidate
         context = self.context
-        row = await context.read(partition_key, row_key)
+        row = await context.read(address)
         if row is None:
             return
         age = CLOCK.now() - time_of(row, DECISION_KIND)
         try:
             decision = decision_of(row)
         except (DecodeError, NotSupported) as error:
-            self._record(partition_key, row_key, f"the decision row cannot be worked on: {error}", str(error))
+            self._record(address, f"the decision row cannot be worked on: {error}", str(error))
             return
         if not decision.committed:
             if context.repair and age > _LONGEST_REQUEST:
-                keys = {"PartitionKey": partition_key, "RowKey": row_key}
+                keys = {"PartitionKey": address.partition_key, "RowKey": address.row_key}
                 await context.send([Operation(Verb.DELETE, keys, row["odata.etag"])])
             return
         refused = await self._carry_out(decision) if context.repair else None
@@ -105,7 +105,7 @@ class DecisionCheck(Check):
             f"a change of {', '.join(decision.kinds)} was committed {hours:.0f} hours ago, and nobody has done what "
             f"it has left to do since{failed}"
         )
-        self._record(partition_key, row_key, text, refused)
+        self._record(address, text, refused)
 
     async def _carry_out(self, decision: Decision) -> str | None:
         """Do what a change has left to do; return why that failed, or None."""
@@ -117,7 +117,7 @@ class DecisionCheck(Check):
             return f"{type(error).__name__}: {error}"
         return None
 
-    def _record(self, partition_key: str, row_key: str, text: str, refused: str | None) -> None:
-        problem = Problem(Damage.UNFINISHED, None, row_key, text, refused=refused)
+    def _record(self, address: RowAddress, text: str, refused: str | None) -> None:
+        problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
         repaired = self.context.repair and refused is None
-        self.context.record(self.schema, partition_key, "", problem, repaired=repaired)
+        self.context.record(self.schema, address.beside(""), problem, repaired=repaired)

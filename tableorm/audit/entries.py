@@ -13,7 +13,7 @@ from ..errors import shown
 from ..models.manifest import IndexEntry, ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.races import ATTEMPTS
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
@@ -47,9 +47,6 @@ def _undeclared_places(snapshot: EntitySnapshot) -> list[tuple[str, PlacedEntry 
         for name, entry in snapshot.manifest.items()
         if name not in derived and isinstance(entry, (PlacedEntry, PlacedListEntry)) and snapshot.age != "newer"
     ]
-
-
-_decode_place = msgspec.json.Decoder(tuple[str, str, str]).decode
 
 
 def _names_entity(row: Row) -> bool:
@@ -196,19 +193,19 @@ class EntryCheck(Check):
         if problem.rival is None or not await self._is_orphan(problem.rival):
             return problem
         if self.context.repair:
-            await self._verify_owner(snapshot.row["PartitionKey"], str(problem.address))
+            await self._verify_owner(self.context.at(snapshot.row["PartitionKey"], str(problem.address)))
         return attrs.evolve(problem, damage=Damage.MISSING, rebuilt=True, rival=None)
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the row belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
-        await self._verify_owner(partition_key, row_key)
+        await self._verify_owner(address)
 
-    async def _verify_owner(self, partition_key: str, row_key: str) -> None:
-        context = self.context
+    async def _verify_owner(self, address: RowAddress) -> None:
+        context, row_key = self.context, address.row_key
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
-            row = await context.read(partition_key, row_key)
+            row = await context.read(address)
             if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
                 return
             name = kind_of(row).partition("#")[2]
@@ -222,15 +219,15 @@ class EntryCheck(Check):
                 )
                 problem = Problem(Damage.ORPHAN, name, row_key, text)
                 # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
-                keys = {"PartitionKey": partition_key, "RowKey": row_key}
+                keys = {"PartitionKey": address.partition_key, "RowKey": row_key}
                 repairs = [Operation(Verb.DELETE, keys, row["odata.etag"])]
             else:
                 owner, repairs = "", list[Operation]()
                 text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"
                 problem = Problem(Damage.FOREIGN, name, row_key, text)
-            if await context.settle(partition_key, row_key, row, repairs):
+            if await context.settle(address, row, repairs):
                 repaired = context.repair and bool(repairs)
-                context.record(self.schema, partition_key, owner, problem, repaired=repaired)
+                context.record(self.schema, address.beside(owner), problem, repaired=repaired)
                 return
         context.counts.undecided += 1
 
@@ -240,7 +237,7 @@ class EntryCheck(Check):
         by itself.
         """
         kind, _, name = kind_of(row).partition("#")
-        primary = await self.context.read(row["PartitionKey"], row[COPY_OF])
+        primary = await self.context.read(self.context.at(row["PartitionKey"], row[COPY_OF]))
         snapshot = None if primary is None else self.context.snapshot(primary)
         if snapshot is None or str(snapshot.schema.kind) != kind:
             return True
@@ -304,10 +301,10 @@ class EntityCheck(EntryCheck):
     async def _is_orphan(self, row: Row) -> bool:
         """Return the same. A newer program may know the row, if it is of an entity of another partition and newer."""
         try:
-            table, partition_key, row_key = _decode_place(row[COPY_OF])
+            owner = RowAddress.from_json(row[COPY_OF])
         except msgspec.DecodeError:
             return await super()._is_orphan(row)  # it names a row of its own partition
-        primary = await self.context.read(partition_key, row_key) if table == self.context.kinds.table else None
+        primary = await self.context.read(owner) if owner.table == self.context.kinds.table else None
         snapshot = None if primary is None else self.context.snapshot(primary)
         if snapshot is not None and snapshot.age == "newer":
             entry = snapshot.manifest.get(kind_of(row).partition("#")[2])

@@ -14,8 +14,7 @@ import attrs
 from ..connection.nearby import NearbyRows
 from ..connection.rows import is_place
 from ..connection.tasks import stop_tasks, work_together
-from ..stores import Row
-from ..writes.maintainer import RowKeys
+from ..stores import Row, RowAddress
 from .context import OUT_OF_REACH, AuditContext
 
 __all__ = ["Candidate", "FirstLook", "Verification"]
@@ -29,7 +28,7 @@ _MOST_KEPT = 4000
 _SLICE = 10
 """Candidates that go on at the same time, so that other tasks get their turn."""
 
-_Place = tuple[str, RowKeys]  # with what is read: rows of one sort lie close together, or do not
+_Place = tuple[str, RowAddress]  # with what is read: rows of one sort lie close together, or do not
 
 
 @attrs.frozen(eq=False)
@@ -97,7 +96,7 @@ class FirstLook:
         except Exception:  # noqa: BLE001 - its verification says what is wrong
             return False
 
-    async def read(self, place: RowKeys, sort: str) -> Row | None:
+    async def read(self, place: RowAddress, sort: str) -> Row | None:
         """
         Read a row; None if there is none, or no row can be there.
 
@@ -108,7 +107,7 @@ class FirstLook:
         (row,) = await self.read_all([place], sort)
         return row
 
-    async def read_all(self, places: Sequence[RowKeys], sort: str) -> list[Row | None]:
+    async def read_all(self, places: Sequence[RowAddress], sort: str) -> list[Row | None]:
         """Read several rows, as `read` does."""
         if len(self._found) + len(self._due) + len(places) > _MOST_KEPT:
             async with self._turn:  # one candidate after the other, so that few rows are held
@@ -125,7 +124,7 @@ class FirstLook:
         await self._started.wait()  # all have asked then
         while self._due:
             due, self._due = self._due, []
-            by_sort: defaultdict[str, set[RowKeys]] = defaultdict(set)
+            by_sort: defaultdict[str, set[RowAddress]] = defaultdict(set)
             for (sort, place), _ in due:
                 if (sort, place) not in self._found:
                     by_sort[sort].add(place)
@@ -147,11 +146,11 @@ class FirstLook:
             await asyncio.sleep(0)  # those that ask for more do so now
         self._task = None
 
-    async def _read_sort(self, sort: str, places: Sequence[RowKeys]) -> dict[RowKeys, Row | None]:
+    async def _read_sort(self, sort: str, places: Sequence[RowAddress]) -> dict[RowAddress, Row | None]:
         """Read rows of one sort: by ranges of keys where they lie close together, the others one by one."""
         context = self._context
-        found: dict[RowKeys, Row | None] = dict.fromkeys(places)
-        possible = [place for place in places if is_place(*place)]
+        found: dict[RowAddress, Row | None] = dict.fromkeys(places)
+        possible = [place for place in places if is_place(place)]
         for table in {place.table for place in possible}:
             nearby = self._nearby.get((table, sort))
             if nearby is None:
@@ -162,13 +161,15 @@ class FirstLook:
             context.counts.requests += nearby.requests - sent
             if context.pace is not None:
                 await context.pace.wait(len(near))
-            found |= {RowKeys(table, *keys): row for keys, row in near.items()}
-            possible = [each for each in possible if each.table != table or each[1:] not in near]
+            found |= {RowAddress(table, *keys): row for keys, row in near.items()}
+            possible = [
+                each for each in possible if each.table != table or (each.partition_key, each.row_key) not in near
+            ]
         far = iter(possible)
 
         async def read() -> None:
             for place in far:
-                found[place] = await context.read_place(*place)
+                found[place] = await context.read(place)
 
         await work_together(read, min(self._parallel, len(possible)))
         return found

@@ -8,12 +8,12 @@ got another ETag, so that no late request can commit the move.
 import datetime as dt
 from collections.abc import Iterable
 
-from ..connection.rows import read_place, time_of
+from ..connection.rows import read_row, time_of
 from ..errors import DecodeError
-from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, Place, mark_of
+from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, mark_of
 from ..models.placement import declared_models
 from ..models.schema import Schema
-from ..stores import CLOCK, Row
+from ..stores import CLOCK, Row, RowAddress
 from ..writes.commit import RELOCATION
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem, kind_of
@@ -47,26 +47,26 @@ class MoveCheck(Check):
         old = CLOCK.now() - time_of(row, self.schema.name) > _LONGEST_MOVE and not _stays(row)
         return ((f"\n{row['RowKey']}", -WRONG),) if old else ()
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Complete the move of a row, or end it, if rows are repaired."""
         del phase, is_candidate
-        context, place = self.context, Place(self.context.kinds.table, partition_key, row_key)
-        row = await context.read(partition_key, row_key)
+        context = self.context
+        row = await context.read(address)
         if row is None or not self.owns(kind_of(row)):
             return
         try:
             mark = mark_of(row)
-            refused = None if mark is not None else f"it has no mark; delete the row {place}"
+            refused = None if mark is not None else f"it has no mark; delete the row {address}"
             if context.repair and mark is not None:
-                refused = await self._end(place, mark)
+                refused = await self._end(address, mark)
         except DecodeError as error:
             mark, refused = None, str(error)
         what = "a forward" if kind_of(row).endswith(FORWARD) else "a tentative row"
         text = f"{what} of a move {'' if mark is None else f'to or from {mark.other} '}was left, and should be gone"
-        problem = Problem(Damage.UNFINISHED, None, row_key, text, refused=refused)
-        context.record(self.schema, partition_key, row_key, problem, repaired=context.repair and refused is None)
+        problem = Problem(Damage.UNFINISHED, None, address.row_key, text, refused=refused)
+        context.record(self.schema, address, problem, repaired=context.repair and refused is None)
 
-    async def _end(self, place: Place, mark: MoveMark) -> str | None:
+    async def _end(self, place: RowAddress, mark: MoveMark) -> str | None:
         """Complete a move if it was committed, or make it impossible; return why that failed, or None."""
         db = self.context.db
         try:
@@ -74,7 +74,7 @@ class MoveCheck(Check):
                 if not await RELOCATION.resolve(db, place, self.schema):
                     await RELOCATION.finish(db, mark.move, mark.other, place, self.schema)
                 return None
-            there = await read_place(db, mark.other)
+            there = await read_row(db, mark.other)
             kind = "" if there is None else kind_of(there).removesuffix(TENTATIVE)
             models = [each for each in declared_models(self.schema) if each.table == mark.other.table]
             schema = next((each for each in models if each.kind == kind), self.schema)

@@ -10,11 +10,12 @@ from zlib import compress, crc32, decompressobj, error
 
 import attrs
 import msgspec
+from msgspec import structs
 
 from ..errors import CursorError, shown
 from ..keys.ranges import EVERYTHING, KeyInterval, KeyRegion, divide
 from ..models.schema import Schema
-from ..stores import Bounds
+from ..stores import Bounds, RowAddress
 
 __all__ = [
     "KEPT",
@@ -132,20 +133,18 @@ class FailureCounts(RangeCounts):
     failed: int = 0
     failures: list[FailedRow] = attrs.field(factory=list[FailedRow])
 
-    def record(self, table: str, partition_key: str, row_key: str, error: Exception) -> None:
+    def record(self, address: RowAddress, error: Exception) -> None:
         """
         Count a failure, and keep it if there are not too many.
 
         Args:
-            table: Name of the table of the row.
-            partition_key: Its PartitionKey.
-            row_key: Its RowKey.
+            address: Where the row is.
             error: Why it failed.
         """
         self.failed += 1
         if len(self.failures) < KEPT:
             problem = f"{type(error).__name__}: {error}"[:_MOST_PROBLEM]
-            self.failures.append(FailedRow(table=table, partition_key=partition_key, row_key=row_key, problem=problem))
+            self.failures.append(FailedRow(**structs.asdict(address), problem=problem))
 
 
 @attrs.frozen(eq=False, kw_only=True)

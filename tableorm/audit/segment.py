@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .check import Phase, VerifyTotals
 from .context import EntitySnapshot
 from .first_look import Candidate
@@ -89,12 +89,12 @@ class Segment:
         found: list[Candidate] = []
         snapshots: list[tuple[str, EntitySnapshot]] = []
         for row in rows:
-            partition_key, row_key = row["PartitionKey"], row["RowKey"]
+            partition_key, at = row["PartitionKey"], RowAddress.of_row(self._table.context.kinds.table, row)
             owner = self._table.check_of(row)
             if owner is not None:
                 if phase in owner.row_phases and self._is_any_candidate(partition_key, owner.row_claims(row)):
                     is_candidate = partial(self.is_candidate, partition_key)
-                    verify = partial(owner.verify_row, partition_key, row_key, phase, is_candidate)
+                    verify = partial(owner.verify_row, at, phase, is_candidate)
                     found.append(Candidate(verify, partial(owner.is_row_right, row) if owner.looks_first else None))
                 continue
             if phase is Phase.BEFORE:
@@ -109,7 +109,7 @@ class Segment:
                         if self._is_any_candidate(partition_key, check.claims(snapshot))
                     ]
                     if checks:
-                        verify = partial(self._table.verify_entity, partition_key, row_key)
+                        verify = partial(self._table.verify_entity, at)
                         look = all(check.looks_first for check in checks)
                         found.append(Candidate(verify, partial(are_right, snapshot, checks) if look else None))
         return found if phase is not Phase.AFTER else [*found, *self._total_candidates(snapshots)]

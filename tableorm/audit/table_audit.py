@@ -30,7 +30,7 @@ from ..errors import (
 from ..models.kinds import KindSet
 from ..models.marker_rows import DECISION_KIND, is_marker
 from ..models.schema import Schema, concrete
-from ..stores import Row
+from ..stores import Row, RowAddress
 from ..writes.commit import commit
 from ..writes.plan import PlannedWrite
 from ..writes.races import ATTEMPTS
@@ -154,13 +154,12 @@ class TableAudit:
         check = self._by_row_kind[kind]
         return check if check is None or check.accepts(row) else None
 
-    async def verify_entity(self, partition_key: str, row_key: str, depth: int = 0) -> None:
+    async def verify_entity(self, address: RowAddress, depth: int = 0) -> None:
         """
         Verify an entity, and what is derived from it.
 
         Args:
-            partition_key: Its PartitionKey.
-            row_key: Its RowKey.
+            address: Where it is.
             depth: How many others wait for it: each needs the next one to be repaired first.
         """
         context = self.context
@@ -170,7 +169,7 @@ class TableAudit:
         for attempt in range(ATTEMPTS):
             await context.pause(lost)
             lost += 1
-            row = await context.read(partition_key, row_key)
+            row = await context.read(address)
             snapshot = None if row is None else context.snapshot(row)
             if row is None or snapshot is None:
                 return  # what was derived from it is verified by itself
@@ -180,7 +179,7 @@ class TableAudit:
             first = {problem.first for problem in problems if problem.first is not None}
             if context.repair and depth < _DEPTH and first - repaired_first:
                 for each in sorted(first - repaired_first):
-                    await self.verify_entity(partition_key, each, depth + 1)
+                    await self.verify_entity(address.beside(each), depth + 1)
                 repaired_first |= first
                 lost = 0
                 continue
@@ -202,7 +201,7 @@ class TableAudit:
                         refused[name] = f"{type(error).__name__}: {error}"
                     singly, lost = True, 0  # what can be repaired is, whatever else is wrong
                 continue
-            if await context.settle(partition_key, row_key, row):
+            if await context.settle(address, row):
                 self._record(snapshot, problems, repaired=False)
                 return
         context.counts.undecided += 1
@@ -250,9 +249,9 @@ class TableAudit:
         await commit(self.context.db, (rebuild_write(self.context.kinds, snapshot.row, names, counts=counts),))
 
     def _record(self, snapshot: EntitySnapshot, problems: Iterable[Problem], *, repaired: bool) -> None:
-        keys = snapshot.row["PartitionKey"], snapshot.row["RowKey"]
+        address = RowAddress.of_row(self.context.kinds.table, snapshot.row)
         for each in problems:
-            self.context.record(snapshot.schema, *keys, each, repaired=repaired and each.rebuilt)
+            self.context.record(snapshot.schema, address, each, repaired=repaired and each.rebuilt)
 
 
 async def are_right(snapshot: EntitySnapshot, checks: Sequence[Check], look: FirstLook) -> bool:

@@ -16,6 +16,7 @@ from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
 from ..protocol.key_range import KeyRange
+from ..stores import RowAddress
 
 __all__ = ["Boundary", "Subject"]
 
@@ -64,12 +65,12 @@ class Boundary:
             merged: Whether but some of its properties are sent.
         """
 
-    def check_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> None:
+    def check_row(self, schema: Schema | None, address: RowAddress) -> None:
         """Refuse to write a row whose keys are outside of the boundary; `schema` is None for a bag."""
 
-    def holds_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
+    def holds_row(self, schema: Schema | None, address: RowAddress) -> bool:
         """Return whether a row that was found, say by an index entry, is within the boundary."""
-        del schema, table, partition_key, row_key
+        del schema, address
         return True
 
     def holds_partition(self, schema: Schema, partition_key: str) -> bool:
@@ -77,14 +78,14 @@ class Boundary:
         del schema, partition_key
         return True
 
-    def check_derived_row(self, schema: Schema | None, table: str, partition_key: str, row_key: str) -> bool:
+    def check_derived_row(self, schema: Schema | None, address: RowAddress) -> bool:
         """
         Refuse to change a row because an entity of a model, or a bag, is written: a holder, or an index entry.
 
         Returns:
             Whether the key tells that the row is within the boundary. Otherwise it may be one of others.
         """
-        del schema, table, partition_key, row_key
+        del schema, address
         return True
 
     def check_move(self, subject: Subject, fields: Fields) -> None:

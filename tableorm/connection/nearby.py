@@ -15,7 +15,7 @@ import attrs
 from ..keys.ranges import key_order
 from ..protocol.codes import Fault
 from ..protocol.limits import MAX_PAGE
-from ..stores import Bounds, Row, RowPage, RowQuery
+from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery
 from .connection import Connection
 from .observe import QueryWork
 from .period_tables import NO_TABLE
@@ -133,7 +133,9 @@ class NearbyRows:
             if len(row_keys) <= _FEW and not self._across:
                 continue
             # One key that no row can have, which a forged row may say, would spoil the request of all.
-            possible = [(partition_key, each) for each in row_keys if is_place(self._table, partition_key, each)]
+            possible = [
+                (partition_key, each) for each in row_keys if is_place(RowAddress(self._table, partition_key, each))
+            ]
             if len(possible) > _FEW:
                 partitions.append(_Wanted(sorted(possible, key=key_order)))
             elif self._across:

@@ -24,7 +24,7 @@ from ..models.rekeying import Rekeying
 from ..models.reserved import UPKEEP_TABLE
 from ..models.schema import Schema
 from ..protocol.codes import Code
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from .connection import Connection, KnownPhase
 from .index_states import write_records
 from .rows import read_row, time_of
@@ -117,7 +117,7 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
     """
     begun, row = asyncio.get_running_loop().time(), None
     with suppress(TableNotFound):
-        row = await read_row(db, UPKEEP_TABLE, _PARTITION, rekeying.digest)
+        row = await read_row(db, RowAddress(UPKEEP_TABLE, _PARTITION, rekeying.digest))
     if row is None:
         found = RekeyPhase(phase=Phase.EXPAND)
     else:

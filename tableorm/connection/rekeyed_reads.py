@@ -9,12 +9,12 @@ from typing import Any
 import attrs
 
 from ..errors import NotSupported, TableNotFound
-from ..models.marker_rows import Place, is_marker, row_of_marker
+from ..models.marker_rows import is_marker, row_of_marker
 from ..models.rekeyed_rows import entity_of_old
 from ..models.rekeying import Rekeying
 from ..models.schema import Schema
 from ..models.state import state_of
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .connection import Connection
 from .rekey_phases import Phase, current_phase
 from .rows import MOST_LOOKS, lost_look, read_live, read_row
@@ -35,7 +35,7 @@ class Home:
     """
 
     row: Row
-    source: Place | None = None
+    source: RowAddress | None = None
     older: Row | None = None
 
 
@@ -56,7 +56,9 @@ async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
     return await current_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
 
 
-def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None) -> Sequence[Place]:
+def older_places(
+    rekeying: Rekeying[Schema], target: RowAddress, fields: Mapping[str, Any] | None
+) -> Sequence[RowAddress]:
     """
     Return where the entity of a newer key may be by the older model; nowhere if no entity has such a key.
 
@@ -79,11 +81,11 @@ def older_places(rekeying: Rekeying[Schema], target: Place, fields: Mapping[str,
             f"{rekeying}: the stored key ({target.partition_key!r}, {target.row_key!r}) does not tell {missing[0]!r}; "
             "give the fields of the key, or the entity, until `tableorm migrate seal` was run"
         )
-    return [Place(key.table, key.partition_key, key.row_key) for key in rekeying.old_keys(found)]
+    return [RowAddress.of(key) for key in rekeying.old_keys(found)]
 
 
 async def read_home(
-    db: Connection, rekeying: Rekeying[Schema], target: Place, fields: Mapping[str, Any] | None
+    db: Connection, rekeying: Rekeying[Schema], target: RowAddress, fields: Mapping[str, Any] | None
 ) -> Home | None:
     """
     Read the entity of a newer key where it is.
@@ -132,32 +134,32 @@ async def read_home(
 
 
 async def _look_at_newer(
-    db: Connection, rekeying: Rekeying[Schema], target: Place
+    db: Connection, rekeying: Rekeying[Schema], target: RowAddress
 ) -> tuple[Home | None, list[str | None]]:
     """Return the entity of a newer key if it is there, and the ETag of what is there otherwise."""
     try:
-        row = await read_row(db, target.table, target.partition_key, target.row_key)
+        row = await read_row(db, target)
     except TableNotFound:
         if not await has_older_keys(db, rekeying):
             raise
         row = None
     if row is None:
         return None, [None]
-    live = await read_live(db, target.table, target.partition_key, target.row_key) if is_marker(row) else row
+    live = await read_live(db, target) if is_marker(row) else row
     return (None if live is None else Home(row=live)), [row["odata.etag"]]
 
 
 async def _look_at_older(
-    db: Connection, rekeying: Rekeying[Schema], target: Place, sources: Sequence[Place]
+    db: Connection, rekeying: Rekeying[Schema], target: RowAddress, sources: Sequence[RowAddress]
 ) -> tuple[Home | None, list[str | None]]:
     """Return the entity of a newer key if it has one of some older keys, and the ETags of what they have otherwise."""
     versions: list[str | None] = []
     for source in sources:
-        row = await read_row(db, source.table, source.partition_key, source.row_key)
+        row = await read_row(db, source)
         versions.append(None if row is None else row["odata.etag"])
         live = row
         if row is not None and is_marker(row):
-            live = await read_live(db, source.table, source.partition_key, source.row_key)
+            live = await read_live(db, source)
         if live is None:
             continue
         entity = entity_of_old(rekeying, row_of_marker(rekeying.old, live) if is_marker(live) else live.copy())

@@ -6,7 +6,7 @@ import attrs
 import msgspec
 
 from ..protocol.redaction import escape_unprintable
-from ..stores import METHODS, Operation
+from ..stores import METHODS, Operation, RowAddress
 
 __all__ = ["OK", "ObservedRequest", "request_line", "row_path"]
 
@@ -44,9 +44,9 @@ _NAMED = 5  # operations of a transaction on its line
 _KEYS = frozenset({"PartitionKey", "RowKey"})
 
 
-def row_path(table: str, partition_key: str, row_key: str) -> str:
+def row_path(address: RowAddress) -> str:
     """Return the path of a row, before percent-encoding: `Directory(PartitionKey='Sales',RowKey='empid_000010')`."""
-    return f"{table}(PartitionKey={_quote(partition_key)},RowKey={_quote(row_key)})"
+    return f"{address.table}(PartitionKey={_quote(address.partition_key)},RowKey={_quote(address.row_key)})"
 
 
 def _quote(key: str) -> str:
@@ -127,7 +127,7 @@ class ObservedRequest:
             keys = f"PartitionKey={_quote(self.partition_key or '')}"
             text = f"POST $batch of {self.table}({keys}): {', '.join([*named, *more])}"
         elif self.partition_key is not None and self.row_key is not None:
-            path = row_path(self.table, self.partition_key, self.row_key)
+            path = row_path(RowAddress(self.table, self.partition_key, self.row_key))
             method = METHODS.get(self.operation)  # type: ignore[call-overload]
             text = request_line(path, None, self.select, None) if method is None else f"{method} {path}"
             text += "".join(map(_values, self.operations))

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ..errors import AccessDenied, DecodeError, LostRace, TableNotFound, shown
-from ..models.marker_rows import MoveState, Place, is_forward, is_marker, mark_of
+from ..models.marker_rows import MoveState, is_forward, is_marker, mark_of
 from ..models.reserved import MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import datetime_from_text
 from ..protocol.limits import check_key, check_table_name
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from .connection import Connection
 from .period_tables import is_absent
 from .translate import translate
@@ -25,7 +25,6 @@ __all__ = [
     "lost_look",
     "read_live",
     "read_other",
-    "read_place",
     "read_row",
     "settle_forward",
     "time_of",
@@ -38,9 +37,7 @@ MOST_LOOKS = 100
 
 async def read_row(
     db: Connection,
-    table: str,
-    partition_key: str,
-    row_key: str,
+    address: RowAddress,
     select: tuple[str, ...] | None = None,
     name: str = "",
     purpose: object = None,
@@ -49,10 +46,8 @@ async def read_row(
     Read a row as it is stored. It does not ask the boundary: whoever has made the keys has.
 
     Args:
-        db: Where the row is.
-        table: Name of the table.
-        partition_key: As stored.
-        row_key: As stored.
+        db: The database.
+        address: Where the row is.
         select: The properties to read; None for all.
         name: The model or index that is read, for messages and counters; "" if none is.
         purpose: The write that needs the row, which messages name before the row; None if there is none.
@@ -65,16 +60,16 @@ async def read_row(
     """
     store, counts = db.sending("get", name)
     try:
-        row = await store.get(table, partition_key, row_key, select)
+        row = await store.get(address.table, address.partition_key, address.row_key, select)
     except Fault as fault:
-        if is_absent(fault, table):
+        if is_absent(fault, address.table):
             return None
-        what = f"({partition_key!r}, {row_key!r})"
+        what = f"({address.partition_key!r}, {address.row_key!r})"
         if purpose is not None:
             what = f"{purpose}, which reads {what}"
         else:
             what = f"get of {name} {what}" if name else f"get of {what}"
-        raise translate(fault, what, table) from fault
+        raise translate(fault, what, address.table) from fault
     counts.rows += 1
     return row
 
@@ -103,44 +98,39 @@ def lost_look(what: str) -> LostRace:
     return LostRace(problem, Code.CONDITION_NOT_SATISFIED)
 
 
-async def read_place(db: Connection, place: Place) -> Row | None:
-    """Return the row at a place; None if there is none."""
-    return await read_row(db, place.table, place.partition_key, place.row_key)
-
-
 class OtherDenied(AccessDenied):
     """The row that a mark names must not be read. That is a matter of this mark: it may be forged."""
 
 
-async def read_other(db: Connection, place: Place) -> Row | None:
+async def read_other(db: Connection, other: RowAddress) -> Row | None:
     """
     Return the row that a mark names; None if there is none, or no row can be there, as a forged mark may say.
 
     Raises:
         OtherDenied: The credentials do not allow to read it.
     """
-    if not is_place(place.table, place.partition_key, place.row_key):
+    if not is_place(other):
         return None
     try:
-        return await read_place(db, place)
+        return await read_row(db, other)
     except TableNotFound:
         return None
     except AccessDenied as error:
         raise OtherDenied(f"{error}; the mark of another row names it", error.code) from error
 
 
-def is_place(table: str, partition_key: str, row_key: str) -> bool:
-    """Return whether a row can be at a place that a row of somebody else names."""
+def is_place(address: RowAddress) -> bool:
+    """Return whether a row can be at an address that a row of somebody else names."""
     try:
-        check_table_name(table)
-        check_key("PartitionKey", partition_key)
-        check_key("RowKey", row_key)
+        check_table_name(address.table)
+        check_key("PartitionKey", address.partition_key)
+        check_key("RowKey", address.row_key)
     except Fault:
         return False
     return True
 
 
-async def _is_live(db: Connection, row: Row, place: Place) -> bool:
+async def _is_live(db: Connection, row: Row, place: RowAddress) -> bool:
     """Return whether a row is tentative and its move was committed, so that it is the row of the entity."""
     mark = mark_of(row)
     if mark is None or mark.state is not MoveState.TENTATIVE:
@@ -148,7 +138,7 @@ async def _is_live(db: Connection, row: Row, place: Place) -> bool:
     return is_forward(await read_other(db, mark.other), mark.move, place)
 
 
-async def read_live(db: Connection, table: str, partition_key: str, row_key: str) -> Row | None:
+async def read_live(db: Connection, address: RowAddress) -> Row | None:
     """
     Read a row that was found to be a marker row, and tell whether it is the row of an entity.
 
@@ -163,17 +153,17 @@ async def read_live(db: Connection, table: str, partition_key: str, row_key: str
     """
     before: str | None = None
     for _ in range(MOST_LOOKS):
-        row = await read_row(db, table, partition_key, row_key)
+        row = await read_row(db, address)
         if row is None or not is_marker(row):
             return row
-        if await _is_live(db, row, Place(table, partition_key, row_key)):
+        if await _is_live(db, row, address):
             return row
         mark = mark_of(row)
         gone = mark is None or mark.state in (MoveState.FORWARD, MoveState.SETTLED)
         if gone or row["odata.etag"] == before:
             return None
         before = row["odata.etag"]
-    raise lost_look(f"({partition_key!r}, {row_key!r}) of table {table}")
+    raise lost_look(str(address))
 
 
 async def write_as_read(db: Connection, table: str, operations: Sequence[Operation], *, name: str, what: str) -> bool:
@@ -207,7 +197,7 @@ async def write_as_read(db: Connection, table: str, operations: Sequence[Operati
     return True
 
 
-async def settle_forward(db: Connection, place: Place, row: Row, other: Place | None = None) -> bool:
+async def settle_forward(db: Connection, place: RowAddress, row: Row, other: RowAddress | None = None) -> bool:
     """
     Replace a forward that stays by one that names no move, unless it has changed; return whether it was replaced.
 

@@ -17,12 +17,9 @@ from collections.abc import Collection
 from contextvars import ContextVar, Token
 from typing import Self
 
-from ..stores import Row
+from ..stores import Row, RowAddress
 
-__all__ = ["LONGEST_WAIT", "Address", "Turn", "Turns"]
-
-Address = tuple[str, str, str]
-"""A row: the name of its table, its PartitionKey and its RowKey."""
+__all__ = ["LONGEST_WAIT", "Turn", "Turns"]
 
 LONGEST_WAIT = 30.0
 """Seconds that a writer waits for its turn: about as long as a store that does not answer may keep the one before."""
@@ -48,11 +45,11 @@ class Turn:
 
     __slots__ = ("_ahead", "_began", "_handed_on", "_late", "_outer", "_rows", "known", "lines", "over")
 
-    def __init__(self, lines: "dict[Address, deque[Turn]]") -> None:
+    def __init__(self, lines: "dict[RowAddress, deque[Turn]]") -> None:
         self.lines = lines
-        self.known: dict[Address, Row] = {}
+        self.known: dict[RowAddress, Row] = {}
         self.over = False
-        self._rows: list[Address] = []
+        self._rows: list[RowAddress] = []
         self._ahead = 0  # in how many lines it is not the first
         self._began: asyncio.Future[None] | None = None
         self._handed_on = 0
@@ -68,7 +65,7 @@ class Turn:
         self.give_back()
         _CURRENT.reset(self._outer)
 
-    async def take(self, rows: Collection[Address]) -> None:
+    async def take(self, rows: Collection[RowAddress]) -> None:
         """Wait until the turn has these rows, beside those that it has."""
         wanted = [row for row in rows if row not in self._rows]
         if not wanted or self._began is not None or self._late:
@@ -104,11 +101,11 @@ class Turn:
         if self._began is not None and not self._began.done():
             self._began.set_result(None)
 
-    def is_awaited(self, row: Address) -> bool:
+    def is_awaited(self, row: RowAddress) -> bool:
         """Return whether somebody waits for a row of the turn, and should be told how it was written."""
         return len(self.lines.get(row, ())) > 1 and self._handed_on < _MOST_HANDED_ON
 
-    def hand_on(self, row: Address, stored: Row) -> None:
+    def hand_on(self, row: RowAddress, stored: Row) -> None:
         """Tell whoever is next how a row is stored now."""
         following = self.lines[row][1]
         following.known[row] = stored
@@ -154,7 +151,7 @@ class Turns:
     """The turns of one database. A row that nobody has taken has no line."""
 
     def __init__(self) -> None:
-        self.lines: dict[Address, deque[Turn]] = {}
+        self.lines: dict[RowAddress, deque[Turn]] = {}
 
     def begin(self) -> Turn | _Joined:
         """Give a block of code a turn, which has no rows yet; or the turn of the block around it."""

@@ -22,7 +22,7 @@ from ..models.entity import Entity, schema_of
 from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
-from ..models.marker_rows import Place, is_marker, row_of_marker
+from ..models.marker_rows import is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
@@ -36,7 +36,7 @@ from ..queries.raw import RawSelect
 from ..queries.rekeyed import RekeyedSelect
 from ..queries.select import Select
 from ..queries.union import Union
-from ..stores import Row, utc_now
+from ..stores import Row, RowAddress, utc_now
 from ..writes.subject import key_from
 from .stores import Stores
 
@@ -206,7 +206,7 @@ class Reader(Stores):
             if isinstance(target, Entity):
                 raise ModelError(f"get() takes a model or a key, got the entity {target!r}; refresh() reads it again")
             key = key_from(self._connection.boundary, target, fields)
-            model, table, partition_key, row_key = key.model, key.table, key.partition_key, key.row_key
+            model, table, address = key.model, key.table, RowAddress.of(key)
         else:
             schema: Schema = getattr(target, "__schema__", None) or schema_of(model)
             if self._connection.boundary.narrows:
@@ -217,13 +217,14 @@ class Reader(Stores):
                 schema.key(fields)  # raises, and says which field is missing or unknown
             partition_key, row_key = schema.make_keys(fields)
             table = schema.only_table or schema.table_of(partition_key, row_key)
+            address = RowAddress(table, partition_key, row_key)
             if self._connection.boundary.narrows:
-                self._connection.boundary.check_row(schema, table, partition_key, row_key)
+                self._connection.boundary.check_row(schema, address)
         if model is not PropertyBag and self._kinds_of(model).rekeying is not None:
-            return await self._rekeyed_point(model, Place(table, partition_key, row_key), fields)
+            return await self._rekeyed_point(model, address, fields)
         whole = whole or model is PropertyBag or self._kinds_of(model).expires
         select = None if whole else Projection.of(self._kinds_of(model), ()).select
-        row = await read_row(self._connection, table, partition_key, row_key, select, model.__name__)
+        row = await read_row(self._connection, address, select, model.__name__)
         if row is None:
             return None
         await self._connection.yield_to_loop(1)
@@ -236,7 +237,7 @@ class Reader(Stores):
             return await self._load_moved(model, table, row)
         return None if whole else self._refuse_kind(model, table, row)
 
-    async def _rekeyed_point(self, model: type[Any], target: Place, fields: dict[str, Any]) -> Any:
+    async def _rekeyed_point(self, model: type[Any], target: RowAddress, fields: dict[str, Any]) -> Any:
         """Read the entity of a key, which may have another one by an older model; None if there is none."""
         kinds = self._kinds_of(model)
         rekeying = kinds.rekeying
@@ -256,7 +257,7 @@ class Reader(Stores):
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
-        live = await read_live(self._connection, table, row["PartitionKey"], row["RowKey"])
+        live = await read_live(self._connection, RowAddress.of_row(table, row))
         if live is None:
             return None
         tentative = is_marker(live)
@@ -300,7 +301,7 @@ class Reader(Stores):
         if schema.building is None and await find_unreadable(self._connection, (schema.declaration,)):
             raise not_readable(self._connection, schema.declaration)
         for _ in range(_LOOKS if schema.exact else 1):
-            entry = await read_row(self._connection, table, partition_key, row_key, name=str(index))
+            entry = await read_row(self._connection, RowAddress(table, partition_key, row_key), name=str(index))
             if entry is None:
                 return None
             await self._connection.yield_to_loop(1)
@@ -314,12 +315,12 @@ class Reader(Stores):
                     (partition_key, row_key),
                     entry.get("EntityType"),
                 )
-            owner = schema.owner_keys(entry)
-            if not self._connection.boundary.holds_row(primary, owners, *owner):
+            owner = RowAddress(owners, *schema.owner_keys(entry))
+            if not self._connection.boundary.holds_row(primary, owner):
                 return None  # an entry of others, in an index that scopes share
             # The entry itself is all that there is if it may be old, or holds keys alone.
             if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.expires):
-                row = await read_row(self._connection, owners, *owner, name=primary.name)
+                row = await read_row(self._connection, owner, name=primary.name)
                 entity = None if row is None else self._kinds_of(schema.model).load(row)
                 if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile

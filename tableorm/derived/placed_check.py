@@ -16,17 +16,16 @@ from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry
 from ..models.schema import Schema
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row
-from ..writes.maintainer import RowKeys
+from ..stores import Row, RowAddress
 
 __all__ = ["PlacedCheck", "ReadRow", "Reconcile"]
 
-Reconcile = Callable[[Connection, RowKeys, Sequence[ManifestEntry]], Awaitable[None]]
+Reconcile = Callable[[Connection, RowAddress, Sequence[ManifestEntry]], Awaitable[None]]
 """Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
 
 _SNAPSHOTS = 25  # that are made in one turn of the event loop
 
-ReadRow = Callable[[RowKeys], Awaitable[Row | None]]
+ReadRow = Callable[[RowAddress], Awaitable[Row | None]]
 """Reads a row; returns None if there is none, or no row can be there."""
 
 
@@ -88,7 +87,7 @@ class PlacedCheck(Check):
         source = self._source_of(snapshot)
         # A build does not leave to a worker what is under way: what it builds may be read as soon as it has ended.
         building = self.context.only is not None
-        if not building and await is_under_way(self._owners, source.partition_key, source.row_key):
+        if not building and await is_under_way(self._owners, source):
             return ()
         if self._reconcile is None or not self.context.repair or noted != due or noted is None:
             return problems
@@ -99,7 +98,7 @@ class PlacedCheck(Check):
         left = await self._compare(snapshot, noted, due, self._read)
         if not left:
             for each in problems:
-                self.context.record(self.schema, source.partition_key, source.row_key, each, repaired=True)
+                self.context.record(self.schema, source, each, repaired=True)
         return left
 
     async def is_right(self, snapshot: EntitySnapshot, look: FirstLook) -> bool:
@@ -108,8 +107,8 @@ class PlacedCheck(Check):
         if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
             return True
 
-        async def read(place: RowKeys) -> Row | None:
-            return await look.read(place, self._kind)
+        async def read(address: RowAddress) -> Row | None:
+            return await look.read(address, self._kind)
 
         return not await self._compare(snapshot, noted, due, read)
 
@@ -124,7 +123,7 @@ class PlacedCheck(Check):
                     return False
         return True
 
-    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowKeys]]:
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
         """
         Return the entities of the model that a row names, and what the manifest of each ought to say.
 
@@ -147,21 +146,21 @@ class PlacedCheck(Check):
         """
         raise NotImplementedError
 
-    async def _read(self, place: RowKeys) -> Row | None:
-        return await self.context.read_place(*place, self._label)
+    async def _read(self, address: RowAddress) -> Row | None:
+        return await self.context.read(address, self._label)
 
-    def _source_of(self, snapshot: EntitySnapshot) -> RowKeys:
-        return RowKeys(self.schema.table_name(), snapshot.row["PartitionKey"], snapshot.row["RowKey"])
+    def _source_of(self, snapshot: EntitySnapshot) -> RowAddress:
+        return RowAddress.of_row(self.schema.table_name(), snapshot.row)
 
-    async def _is_due(self, entry: ManifestEntry, partition_key: str, row_key: str) -> bool:
+    async def _is_due(self, entry: ManifestEntry, owner: RowAddress) -> bool:
         """
         Return whether what a row says of an entity is verified with that entity, since its manifest has the entry or
         ought to; or need not be, since it is under way.
         """
-        primary = await self._owners.read(partition_key, row_key)
+        primary = await self._owners.read(owner)
         if primary is not None and self._has(primary, entry):
             return True
-        return await is_under_way(self._owners, partition_key, row_key)
+        return await is_under_way(self._owners, owner)
 
     def _has(self, primary: Row, entry: ManifestEntry) -> bool:
         """Return whether the manifest of an entity has an entry, or ought to; or nobody knows what it ought to have."""

@@ -24,14 +24,13 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
-from msgspec import structs
 
 from ..errors import DecodeError, ModelError, shown
 from ..keys.overlap import may_meet
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .placement import declared_models, rows_of
 from .reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 from .schema import Schema, concrete
@@ -48,7 +47,6 @@ __all__ = [
     "TENTATIVE",
     "MoveMark",
     "MoveState",
-    "Place",
     "check_marker_rows",
     "forward_kind",
     "forward_row",
@@ -128,24 +126,6 @@ class MoveState(StrEnum):
     """Of an entity in memory alone: it was read at the key that it has by the older model, in the other row."""
 
 
-class Place(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """
-    Where a row is.
-
-    Args:
-        table: Name of the table, as the program knows it.
-        partition_key: As stored.
-        row_key: As stored.
-    """
-
-    table: str
-    partition_key: str
-    row_key: str
-
-    def __str__(self) -> str:
-        return f"({self.partition_key!r}, {self.row_key!r}) in table {self.table}"
-
-
 class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """
     What a row says of a move.
@@ -164,16 +144,15 @@ class MoveMark(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_default
 
     state: MoveState
     move: str
-    other: Place
+    other: RowAddress
     etag: str | None = None
     to_kind: str | None = None
     fields: dict[str, dict[str, Any]] | None = None
     stays: bool = False
 
-    def names(self, place: Place) -> bool:
-        """Return whether the other row of the move is at a place. Names of tables differ by more than their case."""
-        other = self.other
-        return structs.replace(other, table=other.table.lower()) == structs.replace(place, table=place.table.lower())
+    def names(self, place: RowAddress) -> bool:
+        """Return whether the other row of the move is at an address."""
+        return self.other.is_same(place)
 
     def to_text(self) -> str:
         """Return what is stored."""
@@ -204,7 +183,7 @@ def mark_of(row: Row | None) -> MoveMark | None:
         ) from None
 
 
-def is_forward(row: Row | None, move: str, target: Place) -> bool:
+def is_forward(row: Row | None, move: str, target: RowAddress) -> bool:
     """Return whether a row is the forward of a move to a place."""
     mark = mark_of(row)
     return mark is not None and mark.state is MoveState.FORWARD and mark.move == move and mark.names(target)
@@ -233,7 +212,7 @@ def row_of_marker(schema: Schema, row: Row) -> Row:
     return found
 
 
-def forward_row(place: Place, kind: str, tokens: str, mark: MoveMark) -> Row:
+def forward_row(place: RowAddress, kind: str, tokens: str, mark: MoveMark) -> Row:
     """
     Return a forward.
 

@@ -2,10 +2,10 @@
 Entities of a newer model, made of rows of the older one.
 """
 
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .entity import Entity
 from .kinds import KindSet
-from .marker_rows import MoveMark, MoveState, Place, mark_of
+from .marker_rows import MoveMark, MoveState, mark_of
 from .rekeying import Rekeying
 from .reserved import MOVE
 from .schema import Schema
@@ -38,7 +38,7 @@ def renewed(rekeying: Rekeying[Schema], entity: Entity) -> Entity | None:
     made: Entity | None = rekeying.to_new(entity)
     state = state_of(entity)
     if made is not None and state.keys is not None:
-        place = Place(rekeying.old.table_name(), *state.keys)
+        place = RowAddress(rekeying.old.table_name(), *state.keys)
         note_older_place(rekeying.new, made, place, str(state.etag), str(state.timestamp))
     return made
 
@@ -50,7 +50,7 @@ def has_old_key_of(rekeying: Rekeying[Schema], made: Entity) -> bool:
     """
     mark = old_place_of(state_of(made).row)
     found = rekeying.old_keys(made.__dict__)
-    return mark is not None and any(mark.names(Place(k.table, k.partition_key, k.row_key)) for k in found)
+    return mark is not None and any(mark.names(RowAddress.of(k)) for k in found)
 
 
 def entity_to_be(schema: Schema, row: Row) -> Entity:
@@ -59,7 +59,7 @@ def entity_to_be(schema: Schema, row: Row) -> Entity:
     return entity
 
 
-def note_older_place(schema: Schema, entity: Entity, place: Place, etag: str, timestamp: str) -> None:
+def note_older_place(schema: Schema, entity: Entity, place: RowAddress, etag: str, timestamp: str) -> None:
     """
     Let an entity know that it is stored as it is now, at an older key.
 

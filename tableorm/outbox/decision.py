@@ -26,7 +26,7 @@ from ..models.marker_rows import DECISION_HEAD, DECISION_KIND
 from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_PAGE, MAX_VALUE_BYTES
-from ..stores import Bounds, Operation, Row, RowQuery, Verb
+from ..stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
 from .doorbell import TOKEN, Begun
 
 __all__ = [
@@ -287,7 +287,7 @@ def _short(text: Any) -> Any:
 
 async def read_decision(db: Connection, table: str, partition_key: str, token: str) -> Decision | None:
     """Read the decision of a change; None if there is none. Raises what `decision_of` raises."""
-    row = await read_row(db, table, partition_key, decision_key(token), name=DECISION_KIND)
+    row = await read_row(db, RowAddress(table, partition_key, decision_key(token)), name=DECISION_KIND)
     return None if row is None else decision_of(row)
 
 

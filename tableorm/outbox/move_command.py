@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from ..models.marker_rows import Place
 from ..protocol.limits import check_message
+from ..stores import RowAddress
 from .doorbell import decode_message
 
 __all__ = ["MOVE_COMMAND", "MOVE_WORK", "MoveCommand", "move_of"]
@@ -40,10 +40,10 @@ class MoveCommand(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field
 
     move: str
     kind: str
-    source: Place
+    source: RowAddress
     etag: str
     to_kind: str
-    target: Place
+    target: RowAddress
     fields: dict[str, dict[str, Any]]
     format: int = _FORMAT
 

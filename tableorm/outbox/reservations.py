@@ -23,12 +23,11 @@ from ..connection.connection import Connection
 from ..connection.rows import read_row, write_as_read
 from ..errors import LostRace
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
-from ..models.marker_rows import Place
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..protocol.edm import SYSTEM_MEMBERS
-from ..stores import Operation, Row, Verb, pause_after
+from ..stores import Operation, Row, RowAddress, Verb, pause_after
 from .decision import is_token, read_decisions, settle_decision
 from .doorbell import Begun
 
@@ -57,7 +56,7 @@ class Held(NamedTuple):
     """
 
     stored: Row
-    holder: Place | None
+    holder: RowAddress | None
 
 
 async def reserve(
@@ -103,7 +102,7 @@ async def reserve(
         owner, token = found
         if token == entry.token or (token in given_up and owner.row_key in givers):
             return None  # the reply to an earlier attempt was lost; or the reservation is handed over
-        if not db.boundary.holds_row(schema, owner.table, owner.partition_key, owner.row_key):
+        if not db.boundary.holds_row(schema, owner):
             return Held(stored, None)
         holder = await find_holder(db, entry.place, [owner]) or await find_last_holder(db, entry.place, owner, token)
         if holder is None:
@@ -117,8 +116,8 @@ async def reserve(
 
 
 async def find_holder(
-    db: Connection, value: PlacedEntry, owners: Iterable[Place]
-) -> tuple[Place, ReservedEntry] | None:
+    db: Connection, value: PlacedEntry, owners: Iterable[RowAddress]
+) -> tuple[RowAddress, ReservedEntry] | None:
     """
     Return who holds a value, and by which claim; None if nobody does.
 
@@ -131,7 +130,7 @@ async def find_holder(
         DecodeError: The manifest of an owner is damaged.
     """
     for owner in owners:
-        row = await read_row(db, owner.table, owner.partition_key, owner.row_key)
+        row = await read_row(db, owner)
         for held in manifest_of(row).values():
             if isinstance(held, ReservedEntry) and held.place == value:
                 return owner, held
@@ -139,8 +138,8 @@ async def find_holder(
 
 
 async def find_last_holder(
-    db: Connection, value: PlacedEntry, owner: Place, token: str
-) -> tuple[Place, ReservedEntry] | None:
+    db: Connection, value: PlacedEntry, owner: RowAddress, token: str
+) -> tuple[RowAddress, ReservedEntry] | None:
     """
     Return who holds a value after its claim was made void if it had not committed: if nobody does, then nobody will
     before the reservation is written, which was read before.
@@ -162,7 +161,7 @@ async def find_last_holder(
         return found
     decisions = await read_decisions(db, owner.table, owner.partition_key)
     heirs = [
-        Place(owner.table, owner.partition_key, work.row_key)
+        owner.beside(work.row_key)
         for decision in decisions
         for work in decision.works
         for entries in work.entries.values()
@@ -171,7 +170,7 @@ async def find_last_holder(
     return await find_holder(db, value, dict.fromkeys(heirs))
 
 
-async def release(db: Connection, owner: Place, entry: ReservedEntry, label: str) -> None:
+async def release(db: Connection, owner: RowAddress, entry: ReservedEntry, label: str) -> None:
     """
     Delete the reservation of a claim that was given up, or never committed. Raises TableOrmError.
 
@@ -184,7 +183,7 @@ async def release(db: Connection, owner: Place, entry: ReservedEntry, label: str
     async for _ in _attempts(db, entry):
         stored = await _read(db, entry, label)
         found = None if stored is None else owner_and_token(stored)
-        if stored is None or found is None or (_same_table(found[0]), found[1]) != (_same_table(owner), entry.token):
+        if stored is None or found is None or not found[0].is_same(owner) or found[1] != entry.token:
             return
         if await _write(db, entry, _delete(stored), label):
             return
@@ -192,7 +191,7 @@ async def release(db: Connection, owner: Place, entry: ReservedEntry, label: str
 
 async def settle_reservations(
     db: Connection,
-    source: Place,
+    source: RowAddress,
     kind: str,
     name: str,
     entries: Sequence[ReservedEntry],
@@ -235,7 +234,7 @@ async def settle_reservations(
 
 
 async def _hand_over(
-    db: Connection, source: Place, kind: str, old: ReservedEntry, claim: ReservedEntry, label: str
+    db: Connection, source: RowAddress, kind: str, old: ReservedEntry, claim: ReservedEntry, label: str
 ) -> None:
     """Give the reservation of a claim that was given up to the one that took its place; delete it if that is over."""
     async for _ in _attempts(db, claim):
@@ -266,11 +265,11 @@ async def abandon(db: Connection, change: Begun) -> None:
         TableOrmError: The store refused it, or did not answer; or a row cannot be read.
     """
     for claim in change.claims:
-        owner = Place(change.table, change.partition_key, claim.row_key)
+        owner = RowAddress(change.table, change.partition_key, claim.row_key)
         await _vacate(db, claim.place, owner, change.token)
 
 
-async def vacate(db: Connection, owner: Place, name: str, value: PlacedEntry) -> None:
+async def vacate(db: Connection, owner: RowAddress, name: str, value: PlacedEntry) -> None:
     """
     Delete what is reserved for an entity that does not hold the value, and can never get it by that claim.
 
@@ -289,25 +288,25 @@ async def vacate(db: Connection, owner: Place, name: str, value: PlacedEntry) ->
         await _vacate(db, value, owner, found[1])
 
 
-async def _vacate(db: Connection, value: PlacedEntry, owner: Place, token: str) -> None:
+async def _vacate(db: Connection, value: PlacedEntry, owner: RowAddress, token: str) -> None:
     """Delete the reservation of a claim of an entity if nobody holds the value."""
     async for _ in _attempts(db, value):
         stored = await _read(db, value, "")
         found = None if stored is None else owner_and_token(stored)
-        same = found is not None and (_same_table(found[0]), found[1]) == (_same_table(owner), token)
+        same = found is not None and found[0].is_same(owner) and found[1] == token
         if stored is None or not same or await _has_entry(db, owner, value):
             return
         if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
             return
 
 
-def owner_and_token(stored: Row) -> tuple[Place, str] | None:
+def owner_and_token(stored: Row) -> tuple[RowAddress, str] | None:
     """Return whom a reservation is for, and the token of the claim; None if the row is not a reservation."""
     token, owner = stored.get(COPIED_VERSION), stored.get(COPY_OF)
     if not isinstance(token, str) or not is_token(token) or not isinstance(owner, str):
         return None
     try:
-        return Place(*_decode(owner)), token
+        return RowAddress.from_json(owner), token
     except msgspec.DecodeError:
         return None
 
@@ -330,22 +329,17 @@ def _name_of(stored: Row) -> str:
     return str(stored.get(ENTITY_TYPE)).partition(":")[0].partition("#")[2]
 
 
-def _same_table(place: Place) -> Place:
-    """Return a place with its table in lower case: names that differ in case alone are those of one table."""
-    return Place(place.table.lower(), place.partition_key, place.row_key)
-
-
-async def _has_entry(db: Connection, owner: Place, place: PlacedEntry) -> bool:
+async def _has_entry(db: Connection, owner: RowAddress, place: PlacedEntry) -> bool:
     """Return whether an entity says that the row at a place is its own: it reserves a value, or is an index entry."""
-    manifest = manifest_of(await read_row(db, owner.table, owner.partition_key, owner.row_key))
+    manifest = manifest_of(await read_row(db, owner))
     entries = [each for each in manifest.values() if isinstance(each, PlacedEntry)]
     return any(PlacedEntry(each.partition_key, each.row_key, each.table) == place for each in entries)
 
 
-def _replacement(stored: Row, owner: Place, token: str) -> Operation:
+def _replacement(stored: Row, owner: RowAddress, token: str) -> Operation:
     members: Row = {name: value for name, value in stored.items() if name not in SYSTEM_MEMBERS}
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
-    claimed = {COPY_OF: msgspec.json.encode(owner).decode(), COPIED_VERSION: token}
+    claimed = {COPY_OF: owner.to_json(), COPIED_VERSION: token}
     return Operation(Verb.REPLACE, {**members, **keys, **claimed}, stored["odata.etag"])
 
 
@@ -355,12 +349,9 @@ def _delete(stored: Row) -> Operation:
 
 
 async def _read(db: Connection, value: PlacedEntry, label: str) -> Row | None:
-    return await read_row(db, value.table, value.partition_key, value.row_key, name=label)
+    return await read_row(db, RowAddress.of(value), name=label)
 
 
 async def _write(db: Connection, value: PlacedEntry, operation: Operation, label: str) -> bool:
     """Write a reservation. Return False if it is not as it was read, or nobody knows whether it was written."""
     return await write_as_read(db, value.table, [operation], name=label, what="the row that reserves a value")
-
-
-_decode = msgspec.json.Decoder(tuple[str, str, str]).decode

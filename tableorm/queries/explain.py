@@ -11,6 +11,7 @@ from ..connection.requests import request_line, row_path
 from ..expressions import Expression
 from ..protocol.filters import to_odata
 from ..protocol.limits import MAX_PAGE
+from ..stores import RowAddress
 from .planning.index_following import PrimaryFetch, conditions_on_primaries
 from .planning.normalize import properties_of
 from .planning.plan import Access, MergedRequests, Point, QueryPlan, Range
@@ -207,7 +208,7 @@ def _explain_request(
     plan: QueryPlan, request: Point | Range, limit: int | None, table: str, *, show_values: bool
 ) -> ExplainedRequest:
     if isinstance(request, Point):
-        path = row_path(table, request.partition_key, request.row_key)
+        path = row_path(RowAddress(table, request.partition_key, request.row_key))
         return ExplainedRequest(
             access=Access.POINT, path=path, filter=None, select=plan.select, top=None, client_side=()
         )

@@ -33,6 +33,7 @@ from ..expressions import (
     RowKey,
     conjuncts,
 )
+from ..keys.ranges import KeyPosition
 from ..models.entity import Entity
 from ..models.kinds import KindSet
 from ..models.rekeyed_rows import entity_of_old, has_old_key_of, renewed
@@ -41,7 +42,7 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .explain import Explanation
 from .misfits import settle_error
 from .pages import Progress
@@ -54,7 +55,6 @@ __all__ = ["RekeyedSelect"]
 
 E_co = TypeVar("E_co", covariant=True)
 
-_Keys = tuple[str, str]
 _NoteMisfit = Callable[[DecodeError], object]
 _SortKey = tuple[bytes, bytes]
 
@@ -118,7 +118,7 @@ class RekeyedSelect(Select[E_co]):
         left = self._limit
         if left == 0:
             return
-        misfits: dict[tuple[str, _Keys], DecodeError] = {}
+        misfits: dict[tuple[str, KeyPosition], DecodeError] = {}
 
         def note_misfit(error: DecodeError) -> None:
             if misfits.setdefault((error.model, error.key), error) is error and self._misfits != "raise":
@@ -172,7 +172,7 @@ class RekeyedSelect(Select[E_co]):
         The first ones in the order of the newer keys are held, up to a number; then the next ones are looked for.
         """
         most = _MOST_HELD if self._limit is None else min(_MOST_HELD, self._limit)
-        after: _Keys | None = None
+        after: KeyPosition | None = None
         while True:
             held = _Held(most, after)
             if phase is Phase.BACK:
@@ -200,7 +200,7 @@ class RekeyedSelect(Select[E_co]):
                 return
             after = held.last
 
-    def _keys_of(self, entity: Any) -> _Keys:
+    def _keys_of(self, entity: Any) -> KeyPosition:
         """
         Return the newer key that an entity has, also one that was found by an index entry. What another program has
         written may have fields that make the key of another entity, which it must not hide.
@@ -219,7 +219,7 @@ class RekeyedSelect(Select[E_co]):
             return []
 
     async def _read_newer(
-        self, phase: Phase, after: _Keys | None, last: _Keys | None, note_misfit: _NoteMisfit
+        self, phase: Phase, after: KeyPosition | None, last: KeyPosition | None, note_misfit: _NoteMisfit
     ) -> AsyncGenerator[E_co, None]:
         """
         Yield the entities that have their newer keys.
@@ -268,7 +268,7 @@ class RekeyedSelect(Select[E_co]):
             made = renewed(self._rekeying, entity)
             return made if made is not None and has_old_key_of(self._rekeying, made) else None
         assert db is not None
-        row = await read_row(db, old.table_name(), *old.make_keys(entity.__dict__))  # of an index entry
+        row = await read_row(db, RowAddress(old.table_name(), *old.make_keys(entity.__dict__)))  # of an index entry
         return None if row is None else entity_of_old(self._rekeying, row)
 
     @cached_property
@@ -332,13 +332,13 @@ class _Held:
         last: The key up to which it has all that were found; None if it has all.
     """
 
-    def __init__(self, most: int, after: _Keys | None) -> None:
-        self.found: dict[_Keys, Any] = {}
-        self.last: _Keys | None = None
+    def __init__(self, most: int, after: KeyPosition | None) -> None:
+        self.found: dict[KeyPosition, Any] = {}
+        self.last: KeyPosition | None = None
         self._most, self._after = most, None if after is None else _sort_key(after)
         self._last: _SortKey | None = None
 
-    def add(self, keys: _Keys, entity: Any) -> None:
+    def add(self, keys: KeyPosition, entity: Any) -> None:
         """Add an entity, unless it is not behind the key, or behind enough others."""
         if self._after is not None or self._last is not None:
             place = _sort_key(keys)
@@ -348,7 +348,7 @@ class _Held:
         if len(self.found) > self._most + self._most // 4:
             self.end()
 
-    def end(self) -> list[_Keys]:
+    def end(self) -> list[KeyPosition]:
         """Drop those that are too many, and return the keys of the others in order."""
         keys = sorted(self.found, key=_sort_key)
         if len(keys) > self._most:
@@ -367,7 +367,7 @@ def _pack(row: Row) -> bytes | Row:
         return row
 
 
-def _between(after: _Keys | None, last: _Keys | None) -> list[Expression]:
+def _between(after: KeyPosition | None, last: KeyPosition | None) -> list[Expression]:
     """Return the conditions of rows behind a key, and up to another one."""
     found: list[Expression] = []
     if after is not None:
@@ -377,7 +377,7 @@ def _between(after: _Keys | None, last: _Keys | None) -> list[Expression]:
     return found
 
 
-def _sort_key(keys: _Keys) -> _SortKey:
+def _sort_key(keys: KeyPosition) -> _SortKey:
     return utf16_key(keys[0]), utf16_key(keys[1])
 
 

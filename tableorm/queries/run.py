@@ -24,7 +24,7 @@ from ..keys.ranges import KeyPosition
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row, RowPage
+from ..stores import Row, RowAddress, RowPage
 from .execution import FetchedPage, QueryExecution, Source
 from .merge import Merger
 from .misfits import Misfit, is_of_row, load_each, misfit_of, take_last_misfit, without_taken
@@ -107,8 +107,8 @@ async def _fetch(
     """
     target = run.plan.target
     if isinstance(request, Point):
-        keys = request.partition_key, request.row_key
-        return RowPage(await _fetch_point(run, target.table, *keys, run.plan.select), None)
+        address = RowAddress(target.table, request.partition_key, request.row_key)
+        return RowPage(await _fetch_point(run, address, run.plan.select), None)
     if in_order and run.sorted_here:
         return await _fetch_sorted(run, request)
     size = MAX_PAGE if full or run.wanted is None or not request.drops_few else max(1, min(run.wanted, MAX_PAGE))
@@ -132,18 +132,16 @@ async def _fetch(
     return page
 
 
-async def _fetch_point(
-    run: QueryExecution, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None
-) -> list[Row]:
-    """Return the row with these keys, if there is one."""
+async def _fetch_point(run: QueryExecution, address: RowAddress, select: tuple[str, ...] | None) -> list[Row]:
+    """Return the row at an address, if there is one."""
     store, counts = run.db.sending("get", run.name, work=run.work)
     try:
-        row = await store.get(table, partition_key, row_key, select)
+        row = await store.get(address.table, address.partition_key, address.row_key, select)
     except Fault as fault:
         if fault.code == Code.RESOURCE_NOT_FOUND or (run.may_lack_table and fault.code in NO_TABLE):
             await run.db.yield_to_loop(1)  # an embedded store answers without waiting
             return []
-        raise translate(fault, f"query of {run.name}", table) from fault
+        raise translate(fault, f"query of {run.name}", address.table) from fault
     counts.rows += 1
     return [row]
 
@@ -426,18 +424,16 @@ async def _read_again(run: QueryExecution, row: Row) -> Any:
     target = run.plan.target
     if run.primaries is not None:
         return await run.primaries.read(row, partial(_fetch_known, run))
-    rows = await _fetch_known(run, target.table, row["PartitionKey"], row["RowKey"], None)
+    rows = await _fetch_known(run, RowAddress.of_row(target.table, row), None)
     return next(iter(target.kinds.load_all(rows)), None)
 
 
-async def _fetch_known(
-    run: QueryExecution, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None
-) -> list[Row]:
-    """Return the row with these keys, if there is one: as a range of keys has brought it, else by a request."""
-    keys = partition_key, row_key
+async def _fetch_known(run: QueryExecution, address: RowAddress, select: tuple[str, ...] | None) -> list[Row]:
+    """Return the row at an address, if there is one: as a range of keys has brought it, else by a request."""
+    keys = address.partition_key, address.row_key
     asked = None if run.primaries is None else run.primaries.select
     if keys not in run.found_nearby or select != asked:
-        return await _fetch_point(run, table, partition_key, row_key, select)
+        return await _fetch_point(run, address, select)
     found = run.found_nearby[keys]
     return [] if found is None else [found.copy()]  # several entries can be of one entity
 

@@ -45,7 +45,7 @@ from ..models.periods import require_plain_tables
 from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema, concrete
 from ..protocol.filters import And, Compare, Filter, Op, Or, compare_value, constant
-from ..stores import Row, utc_now
+from ..stores import Row, RowAddress, utc_now
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.pacing import Pace
 from .delete import delete_call, needs_whole_rows
@@ -203,9 +203,9 @@ async def _sweep_index(
         try:
             found = run.plan.target.kinds.schema_of_row(entry)
             if isinstance(found, EntrySchema):
-                return await read_row(db, kinds.table, *found.owner_keys(entry), name=schema.name)
+                return await read_row(db, RowAddress(kinds.table, *found.owner_keys(entry)), name=schema.name)
         except (DecodeError, LimitExceeded) as error:  # it names no key that a row can have, and stops no other entry
-            counts.record(run.plan.target.table, entry["PartitionKey"], entry["RowKey"], error)
+            counts.record(RowAddress.of_row(run.plan.target.table, entry), error)
         return None
 
     async with aclosing(fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=False)) as found:
@@ -253,7 +253,7 @@ async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pa
                 counts.trimmed += deleted
                 counts.requests += 1
     except TableOrmError as error:
-        counts.record(name, partition_key, COUNTER_KEY, error)
+        counts.record(RowAddress(name, partition_key, COUNTER_KEY), error)
 
 
 def _filter_of(table: _SweptTable) -> Filter | None:
@@ -290,7 +290,7 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
                 if change is not None:
                     await change
             except Exception as error:  # noqa: BLE001  # what a row or a function of its model raises stops no other row
-                counts.record(kinds.table, row["PartitionKey"], row["RowKey"], error)
+                counts.record(RowAddress.of_row(kinds.table, row), error)
     counts.deleted += bulk.report.written
     counts.requests += bulk.report.requests
     for failure in bulk.report.failed:
@@ -298,4 +298,4 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
             counts.kept += 1
         else:
             key: Any = failure.entity
-            counts.record(kinds.table, key.partition_key, key.row_key, failure.error)
+            counts.record(RowAddress.of(key), failure.error)

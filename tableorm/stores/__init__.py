@@ -2,6 +2,7 @@
 The contract of backends, and what every backend shares.
 """
 
+from .address import RowAddress
 from .backend import Backend
 from .blobs import BlobInfo, BlobPage, BlobStore, BlobStream
 from .capabilities import Capabilities
@@ -61,6 +62,7 @@ __all__ = [
     "RetryBudget",
     "RetryPolicy",
     "Row",
+    "RowAddress",
     "RowPage",
     "RowQuery",
     "Signer",

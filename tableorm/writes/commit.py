@@ -31,10 +31,9 @@ from ..models.property_bag import PropertyBag
 from ..models.reserved import COPY_OF, MOVE
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
-from ..stores import Row, Verb
+from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
 from .over_expired import insert_over_expired
-from .pending import row_of
 from .plan import (
     PLAIN,
     Change,
@@ -118,7 +117,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(pause_of(db, attempt))
-            await turn.take((row_of(change),))
+            await turn.take((change.address,))
             try:
                 row = await RELOCATION.read_current(db, change)
                 write = encode(complete(change, row), 0)
@@ -151,8 +150,8 @@ def _goes_on(change: Change, error: TableOrmError) -> bool:
     if change.if_match not in (None, "*"):
         return False
     if isinstance(error, OutcomeUnknown):
-        return error.found is not None and change.copied is None
-    return is_race(error) and (change.copied is None or isinstance(error, Conflict))
+        return error.found is not None and not change.is_copied
+    return is_race(error) and (not change.is_copied or isinstance(error, Conflict))
 
 
 async def delete_target(
@@ -240,7 +239,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
     """Send writes that take no row for free whose entity has expired. Raises what `commit` raises."""
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
-            db.boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
+            db.boundary.check_row(change.schema, change.address)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         for write in writes:
@@ -250,7 +249,7 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
                 except TableOrmError as error:
                     refuse_before_sending(write, error, transaction=options.transaction)
         for write in writes:
-            stored = (write.first or write.change).stored
+            stored = write.change.stored
             if stored is not None and MOVE in stored.row:
                 writes = await RELOCATION.drop_forwards(db, writes)
                 break
@@ -332,16 +331,16 @@ async def _send(
 async def _take_turn(turn: Turn, effects: Sequence[Effect]) -> Found:
     """Wait for the turn to change the rows of effects; return those that the writer before has written just now."""
     change = effects[0].origin.change
-    await turn.take([(change.table, change.partition_key, effect.address) for effect in effects])
+    await turn.take([RowAddress(change.table, change.partition_key, effect.address) for effect in effects])
     known, turn.known = turn.known, {}
-    return {row_key: row for (_, partition_key, row_key), row in known.items() if partition_key == change.partition_key}
+    return {at.row_key: row for at, row in known.items() if at.partition_key == change.partition_key}
 
 
 def _end_turn(turn: Turn, plan: WritePlan, found: Found, etags: Sequence[str | None]) -> None:
     """Let the next writer change the rows of effects, and know them as they were written."""
     for write, etag in zip(plan.writes, etags, strict=True):
         operation, row_key = write.operation, write.operation.row["RowKey"]
-        address = plan.table, plan.partition_key, row_key
+        address = RowAddress(plan.table, plan.partition_key, row_key)
         if write.effect is None or etag is None or not turn.is_awaited(address):
             continue
         stamp, stored = timestamp_of_etag(etag), found.get(row_key) or {}
@@ -363,9 +362,9 @@ async def _read_refused(
     """
     for number, write in enumerate(writes):
         change = write.change
-        remembers = change.mode is Mode.DELETE and write.first is None and change.stored is change.before
+        remembers = change.mode is Mode.DELETE and write.first is None and not change.is_read
         if type(failed.__cause__) is Conflict and write.index == failed.index and remembers:
-            row = await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+            row = await read_row(db, change.address, name=change.model)
             try:
                 anew = encode(complete(change, row), write.index, write.token)
             except (Conflict, EntityNotFound) as error:
@@ -390,7 +389,7 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
     for address, effect in [*derived.effects.items()]:
         change = effect.origin.change
         try:
-            if not boundary.check_derived_row(change.schema, change.table, change.partition_key, address):
+            if not boundary.check_derived_row(change.schema, change.address.beside(address)):
                 derived.effects[address] = effect.checked()
         except TableOrmError as error:
             refuse_before_sending(effect.origin, error, transaction=derived.transaction)
@@ -427,11 +426,10 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
     change = effect.origin.change
     name = "" if change.schema is None else change.schema.name
-    row = await read_row(
-        db, change.table, change.partition_key, effect.address, name=name, purpose=effect.origin.origin
-    )
+    address = change.address.beside(effect.address)
+    row = await read_row(db, address, name=name, purpose=effect.origin.origin)
     owner = None if row is None else row.get(COPY_OF)
-    if not isinstance(owner, str) or db.boundary.holds_row(change.schema, change.table, change.partition_key, owner):
+    if not isinstance(owner, str) or db.boundary.holds_row(change.schema, address.beside(owner)):
         return row
     assert row is not None
     return {**row, COPY_OF: ""}

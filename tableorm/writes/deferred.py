@@ -19,7 +19,6 @@ from ..connection.logger import make_logger
 from ..connection.tasks import map_together
 from ..errors import AccessDenied, Conflict, ModelError, NotSupported, TableOrmError
 from ..models.manifest import ManifestEntry, PlacedEntry, PlacedListEntry, ReservedEntry, manifest_of
-from ..models.marker_rows import Place
 from ..models.schema import Schema
 from ..outbox.bell import check_reach, show
 from ..outbox.decision import Decision, Work, delete_decision
@@ -27,8 +26,8 @@ from ..outbox.doorbell import Begun, Claim, Doorbell
 from ..outbox.reservations import release, settle_reservations, vacate
 from ..outbox.shared_bell import SharedBell, SharedMessage
 from ..protocol.codes import Code, Fault
-from ..stores import Row
-from .maintainer import Maintainer, RowKeys, deferred_rules
+from ..stores import Row, RowAddress
+from .maintainer import Maintainer, deferred_rules
 from .plan import Mode, PlannedWrite, WritePlan, refuse_before_sending, refuse_some
 from .stages.derive import DeferredWork, Derived, claims_of, maintainer_of
 
@@ -124,7 +123,7 @@ class Deferral:
         async def give_back(claim: tuple[DeferredWork, str, ReservedEntry]) -> None:
             each, name, entry = claim
             label = maintainer_of(each.origin, name).label
-            owner = Place(self.plan.table, self.plan.partition_key, each.work.row_key)
+            owner = RowAddress(self.plan.table, self.plan.partition_key, each.work.row_key)
             await release(self.db, owner, entry, label)
 
         try:
@@ -283,7 +282,7 @@ def check_places(boundary: Boundary, deferred: DeferredWork) -> None:
     for name, entries in deferred.work.entries.items():
         for place in entries:
             if isinstance(place, (PlacedEntry, PlacedListEntry)) and not boundary.check_derived_row(
-                schema, place.location, place.partition_key, place.row_key
+                schema, RowAddress(place.location, place.partition_key, place.row_key)
             ):
                 raise ModelError(
                     f"{deferred.origin.origin}: what {name} has elsewhere, ({place.partition_key!r}, "
@@ -354,15 +353,14 @@ async def _carry_out_work(
     *,
     own: bool,
 ) -> None:
-    source = RowKeys(table, decision.partition_key, work.row_key)
+    source = RowAddress(table, decision.partition_key, work.row_key)
 
     async def reconcile(item: tuple[str, type[ManifestEntry]]) -> None:
         name, form = item
         if form is ReservedEntry:
             reserved = [entry for entry in work.entries[name] if isinstance(entry, ReservedEntry)]
             label = name if schema is None else f"{schema.name}.{name}"
-            place, token = Place(*source), decision.token
-            await settle_reservations(db, place, work.kind, name, reserved, token, label=label, own=own)
+            await settle_reservations(db, source, work.kind, name, reserved, decision.token, label=label, own=own)
             return
         found = [entry for entry in work.entries[name] if type(entry) is form]
         entries = list(dict.fromkeys(found)) if form.deferred else found
@@ -372,7 +370,7 @@ async def _carry_out_work(
         elif form is PlacedEntry and isinstance(each, Maintainer) and each.entry_type is ReservedEntry:
             # The index was not unique then; what is there now may reserve a value.
             places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
-            await map_together(lambda place: vacate(db, Place(*source), name, place), places)
+            await map_together(lambda place: vacate(db, source, name, place), places)
         else:
             await deferred_rules(name, entries[0]).remove(db, source, name, entries)
 

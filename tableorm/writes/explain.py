@@ -25,7 +25,7 @@ from ..models.manifest import (
 from ..models.reserved import BLOB_LISTS
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
-from ..stores import METHODS, Operation, Row, Verb
+from ..stores import METHODS, Operation, Row, RowAddress, Verb
 from .commit import check_effects
 from .deferred import coming_entries, doorbell_for
 from .move import (
@@ -38,7 +38,8 @@ from .move import (
     tentative_mark,
     tentative_write,
 )
-from .plan import Change, Effect, Mode, PlannedWrite, Stored, WritePlan
+from .patch import Known
+from .plan import Change, Effect, Mode, PlannedWrite, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
 from .stages.derive import DeferredWork, claims_of, derive, derives
 from .stages.encode import encode, needs_row
@@ -225,7 +226,7 @@ def explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteE
     found = _explanation(plan, read, frozenset(fill.row_key for fill in unread))
     if plan.decision is None:
         return found
-    path = _path(plan.table, plan.partition_key, plan.writes[-1].operation.row["RowKey"])
+    path = _path(RowAddress.of_row(plan.table, plan.writes[-1].operation.row))
     message = doorbell_for(plan, plan.decision).to_message()
     reserved = [step for each in derived.deferred for step in _reserving_steps(each)]
     after = [step for each in derived.deferred for step in _deferred_steps(plan, each)]
@@ -250,7 +251,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     schema = entity.__schema__
     check_movable(schema)
     saved = explain(boundary, (save_change(entity, verb="move"),))
-    known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Stored({})).row}
+    known: Row = {"odata.etag": AS_READ, **(delete_change(entity).before or Known({})).row}
     moved = entity_at_target(entity, schema, fields)
     command = command_to_move(entity, known, moved, fields, TOKEN)
     marked = explain_writes(boundary, [marking_write(entity, command, TOKEN)])
@@ -264,7 +265,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}
     asked = [step for step in confirmed.before if step.method == "HEAD" and step.path not in left_lists]
     confirmed = attrs.evolve(confirmed, before=tuple(step for step in confirmed.before if step.method != "HEAD"))
-    here, there = (WriteStep("GET", _path(*structs.astuple(place))) for place in (command.source, command.target))
+    here, there = (WriteStep("GET", _path(place)) for place in (command.source, command.target))
     batch = WriteStep("POST", BATCH)
     before = [
         *([here] if boundary.narrows else ()),
@@ -300,7 +301,7 @@ def _reserving_steps(deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that reserve unique values before the write of an entity, if they are free."""
     for name, claim in claims_of(deferred.work, TOKEN):
         if _is_handed_over(deferred.work.entries[name], claim):
-            yield WriteStep("GET", _path(claim.table, claim.partition_key, claim.row_key))
+            yield WriteStep("GET", _path(RowAddress.of(claim)))
         else:
             yield WriteStep("POST", f"/{claim.table}", body=_entry_body(deferred.origin, name, claim))
 
@@ -321,13 +322,13 @@ def _list_path(place: PlacedListEntry) -> str:
     """Return the path of a list: of its blob, or of its first row."""
     if isinstance(place, BlobListEntry):
         return f"/{BLOB_LISTS}/{place.blob_name}"
-    return _path(place.table, place.partition_key, place.row_key)
+    return _path(RowAddress.of(place))
 
 
 def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that make rows in other partitions right after the write of an entity."""
     write, work = deferred.origin, deferred.work
-    look = WriteStep("GET", _path(plan.table, plan.partition_key, work.row_key))
+    look = WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, work.row_key)))
     inserted, noted = write.origin.mode is Mode.INSERT, manifest_of(write.after)
     for name, entries in work.entries.items():
         for each in entries:
@@ -336,16 +337,16 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                 yield from (WriteStep("GET", path), look, WriteStep("PUT", path, AS_READ), look)
         for each in entries:
             if isinstance(each, ReservedEntry) and each.token != TOKEN:
-                path = _path(each.table, each.partition_key, each.row_key)
+                path = _path(RowAddress.of(each))
                 if each.place == getattr(noted.get(name), "place", None):
-                    giver = WriteStep("GET", _path(plan.table, plan.partition_key, _giver_of(plan, each)))
+                    giver = WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, _giver_of(plan, each))))
                     yield from (WriteStep("GET", path), giver, look, WriteStep("PUT", path, AS_READ), look)
                 else:
                     yield from (WriteStep("GET", path), WriteStep("DELETE", path, AS_READ))
         places = [entry for entry in entries if type(entry) is PlacedEntry]
         if not places:
             continue
-        paths = [_path(each.table, each.partition_key, each.row_key) for each in places]
+        paths = [_path(RowAddress.of(each)) for each in places]
         if not inserted:
             yield from (WriteStep("GET", path) for path in paths)
             yield look
@@ -374,7 +375,7 @@ def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | N
 def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     """Explain writes whose effects depend on the stored row, which is read first."""
     first = changes[0]
-    path = _path(first.table, first.partition_key, first.row_key)
+    path = _path(first.address)
     etag = AS_READ if first.if_match in (None, "*") else first.if_match
     deletes = first.mode is Mode.DELETE
     steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag)]
@@ -385,7 +386,7 @@ def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     if first.schema is not None and any(each.deferred for each in first.schema.derived.values()):
         steps.append(WriteStep("POST", f"/{first.table}"))
         before = (WriteStep("POST", _MESSAGES),)
-        after = _last(_path(first.table, first.partition_key, decision_key(TOKEN)))
+        after = _last(_path(first.address.beside(decision_key(TOKEN))))
     return WriteExplanation(tuple(steps), guarded, before, after)
 
 
@@ -398,11 +399,11 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    steps = [WriteStep("GET", _path(plan.table, plan.partition_key, effect.address)) for effect in read]
+    steps = [WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, effect.address))) for effect in read]
     steps += (_step(plan, each.operation, unknown) for each in plan.writes)
     for effect in read:
         if not effect.idle:
-            path = _path(plan.table, plan.partition_key, effect.address)
+            path = _path(RowAddress(plan.table, plan.partition_key, effect.address))
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ))
             steps += [WriteStep("POST", f"/{plan.table}")] * effect.inserts
@@ -411,7 +412,7 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
 
 def _step(plan: WritePlan, operation: Operation, unknown: frozenset[str]) -> WriteStep:
     verb, row = operation.verb, operation.row
-    path = f"/{plan.table}" if verb is Verb.INSERT else _path(plan.table, row["PartitionKey"], row["RowKey"])
+    path = f"/{plan.table}" if verb is Verb.INSERT else _path(RowAddress.of_row(plan.table, row))
     body: bytes | None = b""
     if row["RowKey"] in unknown:
         body = None
@@ -438,5 +439,5 @@ def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
     )
 
 
-def _path(table: str, partition_key: str, row_key: str) -> str:
-    return "/" + row_path(table, partition_key, row_key)
+def _path(address: RowAddress) -> str:
+    return "/" + row_path(address)

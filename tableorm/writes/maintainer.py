@@ -7,7 +7,7 @@ and bulk, know nothing else of patterns.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -21,14 +21,13 @@ from ..models.reserved import WRITE_TOKENS
 from ..models.schema import DerivedSchema
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.reservations import Held
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Effect, PlannedWrite
 
 __all__ = [
     "EntryRules",
     "Fill",
     "Maintainer",
-    "RowKeys",
     "Source",
     "deferred_rules",
     "effects_of_delete",
@@ -39,14 +38,6 @@ __all__ = [
     "touch_operation",
     "undo_entry",
 ]
-
-
-class RowKeys(NamedTuple):
-    """Where a row is."""
-
-    table: str
-    partition_key: str
-    row_key: str
 
 
 class Fill(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -228,7 +219,7 @@ class Maintainer(DerivedSchema):
         raise NotImplementedError
 
     async def reconcile(
-        self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None
+        self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """
         Make the rows that entries name what the entity says now. It may be done twice, by several at the same time,
@@ -285,7 +276,7 @@ class EntryRules(Generic[F]):
         """
         del name, entry, change
 
-    async def remove(self, db: Connection, source: RowKeys, name: str, entries: Sequence[F]) -> None:
+    async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[F]) -> None:
         """
         Delete the rows that deferred entries name, under a name that the model of the entity does not declare.
 

@@ -16,13 +16,13 @@ from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
+from ..stores import RowAddress
 from .commit import RELOCATION, Loader, write_change
-from .pending import copy_subject, row_of
+from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .races import ATTEMPTS, is_race, pause_of
-from .stages.change import insert_change, state_change
+from .stages.change import insert_change, unsaved
 from .stages.complete import marker_error
-from .stages.encode import unsaved
 from .subject import Subject, check_change, key_of
 
 __all__ = [
@@ -131,7 +131,7 @@ def insertion(key: Key[Any], made: Subject, pending: PlannedWrite | None) -> Cha
         EncodeError: It has another key.
     """
     change = insert_change(made, pending, "modify")
-    if row_of(change) != row_of(key):
+    if change.address != RowAddress.of(key):
         raise EncodeError(
             f"is the key of what create=... and the function made for {key}; make an entity of that key",
             type(made).__name__,
@@ -200,15 +200,15 @@ def refuse_unsaved(subject: Entity | PropertyBag, pending: PlannedWrite | None) 
     """
     if pending is not None and pending.after is None:
         return  # it is deleted, which reading it says
-    change = state_change(subject, pending)
-    names = unsaved(change)
-    if names:
+    changed = unsaved(subject, pending)
+    if changed:
+        name, value = next(iter(changed.items()))
         superseded = isinstance(subject, Entity) and state_of(subject).superseded
         remedy = "refresh() it, which drops that, and" if superseded else "save() first, or"
         raise EncodeError(
             f"was changed and not saved, and modify would read over it; {remedy} change it in the function",
-            change.schema.name if change.schema is not None else "PropertyBag",
-            names[0],
-            change.values.get(names[0], names[0]),
+            type(subject).__name__,
+            name,
+            value,
             misuse=True,
         )

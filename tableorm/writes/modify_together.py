@@ -15,6 +15,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
+from functools import reduce
 from itertools import count
 from typing import Any
 
@@ -41,15 +42,17 @@ from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
-from ..stores import Row
+from ..stores import Row, RowAddress
 from .commit import RELOCATION, Loader, commit, write_change
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
-from .pending import copy_subject, row_of
-from .plan import Mode, PlannedWrite
+from .patch import then
+from .pending import copy_subject
+from .plan import PlannedWrite
 from .races import check_attempts, is_race, pause_of
 from .rows import NOT_PROPERTIES
 from .stages.change import save_change
 from .stages.complete import marker_error
+from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, plan_writes, remember
 from .stages.prepare import check_etag
@@ -239,7 +242,7 @@ class _Modifier:
             for attempt in range(call.attempts):
                 if attempt:
                     await asyncio.sleep(pause_of(db, attempt))
-                await turn.take((row_of(key),))
+                await turn.take((RowAddress.of(key),))
                 row = await RELOCATION.read_current(db, key, call.fields)
                 subject = None if row is None else self.load(key.model, key.table, row)
                 if subject is not None:
@@ -268,7 +271,7 @@ class _Modifier:
     async def _lost(self, attempts: int) -> LostRace:
         """Return the error of a call that has lost each race, with the row as it is now."""
         key = self.key
-        row = await read_row(self.db, *row_of(key), name=key.model.__name__)
+        row = await read_row(self.db, RowAddress.of(key), name=key.model.__name__)
         return LostRace(
             f"modify of {key}: others wrote it first, {attempts} times in a row; try it again, give more attempts=, or "
             "let fewer tasks write it at the same time",
@@ -285,7 +288,7 @@ class _Modifier:
                 for attempt in count():
                     if attempt:
                         await asyncio.sleep(pause_of(self.db, attempt))
-                    await turn.take((row_of(self.key),))
+                    await turn.take((RowAddress.of(self.key),))
                     calls = await self._still_tried(calls, attempt)
                     if not calls or await self._try_together(line, calls):
                         break
@@ -411,12 +414,10 @@ class _Fold:
     def _as_one(self, writes: Sequence[PlannedWrite]) -> PlannedWrite:
         """Return the write of what the last one makes, over the row as it was read."""
         first, last = writes[0].change, writes[-1].change
-        change = structs.replace(last, before=first.before, stored=first.stored)
-        write = encode(change, 0, self._token)
-        if write is None:  # it is as it was read; but no result may keep an ETag that is still right
-            write = encode(structs.replace(change, mode=Mode.GUARD, made=None), 0, self._token)
-        assert write is not None
-        return write
+        # Also if it is as it was read then: no result may keep an ETag that is still right.
+        patch = reduce(then, (write.change.patch for write in writes))
+        change = structs.replace(last, patch=patch, before=first.before, stored=first.stored)
+        return encode_joined(change, 0, self._token)
 
     def end(self) -> None:
         """

@@ -14,7 +14,7 @@ from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
 from ..models.entity import Entity
 from ..models.json_values import new_entity
 from ..models.key import Key
-from ..models.marker_rows import MoveMark, MoveState, Place, forward_row, mark_of
+from ..models.marker_rows import MoveMark, MoveState, forward_row, mark_of
 from ..models.moved_from import copy_unknown
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
@@ -23,9 +23,9 @@ from ..models.state import state_of
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.move_command import MoveCommand
 from ..protocol.edm import ANNOTATION
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Mode, PlannedWrite
-from .stages.change import delete_change, guard_change, insert_change, rebuild_change
+from .stages.change import delete_change, guard_change, insert_change, rewrite_change
 from .stages.encode import encode, is_partial
 from .subject import forget_maintained, key_of
 
@@ -201,10 +201,10 @@ def command_to_move(entity: Entity, row: Row, moved: Entity, names: Iterable[str
     return MoveCommand(
         move=move,
         kind=_kind_of(source),
-        source=Place(source.table_name(), row["PartitionKey"], row["RowKey"]),
+        source=RowAddress.of_row(source.table_name(), row),
         etag=row["odata.etag"],
         to_kind=_kind_of(target),
-        target=Place(target.table_name(), partition_key, row_key),
+        target=RowAddress(target.table_name(), partition_key, row_key),
         fields={name: target.encode_some(moved.__dict__, (target.fields[name],)) for name in names},
     )
 
@@ -303,15 +303,14 @@ def is_leaving(row: Row, command: MoveCommand) -> bool:
 
 def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
     """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
-    write = encode(change, 0, mark.move)
+    write = encode(rewrite_change(entity, "move", mark), 0, mark.move)
     assert write is not None
-    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
+    return structs.replace(write, change=structs.replace(write.change, before=None, stored=None))
 
 
 def clearing_write(entity: Entity) -> PlannedWrite:
     """Return the write that removes the mark of a row."""
-    change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None)
+    change = rewrite_change(entity, "move")
     assert change.stored is not None
     row = {name: value for name, value in change.stored.row.items() if name != MOVE}
     stored = structs.replace(change.stored, row=row)

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
-from ..connection.rows import read_place
+from ..connection.rows import read_row
 from ..errors import (
     EntityExists,
     EntityNotFound,
@@ -240,7 +240,7 @@ def handle_moves(db: Connection, schemas: Mapping[str, Schema]) -> Handler:
         command = move_of(body)
         _LOG.error("%s was tried %d times, and given up: %s", command, tries, error)
         source = command.source
-        here = await read_place(db, source)
+        here = await read_row(db, source)
         if here is None or not (is_leaving(here, command) or is_forward(here, command.move, command.target)):
             return  # there is nothing left to do
         left = Work(kind=MOVE_WORK, row_key=source.row_key, arguments=body.decode())

@@ -24,8 +24,10 @@ from ..models.upgrades import stored_version
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code
 from ..stores import Operation, Row, Verb, utc_now
-from .plan import Mode, PlannedWrite, SendOptions, Stored
+from .patch import Known
+from .plan import PlannedWrite, SendOptions
 from .races import ATTEMPTS, is_race, pause_of, read_patiently
+from .stages.change import over_row
 
 __all__ = ["insert_over_expired", "may_replace_expired"]
 
@@ -107,7 +109,7 @@ async def _over_expired(db: Connection, write: PlannedWrite, options: SendOption
         return write
 
     async def read() -> Row | None:
-        return await read_row(db, change.table, change.partition_key, change.row_key, name=change.model)
+        return await read_row(db, change.address, name=change.model)
 
     row = await (read_patiently(db, read, options.throttled) if options.patient else read())
     with suppress(DecodeError):
@@ -126,16 +128,12 @@ def _replacement(write: PlannedWrite, schema: Schema, row: Row) -> PlannedWrite:
     )
     if write.token is not None:
         sent[WRITE_TOKENS] = after[WRITE_TOKENS] = with_token(tokens, write.token)
-    stored = Stored(row, upgraded=0 < stored_version(row) < schema.version)
-    change = structs.replace(write.change, stored=stored)
-    first = None if write.first is None else structs.replace(write.first, mode=Mode.REPLACE, stored=stored)
-    if first is None:
-        change = structs.replace(change, mode=Mode.REPLACE)
+    stored = Known(row, proof=etag, upgraded=0 < stored_version(row) < schema.version)
     return structs.replace(
         write,
         operation=Operation(Verb.REPLACE, sent, etag),
-        change=change,
-        first=first,
+        change=over_row(write.change, etag, stored),
+        first=None if write.first is None else over_row(write.first, etag, stored),
         after=after,
         weight=None,
         base=tokens[0] if tokens else None,

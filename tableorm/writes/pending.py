@@ -10,17 +10,16 @@ from uuid import UUID
 
 import attrs
 
-from ..connection.turns import Address
 from ..errors import NotSupported
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag, restore_bag
+from ..stores import RowAddress
 from .plan import Change, Mode, PlannedWrite
-from .stages.coalesce import gone
+from .stages.compose import gone
 from .subject import adopt
 
 __all__ = [
-    "Address",
     "Attempt",
     "Condition",
     "HeldRow",
@@ -28,7 +27,6 @@ __all__ = [
     "copy_subject",
     "other_object",
     "restore_subject",
-    "row_of",
     "take_values",
     "two_late",
     "unread",
@@ -38,12 +36,7 @@ __all__ = [
 _IMMUTABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, Decimal, UUID, type(None)})
 
 
-def row_of(named: Change | Key[Any]) -> Address:
-    """Return the row that a change writes, or that a key names."""
-    return named.table, named.partition_key, named.row_key
-
-
-Condition = tuple[Address, str | None, object]
+Condition = tuple[RowAddress, str | None, object]
 """
 The row that an operation writes, the ETag that it has to have, and the subject of the operation. The ETag is None if
 the subject was read from an index entry.

@@ -5,7 +5,7 @@ Those that are made for each row are structs of msgspec: a frozen attrs class ta
 ever part of a cycle, so that the garbage collector need not look at them (`gc=False`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum, auto
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,12 +13,12 @@ import msgspec
 
 from ..errors import TableOrmError, TransactionFailed
 from ..models.marker_rows import MoveMark
-from ..models.property_bag import PropertyBag
 from ..models.schema import FieldInfo, Schema
 from ..outbox.decision import Decision, Work
 from ..outbox.shared_bell import SharedBell
 from ..protocol.codes import Fault
-from ..stores import Operation, Row
+from ..stores import Operation, Row, RowAddress
+from .patch import Known, Patch
 
 __all__ = [
     "PLAIN",
@@ -29,7 +29,6 @@ __all__ = [
     "Mode",
     "PlannedWrite",
     "SendOptions",
-    "Stored",
     "WritePlan",
     "check_allowed",
     "in_transaction",
@@ -52,22 +51,6 @@ class Mode(StrEnum):
     REBUILD = auto()
 
 
-class Stored(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """
-    A row as it is stored, as far as it is known.
-
-    Args:
-        row: Its members.
-        complete: Whether it has no others.
-        upgraded: Whether it was of an older version, and `row` is what it was upgraded to: a merge would leave it half
-            old.
-    """
-
-    row: Row
-    complete: bool = True
-    upgraded: bool = False
-
-
 class Filled(NamedTuple):
     """A value that a write makes for a field, and the one that the subject had when it was made."""
 
@@ -88,28 +71,18 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
         mode: What it does to the row.
         subject: The entity, bag or key.
         schema: Its schema; None for bags and keys of bags.
-        table: Name of the table.
-        partition_key: As stored, or to be stored.
-        row_key: As stored, or to be stored.
+        address: Where the row is, or is to be.
+        patch: What it changes, against what the subject remembers of the row.
         if_match: ETag to send, "*", or None for what needs none.
-        values: The fields to write, by name; empty for bags and keys.
+        values: The fields of the entity when the verb was called, by name; empty for bags and keys.
         made: Those of the values that the write itself made, by name, for the entity to get when it has succeeded.
-        extra: The unknown properties that the entity has; empty for bags and keys.
-        given: Those that the entity had, if `extra` has become what is to be written of them; None otherwise.
-        loaded: Names of the fields that were read, if these were not all; None otherwise.
-        before: What the subject remembers of the stored row; None if nothing. Its changes are what differs from that.
-        stored: All that is known of the stored row: what was read for this write, or else `before`.
-        extends: Whether `stored` was read for this write to put the changes into, so that the rest of it stays.
+        before: What the subject remembers of the stored row; None if nothing.
+        stored: What is known of the stored row: what was read for this write, or else `before`.
+        shown: The row as the subject shows it, of which a later write is the difference; None for a key.
+        weight: Characters of all that varies in size in `shown`; None if they were not counted.
         only: Names of the fields, or properties of a bag, to merge; None for all. For a rebuild the names of indexes.
-        drop_extra: Whether a replace leaves out what the model does not know.
-        dropped: Unknown properties of the entity that a replace in the same transaction has left out.
-        unseen: Whether the row may be another version than `before`: it is written without looking, or under an ETag
-            that was given and is not that of `before`.
-        repeat: Whether it, and what was coalesced into it, may be sent again after a lost reply.
-        copied: If the subject was read from an index entry, so that its row has to be read first, the properties of
-            the row that it knows, whether they are there or not; None otherwise.
+        repeat: Whether it, and what it was joined with, may be sent again after a lost reply.
         counts: Whether a rebuild changes counts and sums too, and not the entity's note of them alone.
-        bag: A copy of the bag as it was given, if it is written later than that; None otherwise.
         mark: What the row is to say of a move between partitions that the change is a step of; None if it is not.
     """
 
@@ -117,32 +90,54 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
     mode: Mode
     subject: Any
     schema: Schema | None
-    table: str
-    partition_key: str
-    row_key: str
+    address: RowAddress
+    patch: Patch
     if_match: str | None = None
-    values: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    values: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     made: dict[str, Filled] | None = None
-    extra: Row = msgspec.field(default_factory=dict[str, Any])
-    given: Row | None = None
-    loaded: frozenset[str] | None = None
-    before: Stored | None = None
-    stored: Stored | None = None
-    extends: bool = False
+    before: Known | None = None
+    stored: Known | None = None
+    shown: Row | None = None
+    weight: int | None = None
     only: tuple[str, ...] | None = None
-    drop_extra: bool = False
-    dropped: Row | None = None
-    unseen: bool = False
     repeat: bool = True
-    copied: frozenset[str] | None = None
     counts: bool = False
-    bag: PropertyBag | None = None
     mark: MoveMark | None = None
+
+    @property
+    def table(self) -> str:
+        """Name of the table."""
+        return self.address.table
+
+    @property
+    def partition_key(self) -> str:
+        """As stored, or to be stored."""
+        return self.address.partition_key
+
+    @property
+    def row_key(self) -> str:
+        """As stored, or to be stored."""
+        return self.address.row_key
 
     @property
     def model(self) -> str:
         """Name of the model."""
         return "PropertyBag" if self.schema is None else self.schema.name
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the row was read for this write."""
+        return self.stored is not self.before
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether the row may be another version than the subject remembers."""
+        return self.before is None or self.before.proof is None
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether the subject was read from an index entry, so that its row has to be read first."""
+        return self.before is not None and isinstance(self.before.proof, frozenset)
 
     def __str__(self) -> str:
         return f"{self.verb} of {self.model} ({self.partition_key!r}, {self.row_key!r})"
@@ -181,19 +176,17 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
 
     Args:
         operation: What the store is asked.
-        change: The user's change that it serves; the last one, if several were coalesced.
+        change: The user's change that it serves; what the last one has become, if several were joined.
         index: Position of the first such change among the user's changes.
         after: The row as it will be, without ETag and Timestamp; None after a delete.
         weight: Characters of everything of varying size; None if not measured.
         partial: Whether the stored row may have more than `after`.
         token: The write token that the row gets; None if it carries none.
         base: The newest token that the row had when it was read; None if it had none, or was not read.
-        first: The first of the changes that were coalesced into it; None if there is but one.
+        first: The first of the changes that were joined in it; None if there is but one.
         stale: Whether the subject has fields that were not written, and may differ in the row: then it must not get the
             new ETag, under which its next write would overwrite what it never saw.
         effect: What it does to a derived row; None for the write of what the user gave.
-        view: What the subject will know of `after`, if that is less: its row was read for this write, and has
-            properties that the subject has not.
         starts: The workflows that the transaction starts for the entity.
     """
 
@@ -208,7 +201,6 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
     first: Change | None = None
     stale: bool = False
     effect: "Effect | None" = None
-    view: Row | None = None
     starts: tuple[Work, ...] = ()
 
     @property

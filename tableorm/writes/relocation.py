@@ -22,7 +22,7 @@ from msgspec import structs
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.rekeyed_reads import has_older_keys, read_home
-from ..connection.rows import read_live, read_other, read_place, read_row, settle_forward
+from ..connection.rows import read_live, read_other, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -37,15 +37,7 @@ from ..errors import (
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.kinds import KindSet
-from ..models.marker_rows import (
-    MoveMark,
-    MoveState,
-    Place,
-    is_forward,
-    is_marker,
-    mark_of,
-    row_of_marker,
-)
+from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of, row_of_marker
 from ..models.property_bag import bag_of_row
 from ..models.rekeying import Rekeying
 from ..models.reserved import MANIFEST
@@ -53,7 +45,7 @@ from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
 from ..outbox.move_command import MoveCommand
 from ..protocol.codes import Code
-from ..stores import Operation, Row, Verb
+from ..stores import Operation, Row, RowAddress, Verb
 from .move import (
     clearing_write,
     confirming_write,
@@ -145,7 +137,7 @@ class Relocation:
         """
         doubt: OutcomeUnknown | None = None
         async for _ in Attempts(db, ATTEMPTS):
-            here = await read_place(db, command.source)
+            here = await read_row(db, command.source)
             if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or not is_leaving(here, command):
@@ -167,7 +159,7 @@ class Relocation:
 
     async def remove_mark(self, db: Connection, command: MoveCommand, source: Schema) -> None:
         """Remove the mark from the source of a move: if it was not committed by then, it never will be."""
-        here = await read_place(db, command.source)
+        here = await read_row(db, command.source)
         if here is not None and is_leaving(here, command):
             with suppress(EntityNotFound, PreconditionFailed):  # somebody was first
                 await self._commit(db, (clearing_write(entity_of_row(source, here)),))
@@ -188,7 +180,7 @@ class Relocation:
             EntityExists: There is another row; or another entity has the value of a unique index.
         """
         change = insert_change(entity_at_target(entity, target, given_fields(target, command.fields)), verb="move")
-        if Place(change.table, change.partition_key, change.row_key) != command.target:
+        if change.address != command.target:
             raise ValueError(f"{command}: its fields make another key")
         token = new_token()
         write = tentative_write(change, tentative_mark(command), token)
@@ -197,7 +189,7 @@ class Relocation:
             try:
                 await self._commit(db, (write,))
             except EntityExists as error:
-                found = mark_of(await read_place(db, command.target))
+                found = mark_of(await read_row(db, command.target))
                 if found is not None and found.move == command.move:
                     return  # somebody else has made it
                 if error.index or not await self.clear_way(db, change):
@@ -216,7 +208,7 @@ class Relocation:
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is not None:
                 continue
-            stored = await read_place(db, Place(change.table, change.partition_key, effect.address))
+            stored = await read_row(db, change.address.beside(effect.address))
             full = effect.full_write(stored, token)
             stored = stored if full is None else full.after
             if stored is None:
@@ -224,7 +216,9 @@ class Relocation:
             else:
                 check_allowed(effect, stored, transaction=False)
 
-    async def finish(self, db: Connection, move: str, source: Place, target: Place, schema: Schema) -> Entity | None:
+    async def finish(
+        self, db: Connection, move: str, source: RowAddress, target: RowAddress, schema: Schema
+    ) -> Entity | None:
         """
         Complete a move: confirm the target, and unless the forward stays, delete it and clear the mark. If the source
         is no forward any more, a tentative row is of somebody who came late, and deleted as `resolve` does.
@@ -246,7 +240,7 @@ class Relocation:
         async for _ in Attempts(db, ATTEMPTS):
             entity: Entity | None = None
             try:
-                there = await read_place(db, target)
+                there = await read_row(db, target)
                 here = await read_other(db, source)
                 committed = is_forward(here, move, target)
                 mark = mark_of(there)
@@ -282,12 +276,12 @@ class Relocation:
         found = await self.finish(db, command.move, command.source, command.target, schema)
         if found is not None:
             return found
-        there = await read_place(db, command.target)
+        there = await read_row(db, command.target)
         if there is not None and command.move in tokens_of(there) and not is_marker(there):
             return entity_of_row(schema, there)
         if doubt is not None:
             raise doubt
-        if await read_place(db, command.source) is None:
+        if await read_row(db, command.source) is None:
             raise EntityNotFound(f"{command}: table {command.source.table} has no such row", Code.RESOURCE_NOT_FOUND)
         raise PreconditionFailed(
             f"{command}: the row has changed since it was read; read it again and repeat the move",
@@ -295,7 +289,7 @@ class Relocation:
         )
 
     async def delete(
-        self, db: Connection, place: Place, row: Row, mark: MoveMark | None = None, instead: Row | None = None
+        self, db: Connection, place: RowAddress, row: Row, mark: MoveMark | None = None, instead: Row | None = None
     ) -> None:
         """
         Delete a row of a move as it was read: a tentative one, which has this mark, with its tentative entries; or a
@@ -336,9 +330,9 @@ class Relocation:
         """
         schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
         name = at.model if isinstance(at, Change) else at.model.__name__
-        place = Place(at.table, at.partition_key, at.row_key)
+        place = RowAddress.of(at)
         try:
-            row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+            row = await read_row(db, place, name=name)
         except TableNotFound:
             if schema is None or schema.moved_from is None or not await has_older_keys(db, schema.moved_from):
                 raise
@@ -347,7 +341,7 @@ class Relocation:
             assert self.bring_home is not None
             own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else fields
             if await self.bring_home(db, schema.moved_from, at, own):
-                row = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+                row = await read_row(db, place, name=name)
             elif await has_older_keys(db, schema.moved_from):
                 home = await read_home(db, schema.moved_from, place, own)
                 row = None if home is None else home.row
@@ -356,11 +350,11 @@ class Relocation:
         mark = mark_of(row)
         if mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(schema, row):
             return row
-        live = await read_live(db, at.table, at.partition_key, at.row_key)
+        live = await read_live(db, place)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
             await self.finish(db, found.move, found.other, place, schema)
-            live = await read_row(db, at.table, at.partition_key, at.row_key, name=name)
+            live = await read_row(db, place, name=name)
         if live is None or is_marker(live):
             return None if _is_removable(schema, mark) else row
         return live
@@ -376,11 +370,11 @@ class Relocation:
             mark = None if stored is None else mark_of(stored.row)
             if mark is not None and mark.state is MoveState.CONFIRMED:
                 change = write.change
-                await self._drop_forward(db, mark, Place(change.table, change.partition_key, change.row_key))
+                await self._drop_forward(db, mark, change.address)
             result.append(without_mark(write) if mark is not None and mark.stays else write)
         return result
 
-    async def _drop_forward(self, db: Connection, mark: MoveMark, place: Place) -> None:
+    async def _drop_forward(self, db: Connection, mark: MoveMark, place: RowAddress) -> None:
         async for _ in Attempts(db, ATTEMPTS):
             here = await read_other(db, mark.other)
             if here is None or not is_forward(here, mark.move, place):
@@ -401,9 +395,9 @@ class Relocation:
         schema = change.schema
         if change.mode is not Mode.INSERT or change.mark is not None or schema is None or not schema.tracked:
             return False
-        return await self.resolve(db, Place(change.table, change.partition_key, change.row_key), schema)
+        return await self.resolve(db, change.address, schema)
 
-    async def resolve(self, db: Connection, place: Place, schema: Schema) -> bool:
+    async def resolve(self, db: Connection, place: RowAddress, schema: Schema) -> bool:
         """
         Delete a tentative row after its move was made impossible, if that was not committed.
 
@@ -416,7 +410,7 @@ class Relocation:
             Whether the row is gone, or somebody was first; otherwise it is the row of an entity, or no tentative row,
             or its move can be made impossible only by who may write outside of the boundary.
         """
-        row = await read_place(db, place)
+        row = await read_row(db, place)
         mark = mark_of(row)
         if row is None:
             return True
@@ -437,7 +431,7 @@ class Relocation:
                 and here["odata.etag"] == mark.etag
                 and (announced or _may_come_from(schema, row, mark))
             ):
-                if not db.boundary.holds_row(schema, *structs.astuple(mark.other)):
+                if not db.boundary.holds_row(schema, mark.other):
                     return False
                 touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
                 assert touch is not None
@@ -468,7 +462,7 @@ def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:
     if rekeying is None or not mark.stays:
         return False
     keys = rekeying.old_keys(entity_of_row(schema, row_of_marker(schema, row)).__dict__)
-    return any(mark.names(Place(key.table, key.partition_key, key.row_key)) for key in keys)
+    return any(mark.names(RowAddress.of(key)) for key in keys)
 
 
 def _is_of(schema: Schema, row: Row) -> bool:

@@ -10,8 +10,9 @@ from typing import TypeVar, cast
 from ..connection.async_only import NOT_AWAITED
 from ..connection.connection import Connection
 from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed, shown
+from ..stores import RowAddress
 from .commit import Loader
-from .pending import Address, Attempt
+from .pending import Attempt
 from .races import check_attempts, pause_of
 from .transaction import Transaction
 
@@ -35,7 +36,9 @@ async def run_transaction(
     """
     check_attempts("run_transaction", attempts)
     existing: int | None = None
-    refused: dict[tuple[Address, str | int], object] = {}  # by the ETag or subject that its row does not fit any more
+    refused: dict[
+        tuple[RowAddress, str | int], object
+    ] = {}  # by the ETag or subject that its row does not fit any more
     number = 0
     while True:
         attempt = Attempt()

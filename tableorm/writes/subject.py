@@ -102,7 +102,7 @@ def check_change(boundary: Boundary, change: Change) -> None:
     """Refuse a change of an entity, bag or key outside of a boundary, or of such a row. Raises as `boundary.check`."""
     if boundary.narrows:
         boundary.check(change.subject)
-        boundary.check_row(change.schema, change.table, change.partition_key, change.row_key)
+        boundary.check_row(change.schema, change.address)
         if isinstance(change.subject, PropertyBag) and change.mode is not Mode.DELETE:
             boundary.check_bag(change.subject, merged=change.only is not None)
 

@@ -20,12 +20,11 @@ from ..models.property_bag import PropertyBag
 from ..models.write_tokens import new_token
 from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
-from ..stores import Verb
+from ..stores import RowAddress, Verb
 from .commit import RELOCATION, Loader, commit, load_existing
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (
-    Address,
     Attempt,
     Condition,
     HeldRow,
@@ -33,7 +32,6 @@ from .pending import (
     copy_subject,
     other_object,
     restore_subject,
-    row_of,
     take_values,
     two_late,
     unread,
@@ -51,8 +49,8 @@ from .stages.change import (
     save_change,
     upsert_change,
 )
-from .stages.coalesce import coalesce
 from .stages.complete import complete
+from .stages.compose import compose
 from .stages.encode import encode, needs_row
 from .stages.prepare import check_etag
 from .subject import adopt, check_change, forget, key_from, key_of, key_of_target
@@ -85,12 +83,12 @@ class Transaction(AsyncOnly):
     def __init__(self, db: Connection, load: Loader, *, repeat: bool, attempt: Attempt) -> None:
         self._db, self._load, self._repeat, self._attempt = db, load, repeat, attempt
         self._count = 0
-        self._rows: dict[Address, HeldRow] = {}
+        self._rows: dict[RowAddress, HeldRow] = {}
         self._known: set[int] = set()  # the ids of the objects in `_rows` and `_displaced`, which keep these alive
         self._displaced: list[object] = []  # objects of rows that were deleted, and then given anew by others
         self._adopt: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []
         self._modified: list[tuple[Entity | PropertyBag, Entity | PropertyBag]] = []  # and what they were before
-        self._late: dict[Address, tuple[Change, int]] = {}
+        self._late: dict[RowAddress, tuple[Change, int]] = {}
         self._token = new_token()
         self._state = "new"
 
@@ -162,7 +160,7 @@ class Transaction(AsyncOnly):
         if write is None:
             raise unwritten(key_of(entity))
         work = start_of(workflow, key_of(entity), arguments)
-        self._stand(row_of(write.change), HeldRow(entity, structs.replace(write, starts=(*write.starts, work))))
+        self._stand(write.change.address, HeldRow(entity, structs.replace(write, starts=(*write.starts, work))))
         return NOT_AWAITED
 
     @overload
@@ -298,9 +296,9 @@ class Transaction(AsyncOnly):
 
     def _refuse_unsaved(self, key: Key[Any], instance: Entity | PropertyBag | None) -> None:
         """Refuse to modify a row whose object has changes that were not saved, nor given to this transaction."""
-        held = self._rows.get(row_of(key))
+        held = self._rows.get(RowAddress.of(key))
         subject = instance if held is None else held.subject
-        if row_of(key) in self._late or (instance is not None and subject is not instance):
+        if RowAddress.of(key) in self._late or (instance is not None and subject is not instance):
             return  # refused by `_hold`
         if isinstance(subject, (Entity, PropertyBag)):
             refuse_unsaved(subject, None if held is None else held.write)
@@ -317,7 +315,7 @@ class Transaction(AsyncOnly):
             EntityNotFound: There is no such row, or the transaction deletes it.
             NotSupported: Another object stands for the row, or the object cannot know what is written.
         """
-        address = row_of(key)
+        address = RowAddress.of(key)
         if address in self._late:
             raise two_late(key)
         if address not in self._rows:
@@ -363,7 +361,7 @@ class Transaction(AsyncOnly):
             raise other_object(key_of(subject))
         return held.write
 
-    def _stand(self, address: Address, held: HeldRow) -> None:
+    def _stand(self, address: RowAddress, held: HeldRow) -> None:
         """Let an object stand for a row, in place of the one that did."""
         before = self._rows.get(address)
         if before is not None and before.subject is not held.subject:
@@ -377,21 +375,20 @@ class Transaction(AsyncOnly):
         for change in changes:
             self._db.used_models.add(change.schema)
             check_change(self._db.boundary, change)
-            held = self._rows.get(row_of(change))
+            held = self._rows.get(change.address)
             if held is not None:
                 check_follows(change, self._count, held)
         if self._is_late(changes):
             # As they are now: what is changed later in the block belongs to another write.
             for change in changes:
-                self._late[row_of(change)] = as_given(change), self._count
+                self._late[change.address] = as_given(change), self._count
             self._count += 1
             return NOT_AWAITED
         # Now: what is changed later in the block belongs to another write.
-        writes = [encode(change, self._count, self._token) for change in changes]
+        writes = [self._joined(as_given(change)) for change in changes]
         self._count += 1
-        joined = [self._coalesced(write) for write in writes if write is not None]
-        for write in joined:
-            self._stand(row_of(write.change), HeldRow(write.change.subject, write))
+        for write in filter(None, writes):
+            self._stand(write.change.address, HeldRow(write.change.subject, write))
         return NOT_AWAITED
 
     def _is_late(self, changes: Sequence[Change]) -> bool:
@@ -403,24 +400,27 @@ class Transaction(AsyncOnly):
         """
         late = False
         for change in changes:
-            held = self._rows.get(row_of(change))
+            held = self._rows.get(change.address)
             pending = None if held is None else held.write
             # What was given of the row may tell all of it.
             needs = needs_row(change) and (pending is None or pending.partial)
-            if row_of(change) in self._late or (needs and pending is not None):
+            if change.address in self._late or (needs and pending is not None):
                 raise two_late(change)
             late = late or needs
         return late
 
-    def _coalesced(self, write: PlannedWrite) -> PlannedWrite:
-        """Return a write together with the one that is held of its row."""
-        held = self._rows.get(row_of(write.change))
-        return write if held is None or held.write is None else coalesce(held.write, write)
+    def _joined(self, change: Change) -> PlannedWrite | None:
+        """Return the write of a change, with what is held of its row; None if there is nothing to write."""
+        held = self._rows.get(change.address)
+        write = encode(change, self._count, self._token)
+        if write is None or held is None or held.write is None:
+            return write
+        return compose(held.write, change, self._count, self._token)
 
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
         known = [held.write for held in self._rows.values() if held.write is not None]
-        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and change.copied is None}
+        forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
             for attempt in range(ATTEMPTS):
                 if attempt:
@@ -457,7 +457,7 @@ class Transaction(AsyncOnly):
             (write.origin, write.operation.if_match) for write in held if write is not None and write.index == index
         ]
         found += [(change, change.if_match) for change, number in self._late.values() if number == index]
-        return next(((row_of(change), etag, change.subject) for change, etag in found if etag != "*"), None)
+        return next(((change.address, etag, change.subject) for change, etag in found if etag != "*"), None)
 
     def _require_open(self) -> None:
         if self._state != "open":
@@ -493,8 +493,8 @@ class Transaction(AsyncOnly):
                 adopt(entity, moved)
 
 
-def _address(subject: Entity | PropertyBag) -> Address:
-    return row_of(key_of(subject))
+def _address(subject: Entity | PropertyBag) -> RowAddress:
+    return RowAddress.of(key_of(subject))
 
 
 def _is_blind(write: PlannedWrite) -> bool:

@@ -14,7 +14,7 @@ from tableorm import Entity, Index, Mapped, connect, field
 from tableorm.audit import ranges
 from tableorm.audit.ranges import AuditRange, FailureCounts, RangeCounts, purpose_of, read_cursor, write_cursor
 from tableorm.errors import CursorError
-from tableorm.stores import Bounds
+from tableorm.stores import Bounds, RowAddress
 from tableorm_migrations import rewrite
 
 PURPOSE = bytes(12)
@@ -70,7 +70,7 @@ def test_a_cursor_is_compressed() -> None:
     """Findings resemble each other, so that a cursor with many of them is a tenth of their text."""
     counts = FailureCounts()
     for number in range(200):
-        counts.record("x", "partition", f"row{number}", ValueError("what is wrong with the row"))
+        counts.record(RowAddress("x", "partition", f"row{number}"), ValueError("what is wrong with the row"))
     cursor = write_cursor(PURPOSE, [AuditRange(table="x", partitions=Bounds())], counts)
     assert cursor is not None
     assert len(cursor) < len(json.dumps([str(each) for each in counts.failures])) / 3

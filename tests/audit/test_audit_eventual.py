@@ -98,6 +98,16 @@ async def test_damage(db: Database, what: str) -> None:
     assert damage is Damage.FOREIGN or await extra_entries(db.store) == set()
 
 
+@pytest.mark.parametrize("team", ["red", ""])
+async def test_an_entry_of_an_entity_that_is_gone_is_reported_under_the_key_of_that(db: Database, team: str) -> None:
+    """The finding has the keys that the entry names, also an empty PartitionKey."""
+    await send(db, "Cities", Verb.INSERT, {**ORPHAN, "_of": f'["Crew","{team}","person_009"]', "_v": "x"})
+
+    (finding,) = (await db.audit(Person)).findings
+
+    assert (finding.damage, finding.partition_key, finding.row_key) == (Damage.ORPHAN, team, "person_009")
+
+
 async def test_a_row_in_the_place_of_an_entry(db: Database) -> None:
     """A row of another kind is reported, and never touched."""
     await send(db, "Cities", Verb.REPLACE, {**ENTRY, "EntityType": "Place"})

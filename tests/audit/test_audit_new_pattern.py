@@ -19,7 +19,7 @@ from tableorm.models.manifest import ManifestEntry, manifest_form
 from tableorm.models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from tableorm.models.schema import Schema
 from tableorm.models.write_tokens import tokens_of, with_token
-from tableorm.stores import Bounds, Operation, Row, RowQuery, Verb
+from tableorm.stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
 from tableorm.writes.maintainer import EntryRules, Source, entry_rules, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
 
@@ -143,9 +143,9 @@ class PointsCheck(Check):
         if any(self.claims(snapshot)):
             yield Problem(Damage.MANIFEST, self.name, None, "its manifest says other points")
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify the row of a group, which may have no entities any more."""
-        await _verify_points(self.context, self, partition_key, row_key)
+        await _verify_points(self.context, self, address)
 
 
 async def verify_points(
@@ -154,13 +154,13 @@ async def verify_points(
     """Verify the rows of groups that have entities and no row; those that are there are verified as rows."""
     (schema,) = context.kinds.schemas
     (check,) = [PointsCheck(context, schema, name) for name in schema.derived]
-    for row_key in holders:
-        if await context.read(partition_key, row_key) is None:
-            await _verify_points(context, check, partition_key, row_key)
+    for address in (context.at(partition_key, row_key) for row_key in holders):
+        if await context.read(address) is None:
+            await _verify_points(context, check, address)
 
 
-async def _verify_points(context: AuditContext, check: PointsCheck, partition_key: str, row_key: str) -> None:
-    stored = await context.read(partition_key, row_key)
+async def _verify_points(context: AuditContext, check: PointsCheck, address: RowAddress) -> None:
+    stored, partition_key, row_key = await context.read(address), address.partition_key, address.row_key
     points = 0
     async with aclosing(context.rows(partition_key)) as found:
         async for rows in found:
@@ -173,7 +173,7 @@ async def _verify_points(context: AuditContext, check: PointsCheck, partition_ke
     repaired = context.repair and await context.send([fresh])
     damage = Damage.MISSING if stored is None else Damage.STALE
     problem = Problem(damage, check.name, row_key, f"the group has {points} points")
-    context.record(check.schema, partition_key, "", problem, repaired=repaired)
+    context.record(check.schema, address.beside(""), problem, repaired=repaired)
 
 
 class Player(Entity, table="Players", partition_key="{club}", row_key="player_{id}"):

@@ -10,6 +10,7 @@ import pytest
 from tableorm import AuditReport, BuildReport, Damage
 from tableorm.audit.ranges import KEPT, AuditRange, FailureCounts, RangeCounts, audit_ranges_of
 from tableorm.audit.report import AuditCounts, Finding, make_report
+from tableorm.stores import RowAddress
 from tests.audit.foreign import Employee
 
 PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
@@ -120,7 +121,7 @@ def test_what_a_failure_says_is_cut_off() -> None:
     """The error of a row may quote keys of any length: 500 characters are kept, and of many failures the first."""
     counts = FailureCounts()
     for number in range(KEPT + 1):
-        counts.record("T", "p", f"{number}", ValueError("x" * 600))
+        counts.record(RowAddress("T", "p", f"{number}"), ValueError("x" * 600))
 
     assert (counts.failed, len(counts.failures)) == (KEPT + 1, KEPT)
     assert str(counts.failures[0]) == f"('p', '0') of table T: ValueError: {'x' * 488}"

@@ -29,7 +29,7 @@ from tableorm.audit.table_audit import TableAudit
 from tableorm.connection.connection import connection_of
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import to_odata
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, RowAddress, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Employee, fill, merge, snapshot, write
 
@@ -71,7 +71,7 @@ async def test_an_entry_of_nobody_that_has_changed(db: Database, what: str) -> N
         await merge(db, E1, email="lost")
     before = await snapshot(db)
 
-    await check.verify_row("Sales", "email_lost", Phase.ENTITIES, lambda _: True)
+    await check.verify_row(RowAddress(TABLE, "Sales", "email_lost"), Phase.ENTITIES, lambda _: True)
 
     assert (context.counts.findings, context.counts.undecided) == ([], 0)
     assert await snapshot(db) == before
@@ -95,14 +95,14 @@ async def test_another_row_in_the_place_of_an_entry_is_left(db: Database, kind: 
 async def test_whether_a_row_is_as_it_was(db: Database, repair: bool) -> None:
     """What is found is reported if the row has the ETag that it was read with, or is still not there."""
     context = context_of(db, repair=repair)
-    row = await context.read("Sales", E1)
+    row = await context.read(RowAddress(TABLE, "Sales", E1))
 
-    assert await context.settle("Sales", E1, row)
-    assert not await context.settle("Sales", E1, None)
-    assert await context.settle("Sales", "nothing", None)
-    assert not await context.settle("Sales", "nothing", row)
+    assert await context.settle(RowAddress(TABLE, "Sales", E1), row)
+    assert not await context.settle(RowAddress(TABLE, "Sales", E1), None)
+    assert await context.settle(RowAddress(TABLE, "Sales", "nothing"), None)
+    assert not await context.settle(RowAddress(TABLE, "Sales", "nothing"), row)
     await merge(db, E1, age=31)
-    assert not await context.settle("Sales", E1, row)
+    assert not await context.settle(RowAddress(TABLE, "Sales", E1), row)
     assert context.counts.requests == 6
 
 
@@ -113,13 +113,13 @@ async def test_whether_a_row_is_as_it_was(db: Database, repair: bool) -> None:
 async def test_a_repair_that_is_not_done(db: Database, fault: int | str, times: int, sent: bool) -> None:
     """If somebody else has written, or the store has no time, it says so; then everything is looked at again."""
     context = context_of(db)
-    keys = {"PartitionKey": "Sales", "RowKey": "email_e1@x"}
+    entry, keys = RowAddress(TABLE, "Sales", "email_e1@x"), {"PartitionKey": "Sales", "RowKey": "email_e1@x"}
     faults = Faults(db)
     if times:
         faults.fail_next("transaction", with_=fault, times=times)
 
-    assert await context.settle("Sales", "email_e1@x", None, [Operation(Verb.DELETE, keys, "*")]) is sent
-    assert (await context.read("Sales", "email_e1@x") is None) is sent
+    assert await context.settle(entry, None, [Operation(Verb.DELETE, keys, "*")]) is sent
+    assert (await context.read(entry) is None) is sent
     assert context.counts.requests == 2
 
 
@@ -127,8 +127,8 @@ async def test_a_repair_counts_as_one_request(db: Database) -> None:
     """Whatever it sends, it counts as much as the last look at the row of an audit that only reports."""
     await merge(db, E1, _ix="nonsense")
     reporting, repairing = context_of(db, repair=False), context_of(db)
-    await TableAudit(reporting).verify_entity("Sales", E1)
-    await TableAudit(repairing).verify_entity("Sales", E1)
+    await TableAudit(reporting).verify_entity(RowAddress(TABLE, "Sales", E1))
+    await TableAudit(repairing).verify_entity(RowAddress(TABLE, "Sales", E1))
 
     assert (reporting.counts.repaired, repairing.counts.repaired) == (0, 4)
     assert repairing.counts.requests == reporting.counts.requests == 5
@@ -150,9 +150,9 @@ async def test_pages_that_are_refused_name_the_audit(db: Database, monkeypatch: 
     with Faults(db).fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^audit: "):
         await anext(context.rows("Sales"))
     with Faults(db).fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^audit: "):
-        await is_under_way(context, "Sales", E1)
-    assert not await is_under_way(context, "Sales", E1)
-    assert not await is_under_way(context, "no/place", E1)
+        await is_under_way(context, RowAddress(TABLE, "Sales", E1))
+    assert not await is_under_way(context, RowAddress(TABLE, "Sales", E1))
+    assert not await is_under_way(context, RowAddress(TABLE, "no/place", E1))
     assert sum([len(rows) async for rows in context.rows("Sales")]) == 20
 
 
@@ -249,7 +249,7 @@ async def test_an_entity_that_is_right_or_none(db: Database, row_key: str) -> No
     """Nothing is found of an entity that is right again, or gone, or in whose place a row of another kind is."""
     context = context_of(db)
 
-    await TableAudit(context).verify_entity("Sales", row_key)
+    await TableAudit(context).verify_entity(RowAddress(TABLE, "Sales", row_key))
 
     assert (context.counts.findings, context.counts.undecided) == ([], 0)
 

@@ -9,12 +9,13 @@ from contextvars import Context
 import pytest
 
 from tableorm.connection import turns as module
-from tableorm.connection.turns import Address, Turn, Turns
+from tableorm.connection.turns import Turn, Turns
+from tableorm.stores import RowAddress
 from tests.torture import seeds
 
 
-def row(name: object) -> Address:
-    return "Table", "p", str(name)
+def row(name: object) -> RowAddress:
+    return RowAddress("Table", "p", str(name))
 
 
 async def pause(times: int) -> None:
@@ -26,7 +27,7 @@ async def pause(times: int) -> None:
 async def test_a_row_has_one_writer_whatever_others_take_and_whoever_is_cancelled(seed: int) -> None:
     """Writers take some rows, and sometimes more; all who are not cancelled end, and no line is left."""
     draw, turns = random.Random(seed), Turns()
-    taken: dict[Address, int] = {}
+    taken: dict[RowAddress, int] = {}
 
     async def write(number: int) -> None:
         rows = [row(name) for name in draw.sample(range(5), draw.randint(1, 3))]

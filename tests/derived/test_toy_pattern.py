@@ -20,7 +20,7 @@ from tableorm.keys.template import Template
 from tableorm.models.derivation import Derivation
 from tableorm.models.manifest import ManifestEntry, manifest_form
 from tableorm.models.schema import Schema
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.writes.maintainer import EntryRules, Source, entry_rules, touch_operation, undo_entry
 from tableorm.writes.plan import Effect, PlannedWrite
 
@@ -177,27 +177,27 @@ class LatestCheck(Check):
             return [Problem(Damage.MANIFEST, self.name, None, "its manifest names another group")]
         return ()
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         del phase
-        row = await self.context.read(partition_key, row_key)
+        row, row_key = await self.context.read(address), address.row_key
         if row is None:
             return
         members = members_of(row)
         for each in [each for each in members if is_candidate(f"{row_key}\n{each}")]:
-            stored = await self.context.read(partition_key, each)
+            stored = await self.context.read(address.beside(each))
             snapshot = None if stored is None else self.context.snapshot(stored)
             due = None if snapshot is None else snapshot.expected.get(self.name)
             if not isinstance(due, LatestEntry) or due.group != row_key:
                 del members[each]
-        fresh = group_row(partition_key, row_key, self.latest.kind, members)
+        fresh = group_row(address.partition_key, row_key, self.latest.kind, members)
         if (fresh[MEMBERS], fresh[LATEST]) == (row[MEMBERS], row[LATEST]):
             return
         replace = Operation(Verb.REPLACE, fresh, row["odata.etag"])
-        if not await self.context.settle(partition_key, row_key, row, [replace]):
+        if not await self.context.settle(address, row, [replace]):
             self.context.counts.undecided += 1
             return
         problem = Problem(Damage.STALE, self.name, row_key, "its row is not what its members make it")
-        self.context.record(self.schema, partition_key, "", problem, repaired=self.context.repair)
+        self.context.record(self.schema, address.beside(""), problem, repaired=self.context.repair)
 
 
 # Tests

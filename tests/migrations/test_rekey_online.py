@@ -23,8 +23,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.rekey_phases import Phase, RekeyPhase
-from tableorm.models.marker_rows import Place
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, RowAddress, Verb
 from tableorm.writes.rekey.report import RowFailure, WindowReport
 from tableorm_migrations import (
     finalize_move,
@@ -293,7 +292,7 @@ async def test_a_row_that_cannot_be_confirmed(db: Database, monkeypatch: pytest.
     await run_move(db, TailLeg, no_blind_writers=True)
     await verify_move(db, TailLeg)
     await seal_move(db, TailLeg, no_old_programs=True)
-    place = Place("OnlineTails", "N1", "2024-01-01_000001")
+    place = RowAddress("OnlineTails", "N1", "2024-01-01_000001")
     row = await db.store.get(place.table, place.partition_key, place.row_key)
     row |= {"EntityType": "TailLeg#_tentative", "_mv": row["_mv"].replace("confirmed", "tentative")}
     await db.store.write("OnlineTails", Operation(Verb.REPLACE, row, row["odata.etag"]))

@@ -33,11 +33,11 @@ from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list import blobs
 from tableorm.models.manifest import BlobListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore, assert_requests, temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
-from tableorm.writes.maintainer import RowKeys, deferred_rules
+from tableorm.writes.maintainer import deferred_rules
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.azurite import Azurite
 from tests.faults import Fate, FaultyBackend, FaultyStore
@@ -154,7 +154,7 @@ def test_contents_are_those_of_a_dictionary(changes: list[tuple[str, str, str | 
     data, wanted = bytearray(b"tableorm index list 1\n"), dict[tuple[str, str], str | None]()
     for partition_key, row_key, version in changes:
         before = bytes(data)
-        changed = asyncio.run(blobs._set_member(data, RowKeys("T", partition_key, row_key), version))  # pyright: ignore[reportPrivateUsage]
+        changed = asyncio.run(blobs._set_member(data, RowAddress("T", partition_key, row_key), version))  # pyright: ignore[reportPrivateUsage]
         assert changed == (data != before)
         wanted[partition_key, row_key] = version
     lines = data.decode().split("\n")
@@ -477,7 +477,7 @@ async def test_a_manifest_that_names_a_list_of_others(db: Database) -> None:
     forged = BlobListEntry("tags", "tag_new", "BlobBooks", "Book#tagged")
     row = {"PartitionKey": "a", "RowKey": "book_001", "EntityType": "Draft"}
     await db.store.write("BlobDrafts", Operation(Verb.INSERT, row))
-    source = RowKeys("BlobDrafts", "a", "book_001")
+    source = RowAddress("BlobDrafts", "a", "book_001")
     await deferred_rules("tagged", forged).remove(connection_of(db), source, "tagged", [forged])
     assert await ids(db) == [1]
 

@@ -30,12 +30,11 @@ from tableorm.models.manifest import PlacedListEntry, manifest_text
 from tableorm.models.reserved import BLOB_LISTS, UPKEEP_TABLE
 from tableorm.outbox import shared_bell
 from tableorm.outbox.decision import Decision, Work
-from tableorm.stores import Operation, Row, TableStore, Verb
+from tableorm.stores import Operation, Row, RowAddress, TableStore, Verb
 from tableorm.testing import assert_requests
 from tableorm.testing.contract.base import everything
 from tableorm.writes import deferred
 from tableorm.writes.deferred import carry_out
-from tableorm.writes.maintainer import RowKeys
 from tests.outbox.staff import members_of, names_in_blobs
 
 HOUR = dt.timedelta(hours=1)
@@ -395,7 +394,7 @@ async def test_one_entity_of_a_batch_that_cannot_be_listed(db: Database, model: 
         await db.store.write(table, Operation(Verb.INSERT, row))
     outcomes = await asyncio.gather(
         *(
-            declared.reconcile(connection_of(db), RowKeys(table, "red", f"{HEAD}{number:03d}"), [place])
+            declared.reconcile(connection_of(db), RowAddress(table, "red", f"{HEAD}{number:03d}"), [place])
             for number in (1, 2, 3)
         ),
         return_exceptions=True,

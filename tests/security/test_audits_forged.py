@@ -31,7 +31,7 @@ from tableorm.audit.context import AuditContext
 from tableorm.audit.table_audit import TableAudit
 from tableorm.connection.connection import connection_of
 from tableorm.models.kinds import KindSet
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.writes import races
 from tests.torture import every
 
@@ -333,7 +333,7 @@ async def test_rows_of_a_list_that_are_repaired_one_by_one_have_no_pauses(db: Da
     check = TableAudit(context).check_of(await db.store.get("AuditedGangs", "evil", deepest))
     assert check is not None
 
-    await check.verify_row("evil", deepest, Phase.BEFORE, lambda _: True)
+    await check.verify_row(RowAddress("AuditedGangs", "evil", deepest), Phase.BEFORE, lambda _: True)
 
     assert [str(each.damage) for each in context.counts.findings] == ["stale"] * 11
     assert (context.counts.undecided, pauses) == (0, [])

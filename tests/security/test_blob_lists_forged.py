@@ -15,8 +15,7 @@ from tableorm.derived.index_list import blobs, lookup
 from tableorm.models.manifest import BlobListEntry
 from tableorm.models.reserved import BLOB_LISTS
 from tableorm.protocol.edm import utf16_key
-from tableorm.stores import Row
-from tableorm.writes.maintainer import RowKeys
+from tableorm.stores import Row, RowAddress
 
 
 class Book(Entity, table="ForgedBooks", partition_key="{shelf}", row_key="book_{id:03d}"):
@@ -91,9 +90,9 @@ async def test_a_list_of_very_many_short_lines_is_read_in_slices(
     """Other tasks get a turn while a long list is read and sorted, also in a scope; then the entity is found."""
     turns, before_entities = Turns(), list[int]()
 
-    async def read_none(db: Connection, table: str, partition_key: str, row_key: str, name: str) -> Row | None:
+    async def read_none(db: Connection, address: RowAddress, name: str) -> Row | None:
         before_entities.append(turns.count)
-        return await read_row(db, table, partition_key, row_key, name=name) if partition_key else None
+        return await read_row(db, address, name=name) if address.partition_key else None
 
     async with connect("local::memory:") as db:
         data = await make_list(db, short_lines(20_000))
@@ -115,7 +114,7 @@ async def test_a_write_into_a_long_list_looks_for_its_entities_in_slices(monkeyp
         written.append(data)
         return True
 
-    wanted = {RowKeys("ForgedBooks", "a", f"book_{number:03d}"): "v" * number or None for number in range(20)}
+    wanted = {RowAddress("ForgedBooks", "a", f"book_{number:03d}"): "v" * number or None for number in range(20)}
     async with connect("local::memory:") as db:
         data = await make_list(db, short_lines(100_000))
         place = BlobListEntry("tags", "tag_new", "ForgedBooks", "Book#tagged")

@@ -10,9 +10,9 @@ import pytest
 from tableorm import Database, Entity, LostRace, Mapped, RetryPolicy, TableOrmError, connect
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import write_records
-from tableorm.models.marker_rows import MoveMark, MoveState, Place
+from tableorm.models.marker_rows import MoveMark, MoveState
 from tableorm.outbox.decision import settle_decision
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, RowAddress, Verb
 from tests.azure.stub import ETAG, KEY, Answer, Request, Stub, error_answer, row_answer
 
 
@@ -43,7 +43,7 @@ class Moved:
 
     def __call__(self, request: Request) -> Answer:
         self.number += 1
-        mark = MoveMark(state=MoveState.TENTATIVE, move="m", other=Place("Tab", "p", "other"), etag="W/'1'")
+        mark = MoveMark(state=MoveState.TENTATIVE, move="m", other=RowAddress("Tab", "p", "other"), etag="W/'1'")
         if "other" in request.target:
             return error_answer(404, "ResourceNotFound")
         etag = ETAG.replace("7891234Z", f"{self.number:07d}Z")

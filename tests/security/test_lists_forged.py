@@ -17,7 +17,7 @@ from tableorm.connection.rows import read_row
 from tableorm.derived.index_list import lookup
 from tableorm.derived.index_list.rows import list_row
 from tableorm.outbox.overview import find_pending, ring_again
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Row, RowAddress, Verb
 
 
 class Employee(Entity, table="ForgedStaff", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -142,9 +142,9 @@ async def test_a_row_of_a_list_with_very_many_keys_is_read_in_slices(
     """Other tasks get a turn while the keys of a row are read and sorted."""
     turns, before_entities = 0, list[int]()
 
-    async def read_none(db: Connection, table: str, partition_key: str, row_key: str, name: str) -> Row | None:
+    async def read_none(db: Connection, address: RowAddress, name: str) -> Row | None:
         before_entities.append(turns)
-        return await read_row(db, table, partition_key, row_key, name=name) if partition_key else None
+        return await read_row(db, address, name=name) if address.partition_key else None
 
     async def watch() -> None:
         nonlocal turns

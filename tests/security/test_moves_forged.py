@@ -25,9 +25,9 @@ from tableorm import (
     TableOrmError,
     field,
 )
-from tableorm.models.marker_rows import MoveState, Place, mark_of
+from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.move_command import MoveCommand
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import races
 from tests import unfinished_moves
@@ -216,10 +216,10 @@ async def test_a_forged_command_does_not_delete_a_tentative_row(
         command = MoveCommand(
             move=mark.move,
             kind="Marked",
-            source=Place("Marked", source, "marked_001"),
+            source=RowAddress("Marked", source, "marked_001"),
             etag="x",
             to_kind="Marked",
-            target=Place("Marked", "b", "marked_001"),
+            target=RowAddress("Marked", "b", "marked_001"),
             fields={},
         )
         assert mark_of(await db.store.get("Marked", "b", "marked_001")) is not None

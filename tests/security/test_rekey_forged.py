@@ -30,8 +30,8 @@ from tableorm import (
 from tableorm.connection import rows
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import OtherDenied, read_other
-from tableorm.models.marker_rows import MoveState, Place, mark_of
-from tableorm.stores import Operation, Row, Verb
+from tableorm.models.marker_rows import MoveState, mark_of
+from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import races
 from tableorm_migrations import (
@@ -81,7 +81,7 @@ class Buy(
 
 
 VICTIMS = [Sale(shop="ab"[number % 2], number=number, customer=f"c{number % 3}") for number in range(6)]
-EVIL_OLD, EVIL_NEW = Place("ForgedSales", "evil", "sale_900"), Place("ForgedBuys", "evil", "buy_900")
+EVIL_OLD, EVIL_NEW = RowAddress("ForgedSales", "evil", "sale_900"), RowAddress("ForgedBuys", "evil", "buy_900")
 OTHERS = [
     ["Nowhere", "a", "b"],
     ["no table!", "", ""],
@@ -109,14 +109,14 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
-async def plant(db: Database, place: Place, kind: str, mark: object, **more: Any) -> None:
+async def plant(db: Database, place: RowAddress, kind: str, mark: object, **more: Any) -> None:
     """Write a row, as the forger does."""
     text = mark if isinstance(mark, str) else json.dumps(mark)
     row = {"PartitionKey": place.partition_key, "RowKey": place.row_key, "EntityType": kind, "_mv": text, **more}
     await db.store.write(place.table, Operation(Verb.INSERT_OR_REPLACE, row))
 
 
-async def remove(db: Database, place: Place) -> None:
+async def remove(db: Database, place: RowAddress) -> None:
     keys = {"PartitionKey": place.partition_key, "RowKey": place.row_key}
     await db.store.write(place.table, Operation(Verb.DELETE, keys, "*"))
 
@@ -183,7 +183,7 @@ async def test_an_entity_with_the_mark_of_a_forward_is_moved(db: Database, state
     """A mark makes no forward of an entity, which would be left behind by every mover, and written by nobody."""
     mark = {"state": state.value, "move": "m" * 22, "other": ["ForgedBuys", "c0", "buy_000"], "stays": True}
     await plant(db, EVIL_OLD, "Sale", mark, customer="evil")
-    await plant(db, Place("ForgedSales", "evil", "sale_901"), "Sale", mark, customer="evil")
+    await plant(db, RowAddress("ForgedSales", "evil", "sale_901"), "Sale", mark, customer="evil")
     report = await run_move(db, Buy, no_blind_writers=True)
     assert (report.complete, report.written) == (True, 8)
 
@@ -289,9 +289,9 @@ async def test_a_forward_to_a_tentative_row_of_another_re_key() -> None:
     async with connect("local::memory:") as db:
         await db.create_tables(Loan, Borrowed, Lent)
         mark = {"state": "tentative", "move": "m" * 22, "other": ["ForgedLoans", "a", "sale_001"], "stays": True}
-        await plant(db, Place("ForgedLent", "ann", "borrowed_001"), "Lent#_tentative", mark, shop="b")
+        await plant(db, RowAddress("ForgedLent", "ann", "borrowed_001"), "Lent#_tentative", mark, shop="b")
         forged = {"state": "forward", "move": "x" * 22, "other": ["ForgedLent", "ann", "borrowed_001"], "stays": True}
-        await plant(db, Place("ForgedLoans", "evil", "sale_900"), "Loan#_forward", forged)
+        await plant(db, RowAddress("ForgedLoans", "evil", "sale_900"), "Loan#_forward", forged)
         await rekeys.finalize(db, Borrowed)
         assert [bag.row_key for bag in await db.select_raw("ForgedLent").allow_scan().all()] == ["borrowed_001"]
 
@@ -303,7 +303,7 @@ async def overwrite(db: Database, how: str) -> None:
     """Write the newer row of the first sale as a program does that knows no marks."""
     keys = {"PartitionKey": "c0", "RowKey": "buy_000"}
     if how == "delete":
-        await remove(db, Place("ForgedBuys", "c0", "buy_000"))
+        await remove(db, RowAddress("ForgedBuys", "c0", "buy_000"))
     elif how == "merge":
         await db.store.write("ForgedBuys", Operation(Verb.MERGE, {**keys, "note": "foreign"}, "*"))
     else:
@@ -389,9 +389,9 @@ async def test_a_row_that_must_not_be_read_is_told_of(db: Database, monkeypatch:
     async def refuse(*_: object) -> Row:
         raise AccessDenied("no")
 
-    monkeypatch.setattr(rows, "read_place", refuse)
+    monkeypatch.setattr(rows, "read_row", refuse)
     with pytest.raises(OtherDenied, match="the mark of another row names it"):
-        await read_other(connection_of(db), Place("Secrets", "a", "b"))
+        await read_other(connection_of(db), RowAddress("Secrets", "a", "b"))
 
 
 async def test_a_damaged_phase_is_told_of(db: Database) -> None:

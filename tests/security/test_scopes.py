@@ -40,7 +40,7 @@ from tableorm.access import known_rows
 from tableorm.connection.connection import connection_of
 from tableorm.keys.overlap import may_share
 from tableorm.keys.template import Template
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Operation, RowAddress, Verb
 from tests.torture import seeds
 
 HOUR = dt.timedelta(hours=1)
@@ -351,7 +351,7 @@ async def test_a_row_of_no_tenant_is_not_changed(db: Database, mine: Scope) -> N
     """A count that is held by an entity whose key does not tell the tenant is refused, as writing that entity is."""
     before = await rows_of(db)
     with pytest.raises(
-        ModelError, match=r"the row \('SE', 'country'\) of table Staff, .*cannot be told to be of the scope"
+        ModelError, match=r"the row \('SE', 'country'\) in table Staff, .*cannot be told to be of the scope"
     ):
         await mine.insert(Person(country="SE", tenant="acme", id=2, nation="SE"))
 
@@ -505,7 +505,7 @@ async def test_a_key_in_another_table_is_not_of_the_scope(db: Database) -> None:
     mine, key = db.scope(tenant="acme"), Loose.key(country="SE", tenant="acme", id="other")
     object.__setattr__(key, "table", "Secrets")
     await refuse_all(db, mine, key, None, r"in table Secrets is not of the model Loose|Loose is in table Loose")
-    assert connection_of(mine).boundary.holds_row(Loose.__schema__, "Secrets", "SE", "acme_other") is False
+    assert connection_of(mine).boundary.holds_row(Loose.__schema__, RowAddress("Secrets", "SE", "acme_other")) is False
     assert await db.exists(Secret, country="SE", owner="acme", tenant="other")
 
 

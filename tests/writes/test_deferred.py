@@ -34,11 +34,11 @@ from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Doorbell, doorbell_of
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Message, Operation, Row, TableStore, Verb
+from tableorm.stores import Message, Operation, Row, RowAddress, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything
 from tableorm.writes.deferred import carry_out, schemas_by_kind
-from tableorm.writes.maintainer import Maintainer, RowKeys
+from tableorm.writes.maintainer import Maintainer
 from tableorm_local.server import DEVELOPMENT_KEY
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
@@ -659,7 +659,7 @@ async def test_a_new_version_of_the_model(network: FaultyStore) -> None:
         with pytest.raises(NotSupported, match="about entities of kind Employee:2, which this program does not know"):
             await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), found)
         old = [entry for work in found.works for entry in work.entries["by_city"]]
-        source, by_city = RowKeys("Staff", "a", "emp_001"), Employee.__schema__.derived["by_city"]
+        source, by_city = RowAddress("Staff", "a", "emp_001"), Employee.__schema__.derived["by_city"]
         assert isinstance(by_city, Maintainer)
         with pytest.raises(NotSupported, match="has version 2, and this program knows 1"):
             await by_city.reconcile(connection_of(db), source, old)

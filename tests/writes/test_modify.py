@@ -190,7 +190,7 @@ async def test_unsaved_changes_are_not_read_over(counters: Database) -> None:
     bag["note"] = "mine"
     with pytest.raises(EncodeError) as refused:
         await counters.modify(bag, lambda each: None)
-    assert (str(refused.value), bag["note"]) == (f"PropertyBag.note: 'note' {remedy}", "mine")
+    assert (str(refused.value), bag["note"]) == (f"PropertyBag.note: 'mine' {remedy}", "mine")
 
 
 async def test_a_function_that_raises_changes_nothing(counters: Database) -> None:

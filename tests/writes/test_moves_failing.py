@@ -25,14 +25,13 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.models.marker_rows import Place
 from tableorm.models.reserved import MOVE
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.move_command import MOVE_WORK, move_of
 from tableorm.outbox.worker import Outcome
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
 from tableorm.writes.commit import RELOCATION
@@ -348,7 +347,7 @@ async def test_a_command_for_another_key(db: Database, network: Met) -> None:
         "MovesFailing", Operation(Verb.MERGE, {**keys, MOVE: row[MOVE].replace('"b"', '"c"', 1)}, "*")
     )
     sent = move_of(message.body)
-    forged = structs.replace(sent, target=Place("MovesFailing", "c", "sailor_1"), etag=str(etag))
+    forged = structs.replace(sent, target=RowAddress("MovesFailing", "c", "sailor_1"), etag=str(etag))
     with pytest.raises(ValueError, match="its fields make another key"):
         await handler_of(db, Sailor).work(forged.to_message())
     assert await ships_of(db) == {"a": 1}

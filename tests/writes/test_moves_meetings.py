@@ -33,13 +33,12 @@ from tableorm import (
 )
 from tableorm.audit.moves import MoveCheck
 from tableorm.connection.connection import connection_of
-from tableorm.models.marker_rows import Place
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.move_command import MoveCommand, move_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
-from tableorm.stores import CLOCK, Operation, Verb
+from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import races, relocation
 from tableorm.writes.commit import RELOCATION
@@ -310,10 +309,10 @@ async def test_a_decision_row_with_a_forged_command(db: Database) -> None:
     command = MoveCommand(
         move="forged_token",
         kind="Person",
-        source=Place("Meetings", "a", "person_001"),
+        source=RowAddress("Meetings", "a", "person_001"),
         etag=str(person.etag),
         to_kind="Person",
-        target=Place("Meetings", "b", "person_001"),
+        target=RowAddress("Meetings", "b", "person_001"),
         fields={"dep": {"dep": "b"}},
     )
     work = Work(kind="command move:1", row_key="person_001", arguments=command.to_message().decode())
@@ -333,16 +332,16 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
     command = MoveCommand(
         move="forged_token",
         kind="Person",
-        source=Place("Meetings", "a", "person_001"),
+        source=RowAddress("Meetings", "a", "person_001"),
         etag=str(person.etag),
         to_kind="Person",
-        target=Place("Meetings", "b", "person_001"),
+        target=RowAddress("Meetings", "b", "person_001"),
         fields={"dep": {"dep": "b"}},
     )
     handler = handler_of(db, Person)
     assert await handler.work(command.to_message()) == Outcome.VOID
     with pytest.raises(ValueError, match="the kinds are not those of these tables"):
-        await handler.work(structs.replace(command, target=Place("Other", "b", "person_001")).to_message())
+        await handler.work(structs.replace(command, target=RowAddress("Other", "b", "person_001")).to_message())
 
     await move_half(db, network, 1)
     CLOCK.advance(HOUR)
@@ -350,7 +349,7 @@ async def test_a_forged_command(db: Database, network: FaultyStore) -> None:
     sent = move_of(message.body)
     for forged in (
         structs.replace(sent, fields={**sent.fields, "text": {"text": "forged"}}),
-        structs.replace(sent, target=Place("Meetings", "c", "person_001")),
+        structs.replace(sent, target=RowAddress("Meetings", "c", "person_001")),
         structs.replace(sent, move="forged_token"),
     ):
         assert await handler.work(forged.to_message()) == Outcome.VOID

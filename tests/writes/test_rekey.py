@@ -30,11 +30,11 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.connection.rows import read_row
-from tableorm.models.marker_rows import MoveMark, MoveState, Place, mark_of, row_of_marker
+from tableorm.models.marker_rows import MoveMark, MoveState, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.models.reserved import MOVE
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Capabilities, Operation, Verb
+from tableorm.stores import CLOCK, Capabilities, Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.commit import RELOCATION, ROW_STEPS
 from tableorm.writes.rekey.finalize import finalize_window
@@ -94,14 +94,15 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
 
 async def marks(db: Database) -> list[MoveState | None]:
     """Return what the rows of trip 1 say at its older and at its newer key; "absent" if there is none."""
-    rows = [await read_row(connection_of(db), "Rekeyed", *keys) for keys in (("mon", "trip_1"), ("1", "day_mon"))]
+    keys = ("mon", "trip_1"), ("1", "day_mon")
+    rows = [await read_row(connection_of(db), RowAddress("Rekeyed", *each)) for each in keys]
     found = [mark_of(row) for row in rows]
     return [None if mark is None else mark.state for mark in found]
 
 
 async def read_old(db: Database) -> NewTrip:
     """Read trip 1 by its older key, as the newer model."""
-    row = await read_row(connection_of(db), "Rekeyed", "mon", "trip_1")
+    row = await read_row(connection_of(db), RowAddress("Rekeyed", "mon", "trip_1"))
     assert row is not None
     entity = entity_of_old(rekeying_of(NewTrip), row)
     assert isinstance(entity, NewTrip)
@@ -425,14 +426,14 @@ async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(
     mark = MoveMark(
         state=MoveState.TENTATIVE,
         move="m",
-        other=Place("Rekeyed", "mon", "trip_1"),
+        other=RowAddress("Rekeyed", "mon", "trip_1"),
         etag=row["odata.etag"],
         stays=stays,
     )
     keys = {"PartitionKey": "1", "RowKey": "day_mon", "day": "mon", "id": 1}
     tentative = {**keys, "EntityType": "NewTrip#_tentative", MOVE: mark.to_text()}
     await connection_of(db).store.write("Rekeyed", Operation(Verb.INSERT, tentative))
-    assert await RELOCATION.resolve(connection_of(db), Place("Rekeyed", "1", "day_mon"), NewTrip.__schema__)
+    assert await RELOCATION.resolve(connection_of(db), RowAddress("Rekeyed", "1", "day_mon"), NewTrip.__schema__)
 
     (after,) = await rows_of(connection_of(db), "Rekeyed", "Trip")
     assert (after["odata.etag"] == row["odata.etag"]) is not stays
@@ -444,7 +445,7 @@ async def test_a_settled_forward_is_not_followed(db: Database) -> None:
     await db.insert(NewTrip(day="tue", id=2))
     sent = list[str]()
     with db.observe(lambda request: sent.append(request.operation)):
-        moved = await ROW_STEPS.move(connection_of(db), rekeying_of(NewTrip), Place("Rekeyed", "tue", "trip_2"))
+        moved = await ROW_STEPS.move(connection_of(db), rekeying_of(NewTrip), RowAddress("Rekeyed", "tue", "trip_2"))
 
     assert not moved and sent == ["get"]
 
@@ -453,7 +454,7 @@ async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     """Another program has put it at an older key: there is no entity to be moved."""
     row = {"PartitionKey": "tue", "RowKey": "trip_2", "EntityType": "Trip#_tentative"}
     await connection_of(db).store.write("Rekeyed", Operation(Verb.INSERT, row))
-    rekeying, place = rekeying_of(NewTrip), Place("Rekeyed", "tue", "trip_2")
+    rekeying, place = rekeying_of(NewTrip), RowAddress("Rekeyed", "tue", "trip_2")
 
     assert not await ROW_STEPS.move(connection_of(db), rekeying, place)
     assert not await ROW_STEPS.move(connection_of(db), rekeying, place, row | {"odata.etag": "e"})
@@ -531,9 +532,11 @@ async def test_the_error_of_a_store_that_refuses_is_of_the_move() -> None:
 async def test_a_forward_that_names_a_tentative_row_of_others(db: Database, table: str, kind: str) -> None:
     """Another program has made it up: the row that it names is left as it is."""
     await db.create_tables(Stop)
-    place = Place(table, "x", "y")
+    place = RowAddress(table, "x", "y")
     forward = MoveMark(state=FORWARD, move="m", other=place, etag="e", stays=True)
-    tentative = MoveMark(state=MoveState.TENTATIVE, move="n", other=Place("Rekeyed", "mon", "z"), etag="e", stays=True)
+    tentative = MoveMark(
+        state=MoveState.TENTATIVE, move="n", other=RowAddress("Rekeyed", "mon", "z"), etag="e", stays=True
+    )
     store, keys = connection_of(db).store, {"PartitionKey": "mon", "RowKey": "trip_9"}
     row = {**keys, "EntityType": "Trip#_forward", MOVE: forward.to_text()}
     await store.write("Rekeyed", Operation(Verb.INSERT, row))

@@ -8,8 +8,7 @@ import pytest
 
 from tableorm import AccessDenied, Conflict, EntityExists, TableNotFound, TableOrmError, Unavailable
 from tableorm.connection.rows import OtherDenied
-from tableorm.models.marker_rows import Place
-from tableorm.stores import Row
+from tableorm.stores import Row, RowAddress
 from tableorm.writes.rekey.chunks import each_row, in_chunks
 from tableorm.writes.rekey.report import WindowReport
 
@@ -33,9 +32,9 @@ class Store:
             raise self._error("refused")
 
 
-def place_of(row: str) -> Place:
+def place_of(row: str) -> RowAddress:
     """Return the place of a row: those in upper case are in another partition."""
-    return Place("RekeyedChunks", "upper" if row.isupper() else "lower", row)
+    return RowAddress("RekeyedChunks", "upper" if row.isupper() else "lower", row)
 
 
 async def test_rows_of_a_partition_go_together() -> None:
@@ -70,14 +69,16 @@ async def steps(*errors: Exception) -> WindowReport:
     """Do something with as many rows, which raises these errors, and with two more, of which the first is changed."""
     report = WindowReport()
 
-    async def step(place: Place, row: Row | None) -> bool:
+    async def step(place: RowAddress, row: Row | None) -> bool:
         del row
         number = int(place.row_key)
         if number < len(errors):
             raise errors[number]
         return number == len(errors)
 
-    await each_row(report, [(Place("RekeyedChunks", "p", str(each)), None) for each in range(len(errors) + 2)], step)
+    await each_row(
+        report, [(RowAddress("RekeyedChunks", "p", str(each)), None) for each in range(len(errors) + 2)], step
+    )
     return report
 
 

@@ -12,7 +12,7 @@ from tableorm import Database, Entity, Index, Mapped, NotSupported, connect, fie
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.connection.requests import row_path
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
 from tests.rekeys import move, set_phase
@@ -56,12 +56,12 @@ class Recorder(FaultyStore):
         self.noted: list[str] = []
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        self.noted.append(f"GET /{row_path(table, partition_key, row_key)}")
+        self.noted.append(f"GET /{row_path(RowAddress(table, partition_key, row_key))}")
         return await super().get(table, partition_key, row_key, select)
 
     async def _send(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
         row = operations[0].row
-        path = table if operations[0].verb is Verb.INSERT else row_path(table, row["PartitionKey"], row["RowKey"])
+        path = table if operations[0].verb is Verb.INSERT else row_path(RowAddress.of_row(table, row))
         self.noted.append("write /$batch" if len(operations) > 1 else f"write /{path}")
         return await super()._send(table, operations, transaction=transaction)
 

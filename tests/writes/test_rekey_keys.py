@@ -23,10 +23,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import Phase
-from tableorm.models.marker_rows import MoveMark, MoveState, Place
+from tableorm.models.marker_rows import MoveMark, MoveState
 from tableorm.models.reserved import MOVE
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.rekey import steps
 from tableorm.writes.rekey.rollback import roll_back_window
@@ -345,7 +345,7 @@ async def test_entities_that_cannot_be_moved(db: Database) -> None:
 async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
     """It reports what has the form of a row of its own, and is none."""
     set_phase(db, NewNote, Phase.BACK)
-    mark = MoveMark(state=MoveState.FORWARD, move="m", other=Place("RekeyedNotes", "ann", "3"), stays=True)
+    mark = MoveMark(state=MoveState.FORWARD, move="m", other=RowAddress("RekeyedNotes", "ann", "3"), stays=True)
     marker = {"PartitionKey": "notes", "RowKey": "4", "EntityType": "Other#_forward", MOVE: mark.to_text()}
     for row in (
         {"PartitionKey": "notes", "RowKey": "1"},
@@ -399,7 +399,7 @@ async def test_the_way_back_to_a_key_that_is_taken(db: Database, marked: bool) -
     """
     await db.insert(Note(owner="ann", id=1))
     await move(db, NewNote)
-    mark = MoveMark(state=MoveState.SETTLED, move="", other=Place("RekeyedNewNotes", "notes", "1"), stays=True)
+    mark = MoveMark(state=MoveState.SETTLED, move="", other=RowAddress("RekeyedNewNotes", "notes", "1"), stays=True)
     row = {"PartitionKey": "ann", "RowKey": "1", "EntityType": "Note"}  # as a program of another kind may do
     row |= {MOVE: mark.to_text()} if marked else {}
     await connection_of(db).store.write("RekeyedNotes", Operation(Verb.REPLACE, row, "*"))

@@ -15,13 +15,13 @@ import attrs
 
 from tableorm import DecodeError
 from tableorm.audit.scan import pages
-from tableorm.connection.rows import read_place
+from tableorm.connection.rows import read_row
 from tableorm.connection.tasks import map_together
 from tableorm.keys.ranges import KeyRegion
-from tableorm.models.marker_rows import TENTATIVE, MoveMark, MoveState, Place, is_marker, mark_of, row_of_marker
+from tableorm.models.marker_rows import TENTATIVE, MoveMark, MoveState, is_marker, mark_of, row_of_marker
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.write_tokens import newest_token
-from tableorm.stores import Row
+from tableorm.stores import Row, RowAddress
 
 from ..runs.process import Job
 from ..runs.rows import RunCounts, name_row
@@ -80,8 +80,8 @@ class _Comparison:
         rekey, new = self.rekey, self.rekey.rekeying.new
         with suppress(Exception):  # the functions are the user's; who moves the row says what is wrong
             made: Any = rekey.rekeying.to_new(rekey.old_kinds.load(row))
-            target = Place(new.table_name(), *new.make_keys(made.__dict__))
-            there = await read_place(rekey.connection, target)
+            target = RowAddress(new.table_name(), *new.make_keys(made.__dict__))
+            there = await read_row(rekey.connection, target)
             if there is not None and not is_marker(there):
                 return (
                     f"{name_row(row)}: has its older key, and another entity has the newer one, {target}; keep one of "
@@ -132,7 +132,7 @@ class _Comparison:
         rekey, mark = self.rekey, mark_of(row)
         assert mark is not None
         try:
-            there = await read_place(rekey.connection, mark.other)
+            there = await read_row(rekey.connection, mark.other)
             found = mark_of(there)
             new = rekey.rekeying.new
             if there is not None and found is None and newest_token(there) and rekey.new_kinds.resolve(there):
@@ -144,8 +144,8 @@ class _Comparison:
         except Exception as error:  # noqa: BLE001 - as above
             problem = f"{type(error).__name__}: {error}"
         # Who has written the entity meanwhile has settled the forward before.
-        place = Place(rekey.rekeying.old.table_name(), row["PartitionKey"], row["RowKey"])
-        again = await read_place(rekey.connection, place)
+        place = RowAddress.of_row(rekey.rekeying.old.table_name(), row)
+        again = await read_row(rekey.connection, place)
         if again is None or again["odata.etag"] != row["odata.etag"]:
             return None
         return f"{name_row(row)}: {mark.other} {problem}"

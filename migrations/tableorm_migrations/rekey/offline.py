@@ -32,7 +32,7 @@ from tableorm.stores import Row
 from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.commit import write_change
-from tableorm.writes.stages.change import fill_nothing, plain_insert, save_change
+from tableorm.writes.stages.change import plain_insert, plain_save
 
 from ..runs.plan import plan_ranges
 from ..runs.process import Crew, Job, RunOptions, RunSteps, carry_out
@@ -260,7 +260,7 @@ class _Copy:
                 if hash_entity(new, stored) == before:
                     return None
                 with suppress(Conflict, EntityNotFound):
-                    await write_change(connection_of(target), fill_nothing(save_change(stored)))
+                    await write_change(connection_of(target), plain_save(stored, "save"))
                     return None
         return f"{entity.key} is written by somebody else again and again; stop all writers"
 

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Literal
 
 import attrs
-from msgspec import structs
 
 from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
 from tableorm.connection.rekey_phases import Phase, RekeyPhase
@@ -356,7 +355,7 @@ async def finalize_move(
         found = await resolve_window(connection, rekeying, rows)
         for failure in found.failures:
             with suppress(DecodeError):  # nobody can take such a row for an entity
-                if await read_live(connection, *structs.astuple(failure.place)) is not None:
+                if await read_live(connection, failure.place) is not None:
                     raise failure.error  # without its forward it would be no entity: no forward is deleted before
         return found
 

@@ -22,7 +22,7 @@ from tableorm.models.reserved import ENTITY_TYPE, UPKEEP_TABLE
 from tableorm.models.schema import Schema
 from tableorm.protocol.edm import Edm, datetime_from_text
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
-from tableorm.stores import Operation, Row, Verb
+from tableorm.stores import Operation, Row, RowAddress, Verb
 
 from ..runs.process import Crew
 
@@ -133,7 +133,7 @@ class OnlineRekey:
         row: Row = {"PartitionKey": _CLOCK, "RowKey": self.rekeying.digest}
         what = f"clock of the store for {self.verb}"
         await write_records(self.connection, [Operation(Verb.INSERT_OR_REPLACE, row)], (), what)
-        written = await read_row(self.connection, UPKEEP_TABLE, _CLOCK, self.rekeying.digest)
+        written = await read_row(self.connection, RowAddress(UPKEEP_TABLE, _CLOCK, self.rekeying.digest))
         assert written is not None
         return datetime_from_text(written["Timestamp"])
 

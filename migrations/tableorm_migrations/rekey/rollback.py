@@ -17,7 +17,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import read_row
 from tableorm.connection.tasks import map_together
 from tableorm.errors import shown
-from tableorm.stores import Row
+from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.pacing import Pace
 
 from ..runs.plan import plan_ranges
@@ -169,7 +169,7 @@ class _Undoing:
     async def _find_copy(self, pair: tuple[tuple[str, str], Any]) -> Row | None:
         """Return the row that was copied; None if there is none, or it is another one, which is reported in the end."""
         keys, made = pair
-        row = await read_row(connection_of(self.layouts.target), self.layouts.new.table_name(), *keys)
+        row = await read_row(connection_of(self.layouts.target), RowAddress(self.layouts.new.table_name(), *keys))
         return row if row is not None and self._is_copy(row, made) else None
 
     def _is_copy(self, row: Row, made: Any) -> bool:

@@ -18,7 +18,7 @@ from ...audit.report import Damage
 from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown, shown
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.commit import commit
 from ...writes.rows import compare
 from ...writes.stages.change import insert_change
@@ -191,11 +191,11 @@ async def _verify_holders(
         totals = await _add_up(context, partition_key, left, verified)
         if context.repair and totals.unsettled:
             for row_key in totals.unsettled:
-                await verify_entity(partition_key, row_key)
+                await verify_entity(context.at(partition_key, row_key))
             verified.update(totals.unsettled)
             continue
         for row_key in order:
-            if await _verify_holder(context, partition_key, row_key, before[row_key], totals):
+            if await _verify_holder(context, context.at(partition_key, row_key), before[row_key], totals):
                 left.discard(row_key)
         if not left:
             return
@@ -244,12 +244,11 @@ def _add_row(
                     totals.adders.setdefault(holder, (row_key, declared[name]))
 
 
-async def _verify_holder(
-    context: AuditContext, partition_key: str, row_key: str, row: Row | None, totals: _Totals
-) -> bool:
+async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | None, totals: _Totals) -> bool:
     """Verify a holder by the totals, and repair it. Return False if it was written meanwhile: look again."""
+    row_key = address.row_key
     if row is None:
-        return await _verify_absent(context, partition_key, row_key, totals)
+        return await _verify_absent(context, address, totals)
     snapshot = context.snapshot(row)
     if snapshot is None or snapshot.age != "current" or snapshot.problem is not None:
         return True  # what is wrong with it is reported elsewhere
@@ -263,13 +262,13 @@ async def _verify_holder(
         changes |= properties or {}
         text = f"{info.name} is {row.get(info.property)}, and the entities make it {_initial_value(info) + total}"
         problems.append(Problem(Damage.STALE, info.name, row_key, text, rebuilt=properties is not None))
-    keys = {"PartitionKey": partition_key, "RowKey": row_key}
+    keys = {"PartitionKey": address.partition_key, "RowKey": row_key}
     repairs = [Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])] if changes else []
-    if not await context.settle(partition_key, row_key, row, repairs):
+    if not await context.settle(address, row, repairs):
         return False
     for problem in problems:
         repaired = context.repair and problem.rebuilt
-        context.record(snapshot.schema, partition_key, row_key, problem, repaired=repaired)
+        context.record(snapshot.schema, address, problem, repaired=repaired)
     return True
 
 
@@ -286,15 +285,16 @@ def _encode_total(schema: Schema, info: FieldInfo, total: int, row: Row) -> Row 
     return members
 
 
-async def _verify_absent(context: AuditContext, partition_key: str, row_key: str, totals: _Totals) -> bool:
+async def _verify_absent(context: AuditContext, address: RowAddress, totals: _Totals) -> bool:
     """Verify that an entity is counted in one that does not exist, both at the same time; insert it if declared so."""
+    row_key = address.row_key
     adder = totals.adders.get(row_key)
     if adder is None:
-        return await context.settle(partition_key, row_key, None)
-    by, declared = adder
-    first = await context.read(partition_key, by)
-    missing = await context.settle(partition_key, row_key, None)
-    if first is None or not missing or not await context.settle(partition_key, by, first):
+        return await context.settle(address, None)
+    by, declared = address.beside(adder[0]), adder[1]
+    first = await context.read(by)
+    missing = await context.settle(address, None)
+    if first is None or not missing or not await context.settle(by, first):
         return False
     snapshot = context.snapshot(first)
     if snapshot is None or not _adds_to(snapshot, declared, row_key):
@@ -302,7 +302,7 @@ async def _verify_absent(context: AuditContext, partition_key: str, row_key: str
     target, create = declared.target[0], declared.create
     repaired = create and context.repair
     if repaired:
-        holder: Any = declared.make_holder(partition_key, row_key)
+        holder: Any = declared.make_holder(address.partition_key, row_key)
         write = encode(insert_change(holder), 0)
         assert write is not None
         try:
@@ -314,7 +314,7 @@ async def _verify_absent(context: AuditContext, partition_key: str, row_key: str
         f"it is counted in the {target.name} {shown(row_key)} of this partition, which does not exist; so may be others"
     )
     problem = Problem(Damage.MISSING if create else Damage.DANGLING, declared.name, row_key, text)
-    context.record(snapshot.schema, partition_key, by, problem, repaired=repaired)
+    context.record(snapshot.schema, by, problem, repaired=repaired)
     return not repaired  # a holder that was inserted is verified next
 
 

@@ -17,7 +17,7 @@ from ...models.marker_rows import CHANGE_KIND, FEED_KIND
 from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import Row
+from ...stores import Row, RowAddress
 from ...writes.races import ATTEMPTS
 from .lookup import read_changes
 from .rows import COUNTER_KEY, MOST_CHANGES, MOST_COUNTED, Counter, change_key, counter_of, number_of, parse_change
@@ -68,9 +68,10 @@ class FeedCheck(Check):
         except DecodeError:
             return ((_CLAIM, WRONG),)
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify the feed that a row belongs to, each once."""
-        del row_key, phase, is_candidate
+        del phase, is_candidate
+        partition_key = address.partition_key
         if partition_key in self._verified:
             return
         self._verified.add(partition_key)
@@ -93,12 +94,12 @@ class FeedCheck(Check):
         if repaired and not await self._repair(partition_key, feeds, counter, etag):
             return False
         problem = Problem(Damage.GAP, self.name, COUNTER_KEY, text)
-        context.record(self.schema, partition_key, "", problem, repaired=repaired)
+        context.record(self.schema, context.at(partition_key, ""), problem, repaired=repaired)
         return True
 
     async def _read_counter(self, partition_key: str) -> tuple[str | None, Counter | None]:
         """Return the ETag of the counter, and the counter; None for one that is not there, or is damaged."""
-        row = await self.context.read(partition_key, COUNTER_KEY)
+        row = await self.context.read(self.context.at(partition_key, COUNTER_KEY))
         try:
             return (None, None) if row is None else (row["odata.etag"], counter_of(row))
         except DecodeError:

@@ -11,7 +11,7 @@ from ...connection.connection import Connection
 from ...connection.rows import read_row
 from ...keys.ranges import KeyRegion
 from ...models.marker_rows import FEED_KIND
-from ...stores import Bounds, Row
+from ...stores import Bounds, Row, RowAddress
 from .rows import COUNTER_KEY, Counter, changes_between, counter_of, number_of
 
 __all__ = ["read_changes", "read_counter"]
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 async def read_counter(db: Connection, table: str, partition_key: str) -> Counter | None:
     """Read the counter of the change feed of a partition; None if nothing was noted there. Raises DecodeError."""
-    row = await read_row(db, table, partition_key, COUNTER_KEY, name=FEED_KIND)
+    row = await read_row(db, RowAddress(table, partition_key, COUNTER_KEY), name=FEED_KIND)
     return None if row is None else counter_of(row)
 
 

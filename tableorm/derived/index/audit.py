@@ -11,14 +11,15 @@ from ...audit.report import Damage
 from ...errors import DecodeError, shown
 from ...models.manifest import ManifestEntry, PlacedEntry
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
-from ...stores import Operation, Row, Verb
-from ...writes.maintainer import RowKeys
+from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.races import ATTEMPTS
 from ..placed_check import PlacedCheck, ReadRow, Reconcile
-from .eventual_schema import EventualIndexSchema, owner_text
+from .eventual_schema import EventualIndexSchema
 from .schema import IndexSchema, contents_of
 
-__all__ = ["EventualIndexCheck", "IndexCheck", "keys_of"]
+__all__ = ["EventualIndexCheck", "IndexCheck"]
+
+_NOBODY = RowAddress("", "", "")  # the owner that an entry names which names none
 
 
 class IndexCheck(EntryCheck):
@@ -95,7 +96,10 @@ class EventualIndexCheck(PlacedCheck):
     ) -> Sequence[Problem]:
         problems: list[Problem] = []
         if isinstance(due, PlacedEntry):
-            row, where = await read(keys_of(due)), f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}"
+            row, where = (
+                await read(RowAddress.of(due)),
+                f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}",
+            )
             wanted = snapshot.derived_rows.get(self.name)
             if row is None:
                 text = f"there is no index entry at {where}"
@@ -111,7 +115,7 @@ class EventualIndexCheck(PlacedCheck):
                 problems.append(Problem(Damage.MANIFEST, self.name, due.row_key, text))
         if isinstance(noted, PlacedEntry) and noted != due:
             row, where = (
-                await read(keys_of(noted)),
+                await read(RowAddress.of(noted)),
                 f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}",
             )
             if row is not None and self._is_entry_of(row, snapshot.row):
@@ -125,61 +129,55 @@ class EventualIndexCheck(PlacedCheck):
             problems.append(Problem(Damage.MANIFEST, self.name, None, text))
         return problems
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
-        context = self.context
+        context, row_key = self.context, address.row_key
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
-            row = await context.read(partition_key, row_key)
+            row = await context.read(address)
             if row is None or not self.owns(kind_of(row)):
                 return
             # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
             repairs = [Operation(Verb.DELETE, {n: row[n] for n in ("PartitionKey", "RowKey")}, row["odata.etag"])]
             try:
-                table, *owner = self._index.owner_of(row)
+                owner = self._index.owner_of(row)
             except DecodeError:
-                table, *owner = "", "", ""
-            if table != self.schema.table_name():
-                owner, repairs = ["", ""], list[Operation]()
+                owner = _NOBODY
+            if owner.table != self.schema.table_name():
+                owner, repairs = _NOBODY, list[Operation]()
                 text = (
                     f"the index entry at {shown(row_key)} names no entity of table {self.schema.table_name()}, as each "
                     "that tableorm writes does"
                 )
                 problem = Problem(Damage.FOREIGN, self.name, row_key, text)
-            elif not await self._is_orphan(row, *owner):
+            elif not await self._is_orphan(row, owner):
                 return
             else:
-                text = (
-                    f"the index entry at {shown(row_key)} belongs to no entity: {tuple(owner)} is gone, or has it "
-                    "elsewhere"
-                )
+                keys = owner.partition_key, owner.row_key
+                text = f"the index entry at {shown(row_key)} belongs to no entity: {keys} is gone, or has it elsewhere"
                 problem = Problem(Damage.ORPHAN, self.name, row_key, text)
-            if await context.settle(partition_key, row_key, row, repairs):
+            if await context.settle(address, row, repairs):
                 repaired = context.repair and bool(repairs)
-                context.record(self.schema, owner[0] or partition_key, owner[1], problem, repaired=repaired)
+                entity = owner if owner.table else address.beside("")
+                context.record(self.schema, entity, problem, repaired=repaired)
                 return
         context.counts.undecided += 1
 
-    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowKeys]]:
-        return self._noted_as(row), [RowKeys(self.schema.table_name(), *self._index.owner_keys(row))]
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
+        return self._noted_as(row), [RowAddress(self.schema.table_name(), *self._index.owner_keys(row))]
 
-    async def _is_orphan(self, row: Row, partition_key: str, row_key: str) -> bool:
+    async def _is_orphan(self, row: Row, owner: RowAddress) -> bool:
         """Return whether the entity that an entry names has none there, nor is getting or losing one there now."""
-        return not await self._is_due(self._noted_as(row), partition_key, row_key)
+        return not await self._is_due(self._noted_as(row), owner)
 
     def _noted_as(self, row: Row) -> ManifestEntry:
         """Return what the manifest of its entity says of an entry."""
         return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
-        owner = RowKeys(self.schema.table_name(), primary["PartitionKey"], primary["RowKey"])
-        return self.owns(kind_of(row)) and row.get(COPY_OF) == owner_text(owner)
-
-
-def keys_of(place: PlacedEntry) -> RowKeys:
-    """Return where the row of a manifest entry is."""
-    return RowKeys(place.table, place.partition_key, place.row_key)
+        owner = RowAddress.of_row(self.schema.table_name(), primary)
+        return self.owns(kind_of(row)) and row.get(COPY_OF) == owner.to_json()
 
 
 def _eventual_contents(entry: Row) -> bytes:

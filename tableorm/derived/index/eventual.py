@@ -26,12 +26,12 @@ from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...models.state import state_of
 from ...models.write_tokens import newest_token, tokens_of
 from ...protocol.codes import Code
-from ...stores import Operation, Row, Verb
-from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_known
+from ...stores import Operation, Row, RowAddress, Verb
+from ...writes.maintainer import EntryRules, Source, entry_rules, load_known
 from ...writes.plan import Effect, PlannedWrite
 from ...writes.races import ATTEMPTS, pause_of
 from .audit import EventualIndexCheck
-from .eventual_schema import EventualIndexSchema, owner_text
+from .eventual_schema import EventualIndexSchema
 
 __all__ = ["EventualIndexMaintainer"]
 
@@ -103,7 +103,7 @@ class EventualIndexMaintainer(AuditedSchema):
     # What is done afterwards
 
     async def reconcile(
-        self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None
+        self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """Make the entries what the entity says now. Takes and raises what `Maintainer.reconcile` does."""
         places = [entry for entry in entries if isinstance(entry, PlacedEntry)]
@@ -111,7 +111,7 @@ class EventualIndexMaintainer(AuditedSchema):
             return
         await _reconcile(db, source, places, self.rows.label, self._correct)
 
-    async def _insert_new(self, db: Connection, source: RowKeys, inserted: Row) -> bool:
+    async def _insert_new(self, db: Connection, source: RowAddress, inserted: Row) -> bool:
         """
         Insert the entry of an entity that has just been inserted, without looking what is there. Return whether that
         is all: somebody may have changed the entity since, or have made the entry.
@@ -119,7 +119,7 @@ class EventualIndexMaintainer(AuditedSchema):
         wanted = self.wanted_row(inserted)
         if wanted is None or not await _write(db, wanted[0], Operation(Verb.INSERT, wanted[1]), self.rows.label):
             return False
-        now = await read_row(db, *source, name=self.schema.name)
+        now = await read_row(db, source, name=self.schema.name)
         return tokens_of(now)[:1] == tokens_of(inserted)[:1]
 
     def wanted_row(self, primary: Row | None) -> tuple[PlacedEntry, Row] | None:
@@ -178,7 +178,7 @@ class _Rules(EntryRules[PlacedEntry]):
         del name, entry, write, checked
         return []
 
-    async def remove(self, db: Connection, source: RowKeys, name: str, entries: Sequence[PlacedEntry]) -> None:
+    async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[PlacedEntry]) -> None:
         """Delete entries that the manifest of the entity does not name. Takes and raises as `EntryRules.remove`."""
 
         def correct(place: PlacedEntry, stored: Row | None, primary: Row | None) -> Operation | None:
@@ -200,7 +200,7 @@ Correct = Callable[[PlacedEntry, Row | None, Row | None], Operation | None]
 
 
 async def _reconcile(
-    db: Connection, source: RowKeys, places: Sequence[PlacedEntry], label: str, correct: Correct
+    db: Connection, source: RowAddress, places: Sequence[PlacedEntry], label: str, correct: Correct
 ) -> None:
     """
     Make the entries of an entity right.
@@ -218,18 +218,18 @@ async def _reconcile(
     """
 
     async def read(place: PlacedEntry) -> Row | None:
-        return await read_row(db, place.table, place.partition_key, place.row_key, name=label)
+        return await read_row(db, RowAddress.of(place), name=label)
 
     async def write(change: tuple[PlacedEntry, Operation]) -> bool:
         return await _write(db, *change, label)
 
-    owner = owner_text(source)
+    owner = source.to_json()
     for attempt in range(ATTEMPTS):
         if attempt:
             await asyncio.sleep(pause_of(db, attempt))
         # The entries first: what the entity says is then newer than their ETags.
         stored = await map_together(read, places)
-        primary = await read_row(db, *source, name=label)
+        primary = await read_row(db, source, name=label)
         changes: list[tuple[PlacedEntry, Operation]] = []
         for place, row in zip(places, stored, strict=True):
             operation = correct(place, row, primary)
@@ -237,7 +237,7 @@ async def _reconcile(
                 changes.append((place, operation))
         if not all(await map_together(write, changes)):
             continue
-        again = await read_row(db, *source, name=label)
+        again = await read_row(db, source, name=label)
         if (again or {}).get("odata.etag") == (primary or {}).get("odata.etag"):
             return
     raise LostRace(

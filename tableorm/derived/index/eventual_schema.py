@@ -20,11 +20,10 @@ from ...models.manifest import PlacedEntry
 from ...models.placement import refuse_own_keys
 from ...models.reserved import COPIED_VERSION, COPY_OF
 from ...models.schema import Schema
-from ...stores import Row
-from ...writes.maintainer import RowKeys
+from ...stores import Row, RowAddress
 from .schema import EntrySchema, Include
 
-__all__ = ["EventualIndexSchema", "owner_text"]
+__all__ = ["EventualIndexSchema"]
 
 
 class EventualIndexSchema(EntrySchema):
@@ -128,7 +127,7 @@ class EventualIndexSchema(EntrySchema):
             version: The newest write token of the entity.
         """
         entry = self._make_entry(values, row, place.partition_key, place.row_key)
-        entry[COPY_OF] = owner_text(RowKeys(self.primary.table_name(), row["PartitionKey"], row["RowKey"]))
+        entry[COPY_OF] = RowAddress.of_row(self.primary.table_name(), row).to_json()
         entry[COPIED_VERSION] = version
         return entry
 
@@ -136,15 +135,15 @@ class EventualIndexSchema(EntrySchema):
 
     def owner_keys(self, entry: Row) -> tuple[str, str]:
         """Return the keys of the entity whose entry it is. Raises DecodeError if the entry names none."""
-        table, *keys = self.owner_of(entry)
-        if table != self.primary.table_name():
+        owner = self.owner_of(entry)
+        if owner.table != self.primary.table_name():
             raise self._odd_owner(entry, f"the JSON of the table {self.primary.table_name()!r} and the keys")
-        return keys[0], keys[1]
+        return owner.partition_key, owner.row_key
 
-    def owner_of(self, entry: Row) -> RowKeys:
+    def owner_of(self, entry: Row) -> RowAddress:
         """Return where the entity is whose entry it is. Raises DecodeError if the entry names none."""
         try:
-            return RowKeys(*_decode(entry[COPY_OF]))
+            return RowAddress.from_json(entry[COPY_OF])
         except (KeyError, TypeError, msgspec.DecodeError):
             raise self._odd_owner(entry, "the JSON of the table, PartitionKey and RowKey") from None
 
@@ -159,11 +158,3 @@ class EventualIndexSchema(EntrySchema):
         with suppress(TemplateError):  # values that no entry can have
             return self.place(values) == PlacedEntry(entry["PartitionKey"], entry["RowKey"], self.table_name())
         return False
-
-
-def owner_text(primary: RowKeys) -> str:
-    """Return how an entry tells its primary."""
-    return msgspec.json.encode(primary).decode()
-
-
-_decode = msgspec.json.Decoder(tuple[str, str, str]).decode

@@ -13,11 +13,10 @@ from ...audit.report import Damage
 from ...connection.rows import time_of
 from ...errors import shown
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
-from ...models.marker_rows import Place
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
-from ...stores import CLOCK, Row
+from ...stores import CLOCK, Row, RowAddress
 from ..placed_check import ReadRow
-from .audit import EventualIndexCheck, keys_of
+from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema
 
 __all__ = ["UniqueIndexCheck"]
@@ -59,9 +58,9 @@ class UniqueIndexCheck(EventualIndexCheck):
     async def _compare_value(
         self, snapshot: EntitySnapshot, due: ReservedEntry, read: ReadRow, *, noted: bool
     ) -> Problem | None:
-        row, where = await read(keys_of(due)), _where(due)
+        row, where = await read(RowAddress.of(due)), _where(due)
         primary = snapshot.row
-        own = Place(self.schema.table_name(), primary["PartitionKey"], primary["RowKey"])
+        own = RowAddress.of_row(self.schema.table_name(), primary)
         found = None if row is None else owner_and_token(row)
         if row is None:
             return Problem(
@@ -87,10 +86,10 @@ class UniqueIndexCheck(EventualIndexCheck):
             return Problem(Damage.STALE, self.name, due.row_key, text)
         return None
 
-    async def _is_orphan(self, row: Row, partition_key: str, row_key: str) -> bool:
+    async def _is_orphan(self, row: Row, owner: RowAddress) -> bool:
         """Return whether nobody holds the value of an entry; before a repair, that nobody will by its claim."""
         found = owner_and_token(row)
-        if found is None or not await super()._is_orphan(row, partition_key, row_key):
+        if found is None or not await super()._is_orphan(row, owner):
             return False
         place = cast("ReservedEntry", self._noted_as(row)).place
         return not self.context.repair or await find_last_holder(self.context.db, place, *found) is None

@@ -23,7 +23,7 @@ from ...audit.report import Damage
 from ...errors import DecodeError, shown
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.races import ATTEMPTS
 from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row, split_address
 from .schema import ListSchema
@@ -139,30 +139,30 @@ class ListCheck(Check):
         where = "belongs into no list" if key is None else f"is in the list {shown(key)}"
         return Problem(Damage.MANIFEST, name, address, f"it {where}, and its manifest {named}")
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify first whether a row can be read and is found; later whether it has keys that do not belong there."""
         if phase is Phase.BEFORE:
-            await self._verify_shape(partition_key, row_key)
-        elif self._has_row(partition_key, row_key):
-            await self._verify_keys(partition_key, row_key, is_candidate)
+            await self._verify_shape(address)
+        elif self._has_row(address.partition_key, address.row_key):
+            await self._verify_keys(address, is_candidate)
 
-    async def _verify_shape(self, partition_key: str, address: str) -> None:
+    async def _verify_shape(self, address: RowAddress) -> None:
         """Verify that a row can be read, and that it is where readers look; repair it."""
         context, lost = self.context, 0
         for _ in range(ATTEMPTS):
             await context.pause(lost)
-            row = await context.read(partition_key, address)
+            row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
                 return
             fault = self._find_foreign(row) or await self._find_misplaced(row) or await self._find_unreadable(row)
             if fault is None:
                 return
-            if not await context.settle(partition_key, str(fault.problem.address), fault.stored, fault.repairs):
+            if not await context.settle(address.beside(str(fault.problem.address)), fault.stored, fault.repairs):
                 lost += 1
                 continue
             lost = 0
             repaired = context.repair and bool(fault.repairs)
-            context.record(self.schema, partition_key, "", fault.problem, repaired=repaired)
+            context.record(self.schema, address.beside(""), fault.problem, repaired=repaired)
             if not repaired:
                 return
         context.counts.undecided += 1
@@ -248,12 +248,12 @@ class ListCheck(Check):
                         found.add(row_key)
         return found
 
-    async def _verify_keys(self, partition_key: str, address: str, is_candidate: IsCandidate) -> None:
+    async def _verify_keys(self, address: RowAddress, is_candidate: IsCandidate) -> None:
         """Verify that a row has no keys that do not belong there; repair it."""
         context = self.context
         for attempt in range(ATTEMPTS):
             await context.pause(attempt)
-            row = await context.read(partition_key, address)
+            row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
                 return
             keys = _read_keys(row)
@@ -267,13 +267,13 @@ class ListCheck(Check):
             if not wrong:
                 return
             left = () if is_divided(row) else (keys or set()) - wrong.keys()
-            fresh = list_row(partition_key, address, self.kind, left, divided=is_divided(row))
+            fresh = list_row(address.partition_key, address.row_key, self.kind, left, divided=is_divided(row))
             repair = _replace(row, fresh)
-            if not await context.settle(partition_key, address, row, [repair]):
+            if not await context.settle(address, row, [repair]):
                 continue
             for key, text in wrong.items():
-                problem = Problem(Damage.ORPHAN, self.name, address, text)
-                context.record(self.schema, partition_key, key, problem, repaired=context.repair)
+                problem = Problem(Damage.ORPHAN, self.name, address.row_key, text)
+                context.record(self.schema, address.beside(key), problem, repaired=context.repair)
             return
         context.counts.undecided += 1
 
@@ -285,7 +285,7 @@ class ListCheck(Check):
             if is_divided(row) or bits_of(key, len(bits)) != bits:
                 wrong[key] = f"the key is in the row {shown(row['RowKey'])} of the list, and belongs into another"
                 continue
-            primary = await self.context.read(row["PartitionKey"], key)
+            primary = await self.context.read(self.context.at(row["PartitionKey"], key))
             snapshot = None if primary is None else self.context.snapshot(primary)
             if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
                 continue  # what is wrong then is verified with the entity

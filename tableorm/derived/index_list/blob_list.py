@@ -15,7 +15,8 @@ from ...errors import DecodeError, TemplateError
 from ...keys.template import Template
 from ...models.manifest import BlobListEntry, ManifestEntry, PlacedListEntry
 from ...protocol.limits import MAX_BLOB_NAME
-from ...writes.maintainer import RowKeys, entry_rules
+from ...stores import RowAddress
+from ...writes.maintainer import entry_rules
 from ..placed_check import ReadRow
 from .blobs import BlobList, blobs_of, check_room, lists_of, members_of
 from .eventual import EventualListMaintainer, PlacedListRules
@@ -108,7 +109,7 @@ class BlobListCheck(EventualListCheck):
         del kind
         return False
 
-    async def _names(self, source: RowKeys, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
+    async def _names(self, source: RowAddress, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
         del read
         keys, kept = (source.partition_key, source.row_key), self._kept
         if place not in kept or (keys in kept[place]) is not due:
@@ -132,15 +133,12 @@ class BlobListCheck(EventualListCheck):
                     parts = [some async for some in members_of(context.db, place)]  # all: it may be damaged at its end
                 except DecodeError as error:
                     problem = Problem(Damage.FOREIGN, self.name, place.list_key, str(error), rebuilt=False)
-                    context.record(self.schema, place.partition_key, "", problem, repaired=False)
+                    context.record(self.schema, context.at(place.partition_key, ""), problem, repaired=False)
                     continue
                 while parts:
                     some = parts.pop()
                     for start in range(0, len(some), TURN):
-                        await map_together(partial(self._verify_keys, place), some[start : start + TURN])
-
-    async def _verify_keys(self, place: BlobListEntry, keys: tuple[str, str]) -> None:
-        await self._verify_member(place, *keys)
+                        await map_together(partial(self._verify_member, place), some[start : start + TURN])
 
 
 @entry_rules(BlobListEntry)

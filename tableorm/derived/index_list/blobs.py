@@ -22,8 +22,7 @@ from ...models.manifest import BlobListEntry
 from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
 from ...protocol.limits import MAX_BLOB_NAME
-from ...stores import BlobPage, BlobStore, Row
-from ...writes.maintainer import RowKeys
+from ...stores import BlobPage, BlobStore, Row, RowAddress
 from ...writes.races import ATTEMPTS, pause_of
 from .following import FollowingList
 
@@ -260,7 +259,7 @@ async def _find(data: bytearray, text: bytes) -> int:
     return -1
 
 
-async def _set_member(data: bytearray, source: RowKeys, version: str | None) -> bool:
+async def _set_member(data: bytearray, source: RowAddress, version: str | None) -> bool:
     """
     Let the contents of a list name an entity, with the write token of a version; or not, if it is None. Return whether
     they have changed.
@@ -288,20 +287,20 @@ class BlobList(FollowingList[_Blob]):
 
     place: BlobListEntry
 
-    async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, _Blob]:
+    async def find_parts(self, sources: Sequence[RowAddress]) -> dict[RowAddress, _Blob]:
         """Return the blob for each entity. Raises TableOrmError."""
         blob = await _read(self.db, self.place)
         _check_head(self.place, blob.data)
         return dict.fromkeys(sources, blob)
 
-    async def correct_part(self, part: _Blob, wanted: Mapping[RowKeys, str | None]) -> bool:
+    async def correct_part(self, part: _Blob, wanted: Mapping[RowAddress, str | None]) -> bool:
         """Write the blob, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
         data, changed = bytearray(part.data), False
         for source, version in wanted.items():
             changed = await _set_member(data, source, version) or changed
         return not changed or await _write(self.db, self.place, part, bytes(data))
 
-    async def correct(self, source: RowKeys, name: str, is_due: Callable[[Row], bool]) -> None:
+    async def correct(self, source: RowAddress, name: str, is_due: Callable[[Row], bool]) -> None:
         """Make the list say of an entity of its table what the entity says, as `FollowingList.correct` does."""
         if source.table.lower() == self.place.table.lower():  # the blob does not tell the table of each entity
             await super().correct(source, name, is_due)

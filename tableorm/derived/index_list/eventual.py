@@ -16,8 +16,8 @@ from ...errors import NotSupported, shown
 from ...models.kinds import KindSet
 from ...models.manifest import ManifestEntry, PlacedListEntry, manifest_of
 from ...models.placement import refuse_own_keys
-from ...stores import Row
-from ...writes.maintainer import EntryRules, RowKeys, Source, entry_rules, load_known
+from ...stores import Row, RowAddress
+from ...writes.maintainer import EntryRules, Source, entry_rules, load_known
 from ...writes.plan import Effect, PlannedWrite
 from .effect import MOST_BYTES
 from .eventual_audit import EventualListCheck
@@ -73,7 +73,7 @@ class EventualListMaintainer(ListSchema, AuditedSchema):
         return self.effects(before, source)
 
     async def reconcile(
-        self, db: Connection, source: RowKeys, entries: Sequence[ManifestEntry], inserted: Row | None = None
+        self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
     ) -> None:
         """Put the entity into its list, and take it out of others. Takes and raises as `Maintainer.reconcile` does."""
         del inserted
@@ -118,7 +118,7 @@ class PlacedListRules(EntryRules[PlacedListEntry]):
         del name, entry, write, checked
         return []
 
-    async def remove(self, db: Connection, source: RowKeys, name: str, entries: Sequence[PlacedListEntry]) -> None:
+    async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[PlacedListEntry]) -> None:
         """Take the entity out of lists that its manifest does not name. Takes and raises as `EntryRules.remove`."""
 
         def is_due(primary: Row) -> bool:

@@ -13,8 +13,7 @@ from ...audit.report import Damage
 from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
 from ...models.manifest import ManifestEntry, PlacedListEntry
-from ...stores import Row
-from ...writes.maintainer import RowKeys
+from ...stores import Row, RowAddress
 from ..placed_check import PlacedCheck, ReadRow
 from .eventual_rows import find_list_row, keys_of_members, sources_in
 from .rows import split_address
@@ -27,13 +26,13 @@ _MOST_KNOWN = 64  # rows of lists, each of which names up to a thousand entities
 class EventualListCheck(PlacedCheck):
     """The check of an index list in other partitions."""
 
-    async def _names(self, source: RowKeys, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
+    async def _names(self, source: RowAddress, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
         """Return whether a list names an entity, as is due or not. Raises DecodeError if the list cannot be read."""
         del due
         row = await find_list_row(read, source, place)
         return row is not None and source in self._sources_in(row)
 
-    def _sources_in(self, row: Row) -> frozenset[RowKeys]:
+    def _sources_in(self, row: Row) -> frozenset[RowAddress]:
         """Return the entities that a row of a list names: as many ask for as it has."""
         version = row["PartitionKey"], row["RowKey"], row["odata.etag"]
         if version not in self._known:
@@ -43,7 +42,7 @@ class EventualListCheck(PlacedCheck):
         return self._known[version]
 
     @cached_property
-    def _known(self) -> dict[tuple[str, str, str], frozenset[RowKeys]]:
+    def _known(self) -> dict[tuple[str, str, str], frozenset[RowAddress]]:
         """The entities in the rows of lists that were read last, by keys and ETag."""
         return {}
 
@@ -55,7 +54,7 @@ class EventualListCheck(PlacedCheck):
             where = f"the list {entry.list_key!r} in partition {entry.partition_key!r} of {entry.location}"
             listed = False
             try:
-                if is_place(entry.table, entry.partition_key, entry.row_key):
+                if is_place(RowAddress.of(entry)):
                     listed = await self._names(source, entry, read, due=entry == due)
             except TableNotFound:
                 pass  # the manifest names it, and is wrong
@@ -71,45 +70,46 @@ class EventualListCheck(PlacedCheck):
             problems.append(Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the list it is in"))
         return problems
 
-    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowKeys]]:
-        address, table = split_address(row["RowKey"]), self.schema.table_name()
-        if address is None:
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
+        parts, table = split_address(row["RowKey"]), self.schema.table_name()
+        if parts is None:
             raise DecodeError("is no row of a list", self._kind, (row["PartitionKey"], row["RowKey"]))
-        place = PlacedListEntry(row["PartitionKey"], address[0], self.context.kinds.table, self._kind)
-        return place, [RowKeys(table, *keys) for keys in keys_of_members(row, table)]
+        place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self._kind)
+        return place, [RowAddress(table, *keys) for keys in keys_of_members(row, table)]
 
-    async def verify_row(self, partition_key: str, row_key: str, phase: Phase, is_candidate: IsCandidate) -> None:
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the entities that a row names are in its list; otherwise take them out, if rows are repaired."""
         del phase, is_candidate
-        row, address = await self.context.read(partition_key, row_key), split_address(row_key)
+        row, row_key = await self.context.read(address), address.row_key
         if row is None or not self.owns(kind_of(row)):
             return
+        parts = split_address(row_key)
         try:
             members = list(keys_of_members(row, self.schema.table_name()))
         except DecodeError as error:
-            members, address = [], None
+            members, parts = [], None
             text = str(error)
         else:
             text = f"the row {row_key!r} has the kind of an index list, and no list has such a key"
-        if address is None:
+        if parts is None:
             problem = Problem(Damage.FOREIGN, self.name, row_key, text, rebuilt=False)
-            self.context.record(self.schema, partition_key, "", problem, repaired=False)
+            self.context.record(self.schema, address.beside(""), problem, repaired=False)
             return
-        place = PlacedListEntry(partition_key, address[0], self.context.kinds.table, self._kind)
+        place = PlacedListEntry(address.partition_key, parts[0], self.context.kinds.table, self._kind)
         for keys in members:
-            await self._verify_member(place, *keys)
+            await self._verify_member(place, keys)
 
-    async def _verify_member(self, place: PlacedListEntry, partition_key: str, row_key: str) -> None:
-        if await self._is_due(place, partition_key, row_key):
+    async def _verify_member(self, place: PlacedListEntry, keys: tuple[str, str]) -> None:
+        source = RowAddress(self.schema.table_name(), *keys)
+        if await self._is_due(place, source):
             return
         text = f"the list {place.list_key!r} names an entity that is gone, or belongs elsewhere"
         problem = Problem(Damage.ORPHAN, self.name, place.list_key, text)
         if self.context.repair:
             assert self._reconcile is not None
-            source = RowKeys(self.schema.table_name(), partition_key, row_key)
             try:
                 await self._reconcile(self.context.db, source, [place])
             except TableOrmError as error:
                 problem = attrs.evolve(problem, refused=str(error))
         repaired = self.context.repair and problem.refused is None
-        self.context.record(self.schema, partition_key, row_key, problem, repaired=repaired)
+        self.context.record(self.schema, source, problem, repaired=repaired)

@@ -8,6 +8,7 @@ put into the list.
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
+from msgspec import structs
 
 from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import map_together
@@ -15,8 +16,7 @@ from ...errors import DecodeError, EntityExists, shown
 from ...models.manifest import PlacedListEntry
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.codes import Code
-from ...stores import Operation, Row, Verb
-from ...writes.maintainer import RowKeys
+from ...stores import Operation, Row, RowAddress, Verb
 from ..placed_check import ReadRow
 from .following import FollowingList
 from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
@@ -31,7 +31,7 @@ def keys_of_members(row: Row, table: str) -> Iterator[tuple[str, str]]:
     return ((each.partition_key, each.row_key) for each, _ in _members_in(row) if each.table == table)
 
 
-async def find_list_row(read: ReadRow, source: RowKeys, place: PlacedListEntry) -> Row | None:
+async def find_list_row(read: ReadRow, source: RowAddress, place: PlacedListEntry) -> Row | None:
     """
     Return the row of a list that names an entity, if it is in the list; None if there is no such row.
 
@@ -48,7 +48,7 @@ async def find_list_row(read: ReadRow, source: RowKeys, place: PlacedListEntry) 
     return None if stored is None or stored.get(ENTITY_TYPE) != place.kind else stored
 
 
-def sources_in(row: Row) -> frozenset[RowKeys]:
+def sources_in(row: Row) -> frozenset[RowAddress]:
     """Return the entities that a row of a list names. Raises DecodeError."""
     return frozenset(_versions_in(row))
 
@@ -74,15 +74,15 @@ class RowList(FollowingList[_ListRow]):
 
     divide_at: int = 0
 
-    async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, _ListRow]:
+    async def find_parts(self, sources: Sequence[RowAddress]) -> dict[RowAddress, _ListRow]:
         """Return the row of the list that each entity belongs into; each row is read once. Raises DecodeError."""
 
-        async def read(place: RowKeys) -> Row | None:
-            return await read_row(self.db, *place, name=self.place.kind)
+        async def read(address: RowAddress) -> Row | None:
+            return await read_row(self.db, address, name=self.place.kind)
 
         return await _find_parts(read, self.place, sources)
 
-    async def correct_part(self, part: _ListRow, wanted: Mapping[RowKeys, str | None]) -> bool:
+    async def correct_part(self, part: _ListRow, wanted: Mapping[RowAddress, str | None]) -> bool:
         """Write a row, or divide it, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
         operations = self._operations(part, wanted)
         # After a division each entity has another row.
@@ -91,7 +91,7 @@ class RowList(FollowingList[_ListRow]):
         written = not operations or await write_as_read(self.db, place.table, operations, name=place.kind, what=what)
         return written and len(operations) < 2
 
-    def _operations(self, part: _ListRow, wanted: Mapping[RowKeys, str | None]) -> list[Operation]:
+    def _operations(self, part: _ListRow, wanted: Mapping[RowAddress, str | None]) -> list[Operation]:
         """
         Return what makes a row right: nothing, a write, or the transaction that divides the row first.
 
@@ -115,7 +115,7 @@ class RowList(FollowingList[_ListRow]):
         if after == before:
             return []
 
-        def row_of(key: str, versions: Mapping[RowKeys, str], *, divided: bool = False) -> Row:
+        def row_of(key: str, versions: Mapping[RowAddress, str], *, divided: bool = False) -> Row:
             texts = (_text_of(source, version) for source, version in versions.items())
             return list_row(place.partition_key, key, place.kind, texts, divided=divided)
 
@@ -131,13 +131,16 @@ class RowList(FollowingList[_ListRow]):
         return [Operation(Verb.INSERT, row) if stored is None else Operation(Verb.REPLACE, row, stored["odata.etag"])]
 
 
-async def _find_parts(read: ReadRow, place: PlacedListEntry, sources: Sequence[RowKeys]) -> dict[RowKeys, _ListRow]:
+async def _find_parts(
+    read: ReadRow, place: PlacedListEntry, sources: Sequence[RowAddress]
+) -> dict[RowAddress, _ListRow]:
     """Return the row of a list that each entity belongs into; each row is read once. Raises DecodeError."""
+    own = RowAddress.of(place)
 
     async def read_part(row_key: str) -> _ListRow:
-        return _ListRow(row_key, await read(RowKeys(place.table, place.partition_key, row_key)))
+        return _ListRow(row_key, await read(own.beside(row_key)))
 
-    found = dict[RowKeys, _ListRow]()
+    found = dict[RowAddress, _ListRow]()
     deeper = sources
     for depth in range(BITS):
         row_keys = {each: place.list_key + SEPARATOR + _bits_of(each, depth) for each in deeper}
@@ -154,23 +157,23 @@ async def _find_parts(read: ReadRow, place: PlacedListEntry, sources: Sequence[R
     )
 
 
-def _bits_of(source: RowKeys, count: int) -> str:
-    return bits_of(_BETWEEN.join(source), count)
+def _bits_of(source: RowAddress, count: int) -> str:
+    return bits_of(_BETWEEN.join(structs.astuple(source)), count)
 
 
-def _text_of(source: RowKeys, version: str) -> str:
-    return _BETWEEN.join((*source, version))
+def _text_of(source: RowAddress, version: str) -> str:
+    return _BETWEEN.join((*structs.astuple(source), version))
 
 
-def _versions_in(row: Row | None) -> dict[RowKeys, str]:
+def _versions_in(row: Row | None) -> dict[RowAddress, str]:
     """Return the entities that a row of a list names, each with its write token. Raises DecodeError."""
     return dict(_members_in(row))
 
 
-def _members_in(row: Row | None) -> Iterator[tuple[RowKeys, str]]:
+def _members_in(row: Row | None) -> Iterator[tuple[RowAddress, str]]:
     for text in keys_of(row):
         *keys, version = text.split(_BETWEEN)
-        if len(keys) != len(RowKeys._fields):
+        if len(keys) != 3:  # table, PartitionKey and RowKey
             assert row is not None
             raise DecodeError(
                 f"is a list of keys, and {shown(text)} in it does not name an entity; delete the row, then run "
@@ -178,4 +181,4 @@ def _members_in(row: Row | None) -> Iterator[tuple[RowKeys, str]]:
                 str(row.get(ENTITY_TYPE)),
                 (row["PartitionKey"], row["RowKey"]),
             )
-        yield RowKeys(*keys), version
+        yield RowAddress(*keys), version

@@ -23,8 +23,7 @@ from ...models.manifest import PlacedListEntry
 from ...models.marker_rows import is_marker
 from ...models.write_tokens import newest_token
 from ...protocol.codes import Code
-from ...stores import Row
-from ...writes.maintainer import RowKeys
+from ...stores import Row, RowAddress
 from ...writes.races import ATTEMPTS, pause_of
 
 __all__ = ["FollowingList"]
@@ -36,7 +35,7 @@ P = TypeVar("P")
 class _Correction:
     """An entity of which a list has to say what the entity says, and what tells from its row whether it is listed."""
 
-    source: RowKeys
+    source: RowAddress
     is_due: Callable[[Row], bool]
 
     def version_in(self, primary: Row | None) -> str | None:
@@ -59,7 +58,7 @@ class FollowingList(Generic[P]):
     db: Connection
     place: PlacedListEntry
 
-    async def find_parts(self, sources: Sequence[RowKeys]) -> dict[RowKeys, P]:
+    async def find_parts(self, sources: Sequence[RowAddress]) -> dict[RowAddress, P]:
         """
         Return the part of the list that each entity belongs into, as it is read now; each part is one object.
 
@@ -68,7 +67,7 @@ class FollowingList(Generic[P]):
         """
         raise NotImplementedError
 
-    async def correct_part(self, part: P, wanted: Mapping[RowKeys, str | None]) -> bool:
+    async def correct_part(self, part: P, wanted: Mapping[RowAddress, str | None]) -> bool:
         """
         Write a part, unless it is right.
 
@@ -85,7 +84,7 @@ class FollowingList(Generic[P]):
         """
         raise NotImplementedError
 
-    async def correct(self, source: RowKeys, name: str, is_due: Callable[[Row], bool]) -> None:
+    async def correct(self, source: RowAddress, name: str, is_due: Callable[[Row], bool]) -> None:
         """
         Make the list say of an entity what the entity says. Nothing happens if it is not a list of the declaration.
 
@@ -161,13 +160,13 @@ async def _try_to_correct(
 
 async def _read_entities(
     which: FollowingList[Any], corrections: Sequence[_Correction], errors: dict[_Correction, Exception]
-) -> dict[RowKeys, Row | None]:
+) -> dict[RowAddress, Row | None]:
     """Read the entities of corrections, each once. Where that fails, the error is noted."""
-    found = dict[RowKeys, Row | None]()
+    found = dict[RowAddress, Row | None]()
 
-    async def read(source: RowKeys) -> None:
+    async def read(source: RowAddress) -> None:
         try:
-            row = await read_row(which.db, *source, name=which.place.kind) if is_place(*source) else None
+            row = await read_row(which.db, source, name=which.place.kind) if is_place(source) else None
             found[source] = row
         except TableOrmError as error:
             errors.update((each, error) for each in corrections if each.source == source)

@@ -22,7 +22,7 @@ from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
 from ...protocol.limits import MAX_PAGE
-from ...stores import Bounds, Row
+from ...stores import Bounds, Row, RowAddress
 from .blob_list import BlobListMaintainer
 from .blobs import blobs_of
 from .index_list import ListOf
@@ -89,7 +89,7 @@ async def look_up(
     async with aclosing(parts) as all_parts:
         async for some in all_parts:
             if db.boundary.narrows:  # a list that scopes share has the keys of others too
-                rest.update(key for key in some if db.boundary.holds_row(schema.primary, table, *key))
+                rest.update(key for key in some if db.boundary.holds_row(schema.primary, RowAddress(table, *key)))
             else:
                 rest.update(some)
             if len(rest) > _AT_ONCE:
@@ -135,11 +135,11 @@ async def _load_members(
 
     async def work() -> None:
         for number, key in numbered:
-            row = known.get(key)
+            address, row = RowAddress(table, *key), known.get(key)
             try:
-                row = row if key in known else await read_row(db, table, *key, name=schema.primary.name)
+                row = row if key in known else await read_row(db, address, name=schema.primary.name)
             except TableOrmError:
-                if is_place(table, *key):
+                if is_place(address):
                     raise
                 row = None  # who may write a list may name a key that no row can have
             await db.yield_to_loop(concurrency)  # of so many tasks, each of which has its turn

@@ -20,7 +20,7 @@ from ...models.kinds import KindSet
 from ...models.schema import Schema
 from ...models.state import set_state, state_of
 from ...protocol.filters import Test
-from ...stores import Row
+from ...stores import Row, RowAddress
 from ..projection import Projection
 from .client_filter import make_test
 from .normalize import has_field, leaves, properties_of
@@ -29,7 +29,7 @@ from .target import QueryTarget
 __all__ = ["PrimaryFetch", "conditions_on_entries", "conditions_on_primaries", "plan_fetch", "unverified_kinds"]
 
 
-FetchPoint = Callable[[str, str, str, tuple[str, ...] | None], Awaitable[list[Row]]]
+FetchPoint = Callable[[RowAddress, tuple[str, ...] | None], Awaitable[list[Row]]]
 """Fetches the row with a table, a PartitionKey, a RowKey and some properties, if there is one."""
 
 
@@ -83,9 +83,9 @@ class PrimaryFetch:
         """
         schema = self.entries.schema_of_row(entry)
         assert isinstance(schema, EntrySchema)
-        keys = schema.owner_keys(entry)
+        address = RowAddress(self.target.table, *schema.owner_keys(entry))
         for select, whole in ((self.select, False), (None, True)):
-            primaries = await fetch(self.target.table, *keys, select)
+            primaries = await fetch(address, select)
             entity = self._load_entry(schema, entry, primaries, whole=whole)
             if type(entity) is not dict:
                 return entity

@@ -32,8 +32,10 @@ from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
 from ..over_expired import may_replace_expired
-from ..plan import Change, PlannedWrite, SendOptions, Stored, WritePlan
+from ..patch import Known
+from ..plan import Change, PlannedWrite, SendOptions, WritePlan
 from ..stages.change import (
+    as_given,
     delete_change,
     insert_change,
     merge_change,
@@ -49,7 +51,7 @@ from ..stages.lost_replies import InDoubt
 from ..subject import check_change
 from .chunk import commit_chunk, defer, unexpected
 from .pacing import AdaptiveConcurrency, Pace
-from .partition_queue import Address, PartitionQueue
+from .partition_queue import Partition, PartitionQueue
 from .report import FAILURES_KEPT, BulkFailed, BulkFailure, BulkReport
 
 __all__ = ["Bulk", "delete_found", "insert_plainly", "report_kept"]
@@ -113,7 +115,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         self._pace = Pace(rate)
         self._concurrency = AdaptiveConcurrency(concurrency)
         self._bell = SharedBell(db)
-        self._queues: dict[Address, PartitionQueue] = {}
+        self._queues: dict[Partition, PartitionQueue] = {}
         # By the id of an object that is not written yet: the queues that it waits in, one for each time it was given.
         self._given: dict[int, tuple[PartitionQueue] | list[PartitionQueue]] = {}
         self._ready: deque[PartitionQueue] = deque()
@@ -213,6 +215,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if self._db.boundary.narrows:
             check_change(self._db.boundary, change)
         self._require_open()
+        change = as_given(change)
         late = needs_row(change)
         write = defer(change) if late else encode(change, 0)
         if write is None:
@@ -234,10 +237,10 @@ class Bulk(AsyncOnly, AwaitsCalls):
             await self._wait_for_room()
             self._require_open()
         # From here on nothing is awaited: a call that was cancelled before has added nothing.
-        address = change.table, change.partition_key
-        queue = self._queues.get(address)
+        partition = change.table, change.partition_key
+        queue = self._queues.get(partition)
         if queue is None:
-            queue = self._queues[address] = PartitionQueue(address)
+            queue = self._queues[partition] = PartitionQueue(partition)
         queue.append(write, size)
         queue.derives = queue.derives or late or derives(write) or may_replace_expired(write)
         self._waiting += 1
@@ -325,7 +328,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
                 if queue.derives:
                     await self._send_derived(chunk)
                 else:
-                    await self._send_plan(WritePlan(*queue.address, tuple(chunk)))
+                    await self._send_plan(WritePlan(*queue.partition, tuple(chunk)))
         finally:
             self._waiting -= len(chunk)
             self._bytes -= size
@@ -338,7 +341,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
                     del self._given[subject]
             queue.busy = False
             if not queue.writes:
-                self._queues.pop(queue.address, None)
+                self._queues.pop(queue.partition, None)
             elif len(queue.writes) >= self._pace.chunk:
                 self._make_ready(queue)
         if self._on_progress is not None:
@@ -459,7 +462,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
 async def delete_found(bulk: Bulk, key: Key[Any], row: Row) -> None:
     """Delete a row that a query has found, and what is derived from it, if the row is still as it was found."""
     etag: str = row["odata.etag"]
-    change = structs.replace(delete_change(key, etag), stored=Stored(row))
+    change = structs.replace(delete_change(key, etag), stored=Known(row, proof=etag))
     await bulk._add(change)  # pyright: ignore[reportPrivateUsage]
 
 

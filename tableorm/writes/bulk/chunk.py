@@ -27,7 +27,6 @@ from ...stores import Operation, RetryBudget, Row, Verb
 from ..commit import RELOCATION, commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
 from ..races import ATTEMPTS, is_race, passing_fault, pause_of, read_patiently
-from ..stages.change import as_given
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
 
@@ -52,18 +51,17 @@ class ChunkOutcome:
 
 def defer(change: Change) -> PlannedWrite:
     """
-    Make a placeholder of a change that needs its stored row, with its values of now, until that row is read.
+    Make a placeholder of a change that needs its stored row, until that row is read.
 
     Raises:
         EncodeError: A value does not fit its field.
     """
-    change = as_given(change)
     row: Row = {"PartitionKey": change.partition_key, "RowKey": change.row_key}
     if change.mode is not Mode.SAVE:
         write = encode(change, 0)  # for its size, and to refuse values that do not fit
         row = row if write is None else write.operation.row
-    elif change.before is not None:
-        row = change.before.row
+    elif change.shown is not None:
+        row = change.shown
     return PlannedWrite(operation=Operation(Verb.MERGE, row), change=change, index=0, after=None, weight=None)
 
 
@@ -212,4 +210,4 @@ def unexpected(change: Change, error: Exception) -> DecodeError:
 
 
 def _is_forced(change: Change) -> bool:
-    return needs_row(change) and change.if_match in (None, "*") and not change.copied
+    return needs_row(change) and change.if_match in (None, "*") and not change.is_copied

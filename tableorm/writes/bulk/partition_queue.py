@@ -8,9 +8,9 @@ from ...protocol.limits import MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS
 from ..plan import PlannedWrite
 from .chunk import most_rows, most_shared_rows
 
-__all__ = ["Address", "PartitionQueue"]
+__all__ = ["Partition", "PartitionQueue"]
 
-Address = tuple[str, str]
+Partition = tuple[str, str]
 """A partition: the name of its table and its PartitionKey."""
 
 
@@ -19,7 +19,7 @@ class PartitionQueue:
     The operations of one partition that wait, in order, and how many bytes each has at most.
 
     Args:
-        address: The partition.
+        partition: The partition.
 
     Attributes:
         busy: Whether a transaction of the partition is under way.
@@ -28,10 +28,10 @@ class PartitionQueue:
         alone: The queue by itself. All operations share it: the garbage collector would look at a list for each.
     """
 
-    __slots__ = ("_sizes", "address", "alone", "busy", "derives", "ready", "writes")
+    __slots__ = ("_sizes", "alone", "busy", "derives", "partition", "ready", "writes")
 
-    def __init__(self, address: Address) -> None:
-        self.address, self.alone = address, (self,)  # a cycle, one for each queue
+    def __init__(self, partition: Partition) -> None:
+        self.partition, self.alone = partition, (self,)  # a cycle, one for each queue
         self.writes: deque[PlannedWrite] = deque()
         self._sizes: deque[int] = deque()
         self.busy = self.ready = self.derives = False

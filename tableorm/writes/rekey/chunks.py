@@ -10,9 +10,8 @@ from ...connection.rows import OtherDenied
 from ...connection.tasks import map_together
 from ...connection.translate import translate
 from ...errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, Unavailable
-from ...models.marker_rows import Place
 from ...protocol.codes import Fault
-from ...stores import Operation, RetryBudget, Row
+from ...stores import Operation, RetryBudget, Row, RowAddress
 from .report import RowFailure, WindowReport
 
 __all__ = ["each_row", "in_chunks", "send_operations"]
@@ -22,8 +21,8 @@ T = TypeVar("T")
 
 async def each_row(
     report: WindowReport,
-    rows: Iterable[tuple[Place, Row | None]],
-    step: Callable[[Place, Row | None], Awaitable[bool]],
+    rows: Iterable[tuple[RowAddress, Row | None]],
+    step: Callable[[RowAddress, Row | None], Awaitable[bool]],
 ) -> None:
     """
     Do something with rows, one by one, and report what became of them.
@@ -34,7 +33,7 @@ async def each_row(
         step: What is done; returns whether the row counts as changed.
     """
 
-    async def call(each: tuple[Place, Row | None]) -> None:
+    async def call(each: tuple[RowAddress, Row | None]) -> None:
         try:
             changed = await step(*each)
             report.moved += changed  # after the step, while which others count too
@@ -56,7 +55,7 @@ async def each_row(
 async def in_chunks(
     report: WindowReport,
     items: Sequence[T],
-    place: Callable[[T], Place],
+    place: Callable[[T], RowAddress],
     send: Callable[[Sequence[T]], Awaitable[None]],
     size: int,
 ) -> list[T]:

@@ -14,10 +14,11 @@ from ...connection.rekey_phases import Phase
 from ...connection.rekeyed_reads import is_over, older_places
 from ...connection.requests import row_path
 from ...models.entity import Entity
-from ...models.marker_rows import MoveState, Place, mark_of
+from ...models.marker_rows import MoveState, mark_of
 from ...models.rekeyed_rows import old_place_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
+from ...stores import RowAddress
 from ..explain import (
     AS_READ,
     BATCH,
@@ -59,7 +60,7 @@ def explain_in_phase(db: Connection, changes: Sequence[Change]) -> WriteExplanat
         return explain(db.boundary, changes)
     known = db.known_phase(rekeying.digest).phase
     phase = Phase.EXPAND if known is None else Phase(known)
-    place = _Place.of(rekeying, change)
+    place = _Whereabouts.of(rekeying, change)
     if is_over(phase):
         return _explain_newer(db, change)
     if phase is not Phase.MOVE:
@@ -72,7 +73,7 @@ def explain_in_phase(db: Connection, changes: Sequence[Change]) -> WriteExplanat
 
 
 @attrs.frozen
-class _Place:
+class _Whereabouts:
     """
     Where the entity of a change is.
 
@@ -83,17 +84,17 @@ class _Place:
         newer: Whether it was read at its newer key.
     """
 
-    target: Place
-    sources: Sequence[Place]
+    target: RowAddress
+    sources: Sequence[RowAddress]
     known: bool
     newer: bool
 
     @classmethod
-    def of(cls, rekeying: Rekeying[Schema], change: Change) -> "_Place":
-        target = Place(change.table, change.partition_key, change.row_key)
+    def of(cls, rekeying: Rekeying[Schema], change: Change) -> "_Whereabouts":
+        target = change.address
         before = change.before
-        mark = None if before is None or change.unseen else old_place_of(before.row)
-        newer = before is not None and before.complete and not change.unseen and mark is None
+        mark = None if before is None or change.is_unseen else old_place_of(before.row)
+        newer = before is not None and before.complete and not change.is_unseen and mark is None
         if newer:
             return cls(target, (), known=False, newer=True)
         fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
@@ -106,7 +107,7 @@ class _Place:
 def _explain_newer(db: Connection, change: Change) -> WriteExplanation:
     """Explain a write at the newer key: the forward of an entity that the mover has confirmed is settled first."""
     found = explain(db.boundary, (change,))
-    mark = None if change.before is None or change.unseen else mark_of(change.before.row)
+    mark = None if change.before is None or change.is_unseen else mark_of(change.before.row)
     if mark is None or mark.state is not MoveState.CONFIRMED or not mark.stays or not found.steps:
         return found
     write = None if needs_row(change) else encode(change, 0, TOKEN)
@@ -116,7 +117,7 @@ def _explain_newer(db: Connection, change: Change) -> WriteExplanation:
 
 
 def _explain_older(
-    db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, place: _Place
+    db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, place: _Whereabouts
 ) -> WriteExplanation:
     """Explain a write while entities have their older keys, or get them again."""
     back, there = phase is Phase.BACK, _get(place.target)
@@ -132,12 +133,13 @@ def _explain_older(
     if not place.sources or not explain(db.boundary, (change,)).steps:
         return WriteExplanation(reads)
     source = place.sources[-1]
-    keys = {"table": source.table, "partition_key": source.partition_key, "row_key": source.row_key}
-    written = structs.replace(change, schema=rekeying.old, if_match=None, **keys)
+    written = structs.replace(change, schema=rekeying.old, if_match=None, address=source)
     return _after(reads[:-1], explain_after_reading((written,)))
 
 
-def _explain_moving(db: Connection, rekeying: Rekeying[Schema], change: Change, place: _Place) -> WriteExplanation:
+def _explain_moving(
+    db: Connection, rekeying: Rekeying[Schema], change: Change, place: _Whereabouts
+) -> WriteExplanation:
     """Explain a write of an entity that was read at its older key, and gets its newer one first."""
     if not explain(db.boundary, (change,)).steps:
         return WriteExplanation(())
@@ -155,9 +157,9 @@ def _after(steps: Sequence[WriteStep], found: WriteExplanation) -> WriteExplanat
     return attrs.evolve(found, before=(*steps, *found.before))
 
 
-def _get(place: Place) -> WriteStep:
-    return WriteStep("GET", f"/{row_path(place.table, place.partition_key, place.row_key)}")
+def _get(place: RowAddress) -> WriteStep:
+    return WriteStep("GET", f"/{row_path(place)}")
 
 
-def _put(place: Place) -> WriteStep:
-    return WriteStep("PUT", f"/{row_path(place.table, place.partition_key, place.row_key)}", AS_READ)
+def _put(place: RowAddress) -> WriteStep:
+    return WriteStep("PUT", f"/{row_path(place)}", AS_READ)

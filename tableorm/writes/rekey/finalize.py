@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from ...connection.connection import Connection
-from ...connection.rows import read_other, read_place
+from ...connection.rows import read_other, read_row
 from ...errors import DecodeError, LostRace, TableOrmError
-from ...models.marker_rows import MoveState, Place, is_marker, mark_of
+from ...models.marker_rows import MoveState, is_marker, mark_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, RowAddress, Verb
 from ..races import ATTEMPTS, Attempts
 from .chunks import each_row, in_chunks, send_operations
 from .meetings import resolve_row
@@ -37,16 +37,16 @@ async def finalize_window(
             that each forward names is read, and confirmed if it is tentative.
     """
     report, table = WindowReport(), rekeying.old.table_name()
-    forwards: list[tuple[Place, Row]] = []
+    forwards: list[tuple[RowAddress, Row]] = []
     for row in rows:
-        place = Place(table, row["PartitionKey"], row["RowKey"])
+        place = RowAddress.of_row(table, row)
         try:
             if _is_forward(rekeying, row):
                 forwards.append((place, row))
         except DecodeError as error:
             report.failures.append(RowFailure(place, error))
 
-    async def confirm(_: Place, row: Row | None) -> bool:
+    async def confirm(_: RowAddress, row: Row | None) -> bool:
         mark = mark_of(row)
         if mark is not None and mark.state is MoveState.FORWARD:
             await resolve_row(db, rekeying, mark.other, await read_other(db, mark.other))
@@ -57,19 +57,19 @@ async def finalize_window(
         failed = {failure.place for failure in report.failures}
         forwards = [each for each in forwards if each[0] not in failed]
 
-    async def delete(chunk: Sequence[tuple[Place, Row]]) -> None:
+    async def delete(chunk: Sequence[tuple[RowAddress, Row]]) -> None:
         operations = [_delete(place, row) for place, row in chunk]
         await send_operations(db, operations, table, name=rekeying.old.name, what=f"end of the {rekeying}")
 
     done = await in_chunks(report, forwards, itemgetter(0), delete, MAX_TRANSACTION_OPERATIONS)
     report.moved += len(done)
     gone = {place for place, _ in done}
-    left: list[tuple[Place, Row | None]] = [(place, None) for place, _ in forwards if place not in gone]
+    left: list[tuple[RowAddress, Row | None]] = [(place, None) for place, _ in forwards if place not in gone]
 
-    async def delete_again(place: Place, row: Row | None) -> bool:
+    async def delete_again(place: RowAddress, row: Row | None) -> bool:
         last: TableOrmError | None = None
         async for _ in Attempts(db, ATTEMPTS):
-            row = await read_place(db, place)
+            row = await read_row(db, place)
             if row is None or not _is_forward(rekeying, row):
                 return row is None
             await confirm(place, row)
@@ -92,6 +92,6 @@ def _is_forward(rekeying: Rekeying[Schema], row: Row) -> bool:
     return str(row["EntityType"]).partition("#")[0] == rekeying.old.kind
 
 
-def _delete(place: Place, row: Row) -> Operation:
+def _delete(place: RowAddress, row: Row) -> Operation:
     keys = {"PartitionKey": place.partition_key, "RowKey": place.row_key}
     return Operation(Verb.DELETE, keys, row["odata.etag"])

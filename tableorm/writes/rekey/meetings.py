@@ -5,11 +5,11 @@ Tentative rows that a mover has left at newer keys.
 from collections.abc import Iterable
 
 from ...connection.connection import Connection
-from ...models.marker_rows import MoveState, Place, mark_of
+from ...models.marker_rows import MoveState, mark_of
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
-from ...stores import Row
+from ...stores import Row, RowAddress
 from ..commit import RELOCATION
 from .chunks import each_row
 from .report import WindowReport
@@ -27,12 +27,12 @@ async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Itera
         rows: Tentative rows of the newer model; other rows are passed over. Those that were confirmed count as moved.
     """
     report, table = WindowReport(), rekeying.new.table_name()
-    places = [(Place(table, row["PartitionKey"], row["RowKey"]), row) for row in rows]
+    places = [(RowAddress.of_row(table, row), row) for row in rows]
     await each_row(report, places, lambda place, row: resolve_row(db, rekeying, place, row))
     return report
 
 
-async def resolve_row(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+async def resolve_row(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
     """Do so with one row; return whether it was confirmed."""
     mark = mark_of(row)
     if row is None or mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(rekeying.new, place, row):
@@ -42,7 +42,7 @@ async def resolve_row(db: Connection, rekeying: Rekeying[Schema], place: Place, 
     return await RELOCATION.finish(db, mark.move, mark.other, place, rekeying.new) is not None
 
 
-def _is_of(schema: Schema, place: Place, row: Row) -> bool:
+def _is_of(schema: Schema, place: RowAddress, row: Row) -> bool:
     """Return whether a tentative row is of a model: a forged forward may name one of another."""
     same_table = place.table.lower() == schema.table_name().lower()
     return same_table and str(row.get(ENTITY_TYPE)).partition("#")[0] == schema.kind

@@ -13,7 +13,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase, load_phase
 from ...connection.rekeyed_reads import Home, read_home
-from ...connection.rows import read_place
+from ...connection.rows import read_row
 from ...errors import (
     EncodeError,
     EntityExists,
@@ -25,17 +25,17 @@ from ...errors import (
 )
 from ...models.entity import Entity
 from ...models.key import Key
-from ...models.marker_rows import Place, is_marker
+from ...models.marker_rows import is_marker
 from ...models.rekeyed_rows import entity_to_be, note_older_place, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
 from ...models.state import set_state, state_of
 from ...protocol.codes import Code
-from ...stores import Row
+from ...stores import Row, RowAddress
 from ..plan import Change, Mode
 from ..races import ATTEMPTS, Attempts
 from ..relocation import Relocation, entity_of_row
-from ..stages.change import delete_change, fill_nothing, plain_insert, save_change
+from ..stages.change import delete_change, plain_insert, plain_save
 from ..stages.complete import complete, marker_error
 from ..stages.encode import encode
 from ..stages.prepare import filled_values
@@ -88,7 +88,7 @@ class OlderWrites:
             NotSupported: The verb writes without looking.
             TableOrmError: What the same verb raises of the older model.
         """
-        target = Place(change.table, change.partition_key, change.row_key)
+        target = change.address
         fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
         met = set[str]()
         async for attempt in Attempts(db, ATTEMPTS):
@@ -123,7 +123,7 @@ class OlderWrites:
         """Refuse to write an entity at its newer key that had it when it was read, and has its older one again."""
         if phase is Phase.BACK:
             fields = change.subject.__dict__ if isinstance(change.subject, Entity) else None
-            target = Place(change.table, change.partition_key, change.row_key)
+            target = change.address
             home = await read_home(db, rekeying, target, fields)
             if home is not None and home.source is not None:
                 raise PreconditionFailed(
@@ -147,7 +147,7 @@ class OlderWrites:
         except EntityExists as error:
             if error.index:
                 raise
-            here = await read_place(db, source)
+            here = await read_row(db, source)
             if here is None:
                 return False
             if not is_marker(here):
@@ -174,7 +174,7 @@ class OlderWrites:
         return True
 
     async def _overwrite(
-        self, db: Connection, rekeying: Rekeying[Schema], change: Change, home: Home, source: Place
+        self, db: Connection, rekeying: Rekeying[Schema], change: Change, home: Home, source: RowAddress
     ) -> bool:
         """Write or delete an entity at its older key; return whether its row was as it was read."""
         assert home.older is not None
@@ -192,7 +192,7 @@ class OlderWrites:
         else:
             made = entity_to_be(rekeying.new, write.after)
             _take_values(rekeying, older, made, home.row, source)
-            written = fill_nothing(save_change(older, verb=change.verb))
+            written = plain_save(older, change.verb)
         try:
             await self._write_change(db, written)
         except (PreconditionFailed, EntityNotFound):
@@ -211,14 +211,14 @@ def refuse_blind(rekeying: Rekeying[Schema], change: Change, phase: Phase) -> No
     Raises:
         NotSupported: The change does.
     """
-    if change.mode not in _SINGLE or (change.unseen and change.mode not in (Mode.INSERT, Mode.DELETE)):
+    if change.mode not in _SINGLE or (change.is_unseen and change.mode not in (Mode.INSERT, Mode.DELETE)):
         raise NotSupported(
             f"{change}: {rekeying} is in phase {phase.value!r}, in which entities are written at their older "
             "keys by insert, save, modify and delete alone; use these, or wait until entities are moved"
         )
 
 
-def to_older(rekeying: Rekeying[Schema], change: Change) -> tuple[Entity, Place, Entity]:
+def to_older(rekeying: Rekeying[Schema], change: Change) -> tuple[Entity, RowAddress, Entity]:
     """
     Return what an insert makes: the entity as it is to be stored, where that is by the older model, and the entity of
     that model.
@@ -238,12 +238,12 @@ def to_older(rekeying: Rekeying[Schema], change: Change) -> tuple[Entity, Place,
 def _is_at_newer_key(change: Change) -> bool:
     """Return whether a change is of an entity that was read at its newer key, so that its ETag decides there."""
     before = change.before
-    if before is None or change.unseen or change.mode is Mode.INSERT:
+    if before is None or change.is_unseen or change.mode is Mode.INSERT:
         return False
     return before.complete and old_place_of(before.row) is None
 
 
-def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before: Row, source: Place) -> None:
+def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before: Row, source: RowAddress) -> None:
     """
     Give an entity of the older model what it is to have.
 
@@ -260,7 +260,7 @@ def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before
     old, new = rekeying.old, rekeying.new
     converted: Entity = rekeying.to_old(made)
     key = rekeying.old_key(made)
-    if Place(key.table, key.partition_key, key.row_key) != source:
+    if RowAddress.of(key) != source:
         raise EncodeError(
             f"would have another key by {old.name}, {key}, in place of {source}; delete and insert it, or change it "
             "after the re-key is sealed",
@@ -279,7 +279,7 @@ def _take_values(rekeying: Rekeying[Schema], older: Entity, made: Entity, before
         extra.row.update({**kept, **now})
 
 
-def _note_written(rekeying: Rekeying[Schema], change: Change, made: Entity, source: Place, older: Entity) -> None:
+def _note_written(rekeying: Rekeying[Schema], change: Change, made: Entity, source: RowAddress, older: Entity) -> None:
     """Let the subject of a change know what was written, where, and under which ETag."""
     subject, written = change.subject, state_of(older)
     note_older_place(rekeying.new, made, source, str(written.etag), str(written.timestamp))

@@ -5,7 +5,7 @@ What became of some rows of a re-key.
 import attrs
 
 from ...errors import TableOrmError
-from ...models.marker_rows import Place
+from ...stores import RowAddress
 
 __all__ = ["RowFailure", "WindowReport"]
 
@@ -20,7 +20,7 @@ class RowFailure:
         error: Why.
     """
 
-    place: Place
+    place: RowAddress
     error: TableOrmError
 
 

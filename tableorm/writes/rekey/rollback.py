@@ -9,13 +9,11 @@ bring back what was deleted since.
 from collections.abc import Iterable
 from contextlib import suppress
 
-from msgspec import structs
-
 from ...connection.connection import Connection
-from ...connection.rows import read_other, read_place, settle_forward, write_as_read
+from ...connection.rows import read_other, read_row, settle_forward, write_as_read
 from ...errors import Conflict, EntityExists, LostRace
 from ...models.kinds import KindSet
-from ...models.marker_rows import MoveMark, MoveState, Place, is_forward, is_marker, mark_of
+from ...models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
 from ...models.property_bag import bag_of_row
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
@@ -23,13 +21,12 @@ from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...outbox.move_command import MoveCommand
 from ...protocol.codes import Code
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, RowAddress, Verb
 from ..commit import RELOCATION, commit
 from ..move import leaving_write, tentative_write
-from ..plan import Mode
 from ..races import ATTEMPTS, Attempts
 from ..relocation import LOST, entity_of_row
-from ..stages.change import guard_change, plain_insert
+from ..stages.change import guard_change, over_row, plain_insert
 from ..stages.encode import encode
 from .chunks import each_row
 from .meetings import resolve_row
@@ -51,26 +48,26 @@ async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Ite
     """
     report, new, old = WindowReport(), rekeying.new, rekeying.old
     entities = KindSet((new,), new.table_name(), bags=False)
-    newer: list[tuple[Place, Row | None]] = []
-    older: list[tuple[Place, Row | None]] = []
+    newer: list[tuple[RowAddress, Row | None]] = []
+    older: list[tuple[RowAddress, Row | None]] = []
     for row in rows:
         keys, marker = (row["PartitionKey"], row["RowKey"]), is_marker(row)
         kind = str(row.get(ENTITY_TYPE)).partition("#")[0]
         if kind == new.kind if marker else entities.resolve(row) is not None:
-            newer.append((Place(new.table_name(), *keys), row))
+            newer.append((RowAddress(new.table_name(), *keys), row))
         elif marker and kind == old.kind:
-            older.append((Place(old.table_name(), *keys), row))
+            older.append((RowAddress(old.table_name(), *keys), row))
     await each_row(report, newer, lambda place, row: _roll_back(db, rekeying, place, row))
     await each_row(report, older, lambda place, row: _free(db, rekeying, place, row))
     return report
 
 
-async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
     """Give the entity of a newer row its older key; return whether this call did."""
     begun = set[str]()
     async for attempt in Attempts(db, ATTEMPTS):
         if attempt:
-            row = await read_place(db, place)
+            row = await read_row(db, place)
         mark = mark_of(row)
         if row is None:
             return bool(begun)
@@ -84,13 +81,13 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
             continue
         entity = entity_of_row(rekeying.new, row)
         source = source_of(rekeying, entity)
-        here = await read_place(db, source)
+        here = await read_row(db, source)
         if here is None:
             settled = Operation(Verb.INSERT, settled_row(rekeying, source, place))
             await write_as_read(db, source.table, [settled], name="", what=f"the forward {source}")
             continue
         if not await _may_replace(db, here, place):
-            again = await read_place(db, place)
+            again = await read_row(db, place)
             if again is None or again["odata.etag"] != row["odata.etag"]:
                 continue  # it has gone back between the two reads, or was written
             raise EntityExists(
@@ -102,12 +99,12 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
             )
         other = mark_of(here)
         if other is not None and other.state is MoveState.FORWARD and (mark is None or mark.move != other.move):
-            found = mark_of(await read_place(db, place))  # after the forward, which may be of a later move than the row
+            found = mark_of(await read_row(db, place))  # after the forward, which may be of a later move than the row
             if found is None or found.move != other.move:
                 await settle_forward(db, source, here)  # a program without tableorm has written the row
             continue
         if other is not None and other.state is MoveState.TENTATIVE:
-            row = await read_place(db, place)  # after the tentative row was read, which may build on a newer one
+            row = await read_row(db, place)  # after the tentative row was read, which may build on a newer one
             found = mark_of(row)
             if row is None or (found is not None and found.state is not MoveState.CONFIRMED):
                 continue
@@ -120,7 +117,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
             continue
         move, etag = new_token(), row["odata.etag"]
         tentative = MoveMark(state=MoveState.TENTATIVE, move=move, other=place, etag=etag, stays=True)
-        change = structs.replace(plain_insert(rekeying.to_old(entity)), mode=Mode.REPLACE, if_match=here["odata.etag"])
+        change = over_row(plain_insert(rekeying.to_old(entity)), here["odata.etag"])
         command = MoveCommand(
             move=move,
             kind=str(rekeying.new.kind),
@@ -141,7 +138,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: Place, r
     raise LostRace(f"{rekeying}, back, of {place}: others wrote its rows first, {ATTEMPTS} times in a row")
 
 
-async def _may_replace(db: Connection, here: Row, place: Place) -> bool:
+async def _may_replace(db: Connection, here: Row, place: RowAddress) -> bool:
     """Return whether the row at an older key is that of no other entity."""
     mark = mark_of(here)
     if mark is None or not is_marker(here):
@@ -151,7 +148,7 @@ async def _may_replace(db: Connection, here: Row, place: Place) -> bool:
     return mark.state is not MoveState.FORWARD and await read_other(db, mark.other) is None
 
 
-async def _free(db: Connection, rekeying: Rekeying[Schema], place: Place, row: Row | None) -> bool:
+async def _free(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
     """Delete a marker row at an older key whose entity is gone; return whether it is deleted."""
     mark = mark_of(row)
     if row is None:
@@ -174,7 +171,7 @@ async def _free(db: Connection, rekeying: Rekeying[Schema], place: Place, row: R
     return True
 
 
-def _comes_from(rekeying: Rekeying[Schema], row: Row, at: Place, place: Place) -> bool:
+def _comes_from(rekeying: Rekeying[Schema], row: Row, at: RowAddress, place: RowAddress) -> bool:
     """Return whether a row is of an entity of the newer model, which had an older key, or is about to be one."""
     new = rekeying.new
     if not _is_in_table(new, at):
@@ -186,11 +183,11 @@ def _comes_from(rekeying: Rekeying[Schema], row: Row, at: Place, place: Place) -
     return source_of(rekeying, entity_of_row(new, row)) == place
 
 
-def _is_in_table(schema: Schema, place: Place) -> bool:
+def _is_in_table(schema: Schema, place: RowAddress) -> bool:
     return place.table.lower() == schema.table_name().lower()
 
 
-def _forged(rekeying: Rekeying[Schema], place: Place) -> Conflict:
+def _forged(rekeying: Rekeying[Schema], place: RowAddress) -> Conflict:
     """Return the error of a marker row that no step of a re-key leaves."""
     return Conflict(
         f"{rekeying}, back: {place} is a marker row, and the row that it names is not of its entity; another program "

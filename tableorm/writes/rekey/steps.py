@@ -10,19 +10,19 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
-from ...connection.rows import read_live, read_other, read_place, settle_forward, write_as_read
+from ...connection.rows import read_live, read_other, read_row, settle_forward, write_as_read
 from ...errors import EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
 from ...models.entity import Entity
 from ...models.key import Key
 from ...models.kinds import KindSet
-from ...models.marker_rows import MoveMark, MoveState, Place, is_marker, kept_row, mark_of
+from ...models.marker_rows import MoveMark, MoveState, is_marker, kept_row, mark_of
 from ...models.rekeyed_rows import entity_of_old, entity_to_be, old_place_of
 from ...models.rekeying import Rekeying
 from ...models.reserved import ENTITY_TYPE
 from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...protocol.codes import Code
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, RowAddress, Verb
 from ..move import tentative_write
 from ..plan import Change, Mode, PlannedWrite
 from ..races import ATTEMPTS, Attempts
@@ -30,7 +30,7 @@ from ..relocation import LOST, Commit, Relocation, entity_of_row
 from ..stages.change import delete_change, plain_insert
 from ..stages.encode import encode
 
-__all__ = ["RowSteps", "keeping_write", "place_of", "settled_row", "source_of", "target_of"]
+__all__ = ["RowSteps", "keeping_write", "settled_row", "source_of", "target_of"]
 
 
 class RowSteps:
@@ -47,7 +47,9 @@ class RowSteps:
 
     # The mover
 
-    async def move(self, db: Connection, rekeying: Rekeying[Schema], source: Place, row: Row | None = None) -> bool:
+    async def move(
+        self, db: Connection, rekeying: Rekeying[Schema], source: RowAddress, row: Row | None = None
+    ) -> bool:
         """
         Give an entity its newer key, unless it has that.
 
@@ -66,10 +68,10 @@ class RowSteps:
             LostRace: Others wrote the rows first, again and again.
             TableOrmError: What an insert at the newer key raises.
         """
-        begun = dict[str, Place]()  # the tentative rows of this call, by the id of the move
+        begun = dict[str, RowAddress]()  # the tentative rows of this call, by the id of the move
         doubt: OutcomeUnknown | None = None
         async for _ in Attempts(db, ATTEMPTS):
-            here, row = row or await read_place(db, source), None
+            here, row = row or await read_row(db, source), None
             mark = mark_of(here)
             if here is None or _is_forward(here, mark):
                 if mark is not None and mark.state is MoveState.FORWARD and mark.stays:
@@ -110,20 +112,20 @@ class RowSteps:
                 doubt = error if isinstance(error, OutcomeUnknown) else None
         raise LostRace(f"{rekeying} of {source}: others wrote its rows first, {ATTEMPTS} times in a row; try it again")
 
-    async def _finish_older(self, db: Connection, rekeying: Rekeying[Schema], source: Place) -> Row | None:
+    async def _finish_older(self, db: Connection, rekeying: Rekeying[Schema], source: RowAddress) -> Row | None:
         """Finish a move by the older model, and return the row of the entity; None if there is none."""
         key = Key(rekeying.old.model, source.table, source.partition_key, source.row_key)
         here = await self._relocation.read_current(db, key)
         return None if here is None or is_marker(here) else here
 
     async def _clear_target(
-        self, db: Connection, rekeying: Rekeying[Schema], source: Place, here: Row, target: Place
+        self, db: Connection, rekeying: Rekeying[Schema], source: RowAddress, here: Row, target: RowAddress
     ) -> bool:
         """Return whether an insert at a newer key may succeed now, or the older row has changed meanwhile."""
-        there = await read_place(db, target)
+        there = await read_row(db, target)
         if there is None or await self._relocation.resolve(db, target, rekeying.new):
             return True
-        again = await read_place(db, source)
+        again = await read_row(db, source)
         return again is None or again["odata.etag"] != here["odata.etag"]
 
     # Live writers
@@ -150,10 +152,10 @@ class RowSteps:
         """
         if await current_phase(db, rekeying) is not Phase.MOVE:
             return False
-        target = Place(at.table, at.partition_key, at.row_key)
+        target = RowAddress.of(at)
         came = False
         for source in older_places(rekeying, target, fields):
-            here = await read_place(db, source)
+            here = await read_row(db, source)
             mark = mark_of(here)
             if mark is not None and mark.state is MoveState.TENTATIVE and not mark.stays:
                 here = await self._finish_older(db, rekeying, source)
@@ -163,7 +165,7 @@ class RowSteps:
                     came = True  # between the two reads, perhaps; or another entity has had this key, and is deleted
                 continue
             made = entity_of_old(rekeying, here)
-            if made is not None and place_of(made.key) == target:
+            if made is not None and RowAddress.of(made.key) == target:
                 await self.move(db, rekeying, source, here)
                 return True
         return came
@@ -219,13 +221,13 @@ class RowSteps:
 
     async def _take_older_key(self, db: Connection, rekeying: Rekeying[Schema], change: Change) -> None:
         """Bring home the entity of a newer key, or show at its older key that this is taken, before it is inserted."""
-        target = Place(change.table, change.partition_key, change.row_key)
+        target = change.address
         source = source_of(rekeying, change.subject)
         async for _ in Attempts(db, ATTEMPTS):
             came = await self.bring_home(db, rekeying, change, change.subject.__dict__)
-            if came and await read_live(db, *structs.astuple(target)) is not None:
+            if came and await read_live(db, target) is not None:
                 return  # it is there, which the insert will find
-            here = await read_place(db, source)
+            here = await read_row(db, source)
             if here is not None:
                 mark = mark_of(here)
                 if mark is not None and mark.names(target):
@@ -250,9 +252,9 @@ class RowSteps:
         )
 
 
-async def _settle_unfollowed(db: Connection, source: Place, here: Row, mark: MoveMark) -> None:
+async def _settle_unfollowed(db: Connection, source: RowAddress, here: Row, mark: MoveMark) -> None:
     """Settle a forward if there is no row where it says: a program without tableorm has deleted that."""
-    if mark.state is MoveState.FORWARD and mark.stays and await read_place(db, mark.other) is None:
+    if mark.state is MoveState.FORWARD and mark.stays and await read_row(db, mark.other) is None:
         await settle_forward(db, source, here)
 
 
@@ -261,7 +263,7 @@ def _is_forward(row: Row, mark: MoveMark | None) -> bool:
     return is_marker(row) and mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED)
 
 
-async def _is_taken(db: Connection, rekeying: Rekeying[Schema], source: Place, mark: MoveMark) -> bool:
+async def _is_taken(db: Connection, rekeying: Rekeying[Schema], source: RowAddress, mark: MoveMark) -> bool:
     """Return whether an entity has an older key at which there is a row with a mark."""
     if mark.state not in (MoveState.FORWARD, MoveState.SETTLED):
         return True
@@ -272,22 +274,17 @@ async def _is_taken(db: Connection, rekeying: Rekeying[Schema], source: Place, m
     if is_marker(there) or KindSet((new,), new.table_name(), bags=False).resolve(there) is None:
         return False
     # It may have been deleted, and inserted with another older key.
-    return place_of(rekeying.old_key(entity_of_row(new, there))) == source
+    return RowAddress.of(rekeying.old_key(entity_of_row(new, there))) == source
 
 
-def place_of(key: Key[Any]) -> Place:
-    """Return where the row of a key is."""
-    return Place(key.table, key.partition_key, key.row_key)
-
-
-def settled_row(rekeying: Rekeying[Schema], source: Place, target: Place) -> Row:
+def settled_row(rekeying: Rekeying[Schema], source: RowAddress, target: RowAddress) -> Row:
     """Return the row that says at an older key that this is taken by an entity which has only a newer key."""
     mark = MoveMark(state=MoveState.SETTLED, move="", other=target, stays=True)
     keys = {"PartitionKey": source.partition_key, "RowKey": source.row_key}
     return kept_row(rekeying.old, {**keys, ENTITY_TYPE: str(rekeying.old.kind)}, mark)
 
 
-def source_of(rekeying: Rekeying[Schema], entity: Entity) -> Place:
+def source_of(rekeying: Rekeying[Schema], entity: Entity) -> RowAddress:
     """
     Return where an entity is by the older model.
 
@@ -297,10 +294,10 @@ def source_of(rekeying: Rekeying[Schema], entity: Entity) -> Place:
     key = rekeying.old_key(entity)
     if key not in rekeying.old_keys(entity.__dict__):
         raise ModelError(f"{rekeying}: old_keys does not return {key} for the newer key of {entity!r}")
-    return place_of(key)
+    return RowAddress.of(key)
 
 
-def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tuple[Entity, Place]:
+def target_of(rekeying: Rekeying[Schema], entity: Entity, source: RowAddress) -> tuple[Entity, RowAddress]:
     """
     Return what an entity of the older model becomes, and where that is.
 
@@ -313,9 +310,9 @@ def target_of(rekeying: Rekeying[Schema], entity: Entity, source: Place) -> tupl
             f"{rekeying}: to_new returned None for {entity!r}; entities are dropped only while nobody writes: stop all "
             "writers and re-key offline, or delete them first"
         )
-    if source not in map(place_of, rekeying.old_keys(made.__dict__)):
+    if source not in map(RowAddress.of, rekeying.old_keys(made.__dict__)):
         raise ModelError(f"{rekeying}: old_keys does not return the key of {entity!r} for that of {made!r}")
-    target = Place(rekeying.new.table_name(), *rekeying.new.make_keys(made.__dict__))
+    target = RowAddress(rekeying.new.table_name(), *rekeying.new.make_keys(made.__dict__))
     if target == source:
         raise ModelError(
             f"{rekeying}: an entity has the same key {source} by both models; let the templates of {rekeying.new.name} "
@@ -329,7 +326,7 @@ def _old_key(rekeying: Rekeying[Schema], row: Row) -> Key[Any]:
     return rekeying.old_key(entity_to_be(rekeying.new, row))
 
 
-def keeping_write(entity: Entity, row: Row, target: Place, move: str) -> PlannedWrite:
+def keeping_write(entity: Entity, row: Row, target: RowAddress, move: str) -> PlannedWrite:
     """
     Return the write that makes a forward which stays of a row, with what the delete of its entity does to other rows.
 

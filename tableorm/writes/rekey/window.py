@@ -18,7 +18,6 @@ from ...models.kinds import KindSet
 from ...models.marker_rows import (
     MoveMark,
     MoveState,
-    Place,
     is_kept_whole,
     is_marker,
     kept_row,
@@ -32,7 +31,7 @@ from ...models.schema import Schema
 from ...models.state import EntityState, set_state, state_of
 from ...models.write_tokens import new_token
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import Operation, Row, Verb
+from ...stores import Operation, Row, RowAddress, Verb
 from ..commit import RELOCATION, ROW_STEPS, commit
 from ..move import confirming_write, tentative_write
 from ..plan import PlannedWrite, SendOptions
@@ -69,8 +68,8 @@ class _Move(msgspec.Struct, eq=False, gc=False, kw_only=True):
         merges_new: Whether a merge makes the confirmed row of the tentative one.
     """
 
-    source: Place
-    target: Place
+    source: RowAddress
+    target: RowAddress
     token: str
     before: str
     row: Row
@@ -118,7 +117,7 @@ async def move_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable
         Unavailable: The store cannot be reached.
     """
     report = WindowReport()
-    alone: list[tuple[Place, Row | None]] = []
+    alone: list[tuple[RowAddress, Row | None]] = []
     moves = _find_moves(rekeying, rows, report, alone)
     left = await _Mover(db, rekeying, report).run(moves)
     await each_row(report, alone + left, lambda place, row: ROW_STEPS.move(db, rekeying, place, row))
@@ -126,14 +125,14 @@ async def move_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable
 
 
 def _find_moves(
-    rekeying: Rekeying[Schema], rows: Iterable[Row], report: WindowReport, alone: list[tuple[Place, Row | None]]
+    rekeying: Rekeying[Schema], rows: Iterable[Row], report: WindowReport, alone: list[tuple[RowAddress, Row | None]]
 ) -> Iterator[_Move]:
     """Yield the moves of entities; add rows that need a closer look to those that are dealt with alone."""
     old = rekeying.old
     kinds = KindSet((old,), old.table_name(), bags=False)
-    targets = set[Place]()
+    targets = set[RowAddress]()
     for row in rows:
-        source = Place(kinds.table, row["PartitionKey"], row["RowKey"])
+        source = RowAddress.of_row(kinds.table, row)
         try:
             entity = kinds.load(row)
             if not isinstance(entity, Entity):
@@ -210,9 +209,9 @@ class _Mover:
         self._size = MAX_TRANSACTION_OPERATIONS // (1 + max(own))
         self._derives = bool(self._new.derived or self._old.derived)
 
-    async def run(self, moves: Iterable[_Move]) -> list[tuple[Place, Row | None]]:
+    async def run(self, moves: Iterable[_Move]) -> list[tuple[RowAddress, Row | None]]:
         """Do all steps; return the places of the older rows of which one failed, with no row: it is to be read."""
-        inserted, refused = list[_Move](), list[tuple[Place, Row | None]]()
+        inserted, refused = list[_Move](), list[tuple[RowAddress, Row | None]]()
 
         async def insert(group: list[_Move]) -> None:
             for some, step in zip(self._split(group), (self._insert, self._insert_derived), strict=True):
@@ -233,7 +232,7 @@ class _Mover:
         confirmed = {each.token for each in done}
         unconfirmed = {each.source: each for each in left if each.token not in confirmed}
 
-        async def finish(place: Place, _: Row | None) -> bool:
+        async def finish(place: RowAddress, _: Row | None) -> bool:
             each = unconfirmed[place]
             await RELOCATION.finish(self._db, each.token, each.source, each.target, self._new)
             return False
@@ -243,7 +242,7 @@ class _Mover:
         return refused
 
     async def _do(
-        self, moves: Sequence[_Move], place: Callable[[_Move], Place], plain: _Step, derived: _Step
+        self, moves: Sequence[_Move], place: Callable[[_Move], RowAddress], plain: _Step, derived: _Step
     ) -> list[_Move]:
         """Do a step of moves, and return those of which it succeeded."""
         done: list[_Move] = []

@@ -2,8 +2,7 @@
 Stage 1, change: a verb and an entity, bag or key become a Change, with its keys, its values and its condition.
 """
 
-from collections.abc import Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from msgspec import structs
@@ -12,15 +11,18 @@ from ...errors import EncodeError, ModelError
 from ...expressions import Field
 from ...models.entity import Entity, schema_of
 from ...models.key import Key
-from ...models.marker_rows import MARKER_HEADS
+from ...models.marker_rows import MARKER_HEADS, MoveMark
 from ...models.property_bag import PropertyBag, is_projection, read_in_part, stored_row_of
 from ...models.reserved import is_reserved_property
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...protocol.edm import ANNOTATION
-from ...stores import Row
-from ..plan import Change, Filled, Mode, PlannedWrite, Stored
+from ...stores import Row, RowAddress
+from ..patch import HELD, Expects, Known, Patch, Proof
+from ..plan import Change, Filled, Mode, PlannedWrite
+from ..rows import overlaid
 from ..subject import Subject, key_of, schema_of_subject
+from .patching import DELETED, UNTOUCHED, Patched, Shown, bag_patch, entity_patch, new_patch
 from .prepare import (
     check_etag,
     fill_fields,
@@ -36,22 +38,24 @@ from .prepare import (
 __all__ = [
     "as_given",
     "delete_change",
-    "fill_nothing",
     "guard_change",
     "insert_change",
     "merge_change",
+    "over_row",
     "plain_insert",
+    "plain_save",
     "rebuild_change",
     "replace_change",
+    "rewrite_change",
     "save_change",
-    "state_change",
+    "unsaved",
     "upsert_change",
 ]
 
-_BLIND = frozenset({Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE})
+_BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 """Modes that need no ETag."""
 
-_IN_FULL = _BLIND | {Mode.REPLACE}
+_IN_FULL = (*_BLIND, Mode.REPLACE)
 """Modes that write all fields."""
 
 _MARKER_HEADS = tuple(MARKER_HEADS)
@@ -77,12 +81,26 @@ def insert_change(subject: Subject, pending: PlannedWrite | None = None, verb: s
 
 def plain_insert(entity: Entity, verb: str = "move") -> Change:
     """Insert an entity as it is: nothing is filled in, as a re-key is no change of it. Raises as `insert_change`."""
-    return fill_nothing(insert_change(entity, verb=verb))
+    return _write_change(verb, Mode.INSERT, entity, None, fill=False)
 
 
-def fill_nothing(change: Change) -> Change:
-    """Return the change of an entity with the values that it has: what a write would fill in is left as it is."""
-    return structs.replace(change, values=change.subject.__dict__, made=None) if change.made else change
+def plain_save(entity: Entity, verb: str) -> Change:
+    """Save an entity as it is: nothing is filled in. Raises as `save_change`."""
+    return _write_change(verb, Mode.SAVE, entity, None, fill=False)
+
+
+def over_row(change: Change, if_match: str, stored: Known | None = None) -> Change:
+    """
+    Return an insert as the replace of a row that is no entity.
+
+    Args:
+        change: The insert.
+        if_match: The ETag of the row.
+        stored: The row; None if nothing that was derived from it is left.
+    """
+    mode = Mode.REPLACE if change.mode is Mode.INSERT else change.mode
+    patch = structs.replace(change.patch, expects=Expects.PRESENT)
+    return structs.replace(change, mode=mode, patch=patch, if_match=if_match, stored=stored)
 
 
 def upsert_change(
@@ -123,87 +141,147 @@ def _write_change(
     *,
     only: tuple[str, ...] | None = None,
     drop_extra: bool = False,
+    fill: bool = True,
 ) -> Change:
     """Make the change of a verb that writes values. Raises what the verbs raise."""
-    state, before = _state_of(subject)
-    read = None if before is None else before.row
-    etag = None if read is None else read.get("odata.etag")
-    before, condition = before if pending is None else _pending_row(before, pending), None
-    blind, inserts = mode in _BLIND, mode is Mode.INSERT
     if if_match is not None:
         check_etag(verb, subject, if_match)
-    unseen = pending is None
-    if not blind:
-        if pending is None:
-            condition = if_match or etag
-            if condition is None and state.copied is None:
-                raise missing_etag(verb, subject)
-        else:
-            etag = pending.operation.if_match
-            condition = etag if if_match in (None, "*") else if_match
-            everything = mode is Mode.REPLACE or (mode is Mode.MERGE and only is None)
-            if pending.stale and everything and if_match is None:
-                raise missing_etag(verb, subject, stale=True)
-        unseen = condition != etag
-    dropped = None if pending is None else pending.change.dropped
-    copied = None if blind or if_match is not None else state.copied
-    if isinstance(subject, Entity):  # asked first: to ask for a bag takes longer
-        schema, own = subject.__schema__, subject.__dict__
-        if state.partial and mode in _IN_FULL:
-            refuse_partial(verb, subject, schema)
-        values: dict[str, Any] = own
-        made: dict[str, Filled] | None = None
-        if schema.filled:
-            new_row = inserts or (blind and before is None)
-            values, made, always = fill_fields(schema, own, read, state.loaded, pending, inserted=new_row)
-            if only is not None:
-                only = (*only, *(name for name in always if name not in only))
-        if schema.has_validators:
-            validate(subject, schema, values)
-        extra = _unknown_of(state, schema)
-        keys = schema.make_keys(values) if before is None or inserts else _stored_keys(verb, own, schema, before)
-        if keys[1].startswith(_MARKER_HEADS):
-            raise _like_marker(schema, keys[1])
-        # Python passes more than 15 keyword arguments as a dictionary, which takes five times as long.
-        change = Change(
-            verb=verb,
-            mode=mode,
-            subject=subject,
-            schema=schema,
-            table=schema.only_table or schema.table_of(*keys),
-            partition_key=keys[0],
-            row_key=keys[1],
-            if_match=condition,
-            values=values,
-            made=made,
-            extra=extra,
-            loaded=state.loaded,
-            before=before,
-            stored=before,
-            unseen=unseen,
-        )
-        if drop_extra:
-            dropped = extra
-    else:
+    state, row = _row_of(subject)
+    blind = mode in _BLIND
+    copied = state.copied if pending is None and not blind and if_match is None else None
+    condition = None if blind else _condition(verb, mode, subject, pending, if_match, row, only=only, copied=copied)
+    before: Known | None = None
+    if row is not None or pending is not None:
+        before = _remembered(subject, state, row, pending, condition, blind=blind, copied=copied)
+    if not isinstance(subject, Entity):
         if is_projection(subject) and mode in _IN_FULL:
             raise loaded_in_part(verb, subject, "properties that were not selected")
-        change = _row_change(verb, mode, subject, condition, before, unseen=unseen)
-    if only is None and dropped is None and copied is None and not drop_extra:
-        return change
-    return structs.replace(change, only=only, drop_extra=drop_extra, dropped=dropped, copied=copied)
+        patched = bag_patch(mode, subject, before, only, drop_extra=drop_extra)
+        return _row_change(verb, mode, subject, condition, before, patched, only=only)
+    schema, own = subject.__schema__, subject.__dict__
+    if state.partial and mode in _IN_FULL:
+        refuse_partial(verb, subject, schema)
+    values: dict[str, Any] = own
+    made: dict[str, Filled] | None = None
+    if fill and schema.filled:
+        new_row = mode is Mode.INSERT or (blind and before is None)
+        values, made, always = fill_fields(schema, own, row, state.loaded, pending, inserted=new_row)
+        if only is not None:
+            only = (*only, *(name for name in always if name not in only))
+    if schema.has_validators:
+        validate(subject, schema, values)
+    new_key = before is None or mode is Mode.INSERT
+    keys = schema.make_keys(values) if new_key else _stored_keys(verb, own, schema, cast("Known", before))
+    if keys[1].startswith(_MARKER_HEADS):
+        raise _like_marker(schema, keys[1])
+    address = RowAddress(schema.only_table or schema.table_of(*keys), keys[0], keys[1])
+    extra = _unknown_of(state, schema)
+    if before is None and blind and not extra:
+        patch, whole, weight = new_patch(mode, schema, address, values)
+    else:
+        dropped = None if pending is None else _dropped(schema, pending)
+        shown = Shown(
+            schema=schema,
+            address=address,
+            values=values,
+            extra=extra,
+            before=before,
+            loaded=state.loaded,
+            made=made,
+            dropped=dropped,
+        )
+        patch, whole, weight = entity_patch(mode, shown, only, drop_extra=drop_extra)
+    return Change(
+        verb=verb,
+        mode=mode,
+        subject=subject,
+        schema=schema,
+        address=address,
+        patch=patch,
+        if_match=condition,
+        values=values,
+        made=made,
+        before=before,
+        stored=before,
+        shown=whole,
+        weight=weight,
+        only=only,
+    )
 
 
-def _state_of(subject: object) -> tuple[EntityState, Stored | None]:
+def _row_of(subject: object) -> tuple[EntityState, Row | None]:
     """Return what a subject knows of its row, and the row as it remembers it. Raises ModelError if it has none."""
     if isinstance(subject, Entity) and type(subject) is not Entity:
         state: EntityState = getattr(subject, STATE, UNSTORED)
-        row = None if state is UNSTORED else state.row
-        return state, None if row is None else Stored(row, not state.partial, state.upgraded)
+        return state, None if state is UNSTORED else state.row
     if not isinstance(subject, PropertyBag):
         schema_of_subject(subject)
         return UNSTORED, None
-    before = stored_row_of(subject)
-    return UNSTORED, None if before is None else Stored(before, not read_in_part(subject))
+    return UNSTORED, stored_row_of(subject)
+
+
+def _condition(
+    verb: str,
+    mode: Mode,
+    subject: Subject,
+    pending: PlannedWrite | None,
+    if_match: str | None,
+    row: Row | None,
+    *,
+    only: tuple[str, ...] | None,
+    copied: frozenset[str] | None,
+) -> str | None:
+    """
+    Return the ETag to send, or "*"; None for what was read from an index entry, and for a row that is inserted before.
+
+    Raises:
+        NotRead: There is none.
+        PreconditionFailed: The subject may show less than an earlier write of the transaction has left there.
+    """
+    if pending is None:
+        found = if_match or (None if row is None else row.get("odata.etag"))
+        if found is None and copied is None:
+            raise missing_etag(verb, subject)
+        return found
+    everything = mode is Mode.REPLACE or (mode is Mode.MERGE and only is None)
+    if pending.stale and everything and if_match is None:
+        raise missing_etag(verb, subject, stale=True)
+    return pending.operation.if_match if if_match in (None, "*") else if_match
+
+
+def _remembered(
+    subject: Subject,
+    state: EntityState,
+    row: Row | None,
+    pending: PlannedWrite | None,
+    condition: str | None,
+    *,
+    blind: bool,
+    copied: frozenset[str] | None,
+) -> Known | None:
+    """Return what a subject remembers of its row: in a transaction that holds a write of it, the row of that write."""
+    if pending is not None:
+        if pending.after is None:
+            return None
+        held = blind or condition == pending.operation.if_match
+        shows = pending.change.shown if isinstance(subject, Entity) else pending.after
+        return Known(shows or pending.after, not pending.partial, HELD if held else None, state.upgraded)
+    if row is None:
+        return None
+    proof: Proof = copied
+    if proof is None and not blind:
+        etag = row.get("odata.etag")
+        proof = etag if condition == etag else None
+    complete = not (read_in_part(subject) if isinstance(subject, PropertyBag) else state.partial)
+    return Known(row, complete, proof, state.upgraded)
+
+
+def _dropped(schema: Schema, pending: PlannedWrite) -> Row | None:
+    """Return the unknown properties that an entity still shows, and its write in the transaction has left out."""
+    after, shown = pending.after, pending.change.shown
+    if after is None or shown is None or len(shown) <= len(after):
+        return None
+    return {name: value for name, value in schema.unknown(shown).items() if name not in after}
 
 
 def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
@@ -227,17 +305,7 @@ def _unknown_of(state: EntityState, schema: Schema | None) -> Row:
     return unknown
 
 
-def _pending_row(before: Stored | None, pending: PlannedWrite | None) -> Stored | None:
-    """Return what a subject remembers of its row: in a transaction that holds a write of it, the row of that write."""
-    if pending is None:
-        return before
-    if pending.after is None:
-        return None
-    upgraded = before is not None and before.upgraded
-    return Stored(pending.after, not pending.partial, upgraded)
-
-
-def _stored_keys(verb: str, own: dict[str, Any], schema: Schema, before: Stored) -> tuple[str, str]:
+def _stored_keys(verb: str, own: dict[str, Any], schema: Schema, before: Known) -> tuple[str, str]:
     """
     Return the keys that the row was read with, which need not be what the templates write today.
 
@@ -299,9 +367,9 @@ def replace_change(
     return _write_change("replace", Mode.REPLACE, subject, pending, if_match, drop_extra=drop_extra)
 
 
-def state_change(subject: Subject, pending: PlannedWrite | None) -> Change:
+def unsaved(subject: Subject, pending: PlannedWrite | None) -> dict[str, Any]:
     """
-    What a subject has that was not saved: a save that fills and validates nothing, and is not to be sent.
+    Return what a subject has that was not saved: the values by name of the field or property, as it would save them.
 
     Args:
         subject: The entity or bag.
@@ -311,18 +379,40 @@ def state_change(subject: Subject, pending: PlannedWrite | None) -> Change:
         NotRead: It was never read nor written.
         EncodeError: A key field was changed.
     """
-    _, before = _state_of(subject)
-    before = _pending_row(before, pending)
+    state, row = _row_of(subject)
+    before = _remembered(subject, state, row, pending, None, blind=True, copied=None)
     if before is None:
         raise missing_etag("modify", subject)
     if isinstance(subject, PropertyBag):
-        return _row_change("modify", Mode.SAVE, subject, None, before)
-    own = subject.__dict__
-    _stored_keys("modify", own, schema_of_subject(subject), before)
-    made, dropped = (None, None) if pending is None else (pending.change.made, pending.change.dropped)
+        patch, _, _ = bag_patch(Mode.SAVE, subject, before)
+        return _names_of(None, patch, subject)
+    schema, own = subject.__schema__, subject.__dict__
+    keys = _stored_keys("modify", own, schema, before)
+    if before.upgraded:
+        return {}  # the upgrade changed it
+    made = None if pending is None else pending.change.made
     filled = filled_values(made, own)  # it gets them when the transaction has succeeded
-    values = {**own, **filled} if filled else own
-    return _row_change("modify", Mode.SAVE, subject, None, before, values=values, dropped=dropped)
+    shown = Shown(
+        schema=schema,
+        address=RowAddress(schema.table_of(*keys), *keys),
+        values={**own, **filled} if filled else own,
+        extra=_unknown_of(state, schema),
+        before=before,
+        loaded=state.loaded,
+    )
+    patch, _, _ = entity_patch(Mode.SAVE, shown)
+    return _names_of(schema, patch, own)
+
+
+def _names_of(schema: Schema | None, patch: Patch, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a patch sets and removes, by the names that users know."""
+    found = dict[str, Any]()
+    for name in (*(patch.set or ()), *sorted(patch.remove)):
+        if ANNOTATION not in name:
+            info = None if schema is None else schema.by_property.get(name)
+            known = name if info is None else info.name
+            found[known] = values.get(known, (patch.set or {}).get(name))
+    return found
 
 
 def _like_marker(schema: Schema, row_key: str) -> EncodeError:
@@ -342,9 +432,8 @@ def _row_change(
     mode: Mode,
     subject: Subject | Key[Any],
     if_match: str | None,
-    before: Stored | None,
-    *,
-    unseen: bool = False,
+    before: Known | None,
+    patched: Patched,
     **more: Any,
 ) -> Change:
     """
@@ -356,31 +445,28 @@ def _row_change(
         subject: The entity, bag or key.
         if_match: ETag to send, "*", or None.
         before: What the subject remembers of the row.
-        unseen: Whether the row may be another version than that.
+        patched: What it changes, the row as the subject shows it, and the weight of that.
         more: What else the change has.
     """
     named = subject if isinstance(subject, (PropertyBag, Key)) else key_of(subject)
     schema = None if isinstance(named, PropertyBag) or named.model is PropertyBag else schema_of(named.model)
     if schema is not None and named.row_key.startswith(_MARKER_HEADS):
         raise _like_marker(schema, named.row_key)
-    state = state_of(subject) if isinstance(subject, Entity) else UNSTORED
-    change = Change(
+    patch, shown, weight = patched
+    return Change(
         verb=verb,
         mode=mode,
         subject=subject,
         schema=schema,
-        table=named.table,
-        partition_key=named.partition_key,
-        row_key=named.row_key,
+        address=RowAddress.of(named),
+        patch=patch,
         if_match=if_match,
-        values={},
-        extra=_unknown_of(state, schema),
-        loaded=state.loaded,
         before=before,
         stored=before,
-        unseen=unseen,
+        shown=shown,
+        weight=weight,
+        **more,
     )
-    return structs.replace(change, **more) if more else change
 
 
 def delete_change(
@@ -397,23 +483,23 @@ def delete_change(
     """
     if if_match is not None:
         check_etag(verb, subject, if_match)
-    state, before = (UNSTORED, None) if isinstance(subject, Key) else _state_of(subject)
-    etag = None if before is None else before.row.get("odata.etag")
+    state, row = (UNSTORED, None) if isinstance(subject, Key) else _row_of(subject)
+    etag = None if row is None else row.get("odata.etag")
     condition = if_match or etag or (None if pending is None else pending.operation.if_match or "*")
     copied = state.copied if if_match is None else None
     if condition is None and copied is None:
         raise missing_etag(verb, subject)
-    dropped = None if pending is None else pending.change.dropped
-    unseen = condition != etag
-    return _row_change(verb, Mode.DELETE, subject, condition, before, dropped=dropped, unseen=unseen, copied=copied)
+    before: Known | None = None
+    if not isinstance(subject, Key):
+        before = _remembered(subject, state, row, None, condition, blind=False, copied=copied)
+    return _row_change(verb, Mode.DELETE, subject, condition, before, (DELETED, {}, None))
 
 
 def guard_change(subject: Subject) -> Change:
     """
     Touch a row that is as it was read: merge nothing under its ETag, which fails if the row has changed since.
     """
-    _, before = _state_of(subject)
-    return _row_change("get", Mode.GUARD, subject, None if before is None else before.row.get("odata.etag"), before)
+    return _touch("get", Mode.GUARD, subject)
 
 
 def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False) -> Change:
@@ -426,22 +512,48 @@ def rebuild_change(subject: Entity, only: Sequence[str], *, counts: bool = False
         only: Names of what is declared, also of some that its model does not have: what the row notes of those goes.
         counts: Whether what it adds to counts and sums changes these too, and not its note of that alone.
     """
-    _, before = _state_of(subject)
-    etag, upgraded = (None, False) if before is None else (before.row.get("odata.etag"), before.upgraded)
-    return _row_change(
-        "rebuild",
-        Mode.SAVE if upgraded else Mode.REBUILD,
-        subject,
-        etag,
-        before,
-        values=subject.__dict__,
-        only=None if upgraded else tuple(only),
-        counts=counts,
-    )
+    if state_of(subject).upgraded:
+        return structs.replace(rewrite_change(subject, "rebuild"), mode=Mode.SAVE, counts=counts)
+    values = subject.__dict__
+    return _touch("rebuild", Mode.REBUILD, subject, values=values, only=tuple(only), counts=counts)
+
+
+def rewrite_change(subject: Entity, verb: str, mark: MoveMark | None = None) -> Change:
+    """
+    Write the row of an entity as it is, under its ETag: nothing is filled in, nor validated.
+
+    Args:
+        subject: An entity that was just read in full.
+        verb: What to call it.
+        mark: What the row is to say of a move.
+    """
+    state, row = _row_of(subject)
+    etag = None if row is None else row.get("odata.etag")
+    before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
+    key, schema = key_of(subject), subject.__schema__
+    address = RowAddress.of(key)
+    values, extra = subject.__dict__, _unknown_of(state, schema)
+    shown = Shown(schema=schema, address=address, values=values, extra=extra, before=before)
+    patched = entity_patch(Mode.REPLACE, shown)
+    return _row_change(verb, Mode.REPLACE, subject, etag, before, patched, values=values, mark=mark)
+
+
+def _touch(verb: str, mode: Mode, subject: Subject, **more: Any) -> Change:
+    """Return a change that writes nothing into a row that is as it was read."""
+    state, row = _row_of(subject)
+    etag = None if row is None else row.get("odata.etag")
+    before = _remembered(subject, state, row, None, etag, blind=False, copied=None)
+    return _row_change(verb, mode, subject, etag, before, (UNTOUCHED, overlaid(row or {}, {}), 0), **more)
 
 
 def as_given(change: Change) -> Change:
-    """A change that is written later, of its subject as it is now: what changes until then belongs to another write."""
-    if isinstance(change.subject, PropertyBag):
-        return structs.replace(change, bag=change.subject.copy())
-    return structs.replace(change, values=deepcopy(change.values))
+    """
+    Return a change that is written later, with the values of now: what is changed until then belongs to another write.
+    """
+    schema, whole = change.schema, change.shown
+    if schema is None or not schema.tracked or change.patch.set is None or not change.values:
+        return change
+    assert whole is not None
+    if change.before is not None and not change.before.complete:
+        return structs.replace(change, values=dict(change.values))
+    return structs.replace(change, values=schema.decode(dict(whole)).__dict__)

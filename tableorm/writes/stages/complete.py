@@ -5,7 +5,7 @@ Which writes need it, `encode.needs_row` says. The write is then conditional on 
 """
 
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from msgspec import structs
 
@@ -23,9 +23,10 @@ from ...models.write_tokens import newest_token
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
-from ..plan import Change, Mode, Stored
-from ..rows import changes, content, rebased
-from .encode import is_partial, is_upgraded
+from ..patch import Expects, Extent, Known, Patch
+from ..plan import Change, Mode
+from ..rows import changes, content
+from .encode import is_partial
 
 __all__ = ["complete", "marker_error"]
 
@@ -43,9 +44,7 @@ def _at_newer_key(change: Change, row: Row, old: MoveMark) -> Change:
     """
     mark, etag = mark_of(row), row["odata.etag"]
     same = mark is not None and mark.names(old.other) and mark.etag == old.etag and newest_token(row) == mark.move
-    stored = Stored(row)
-    if_match = etag if same and change.if_match == old.etag else change.if_match
-    return structs.replace(change, before=stored, stored=stored, if_match=if_match)
+    return structs.replace(change, if_match=etag) if same and change.if_match == old.etag else change
 
 
 def complete(change: Change, row: Row | None) -> Change:
@@ -73,11 +72,13 @@ def complete(change: Change, row: Row | None) -> Change:
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
-        return structs.replace(change, mode=Mode.INSERT, before=None, stored=None, unseen=False)
+        patch = Patch(Expects.ABSENT, Extent.ROW, cast("Row", change.patch.set).copy())
+        return structs.replace(change, mode=Mode.INSERT, patch=patch, before=None, stored=None)
     etag: str = row["odata.etag"]
     if change.schema is not None and (COPY_OF in row or "#" in str(row.get(ENTITY_TYPE, ""))):
         _refuse_derived(change, row)
-    upgraded = is_upgraded(change) and change.mode is not Mode.DELETE
+    known = change.before
+    upgraded = known is not None and known.upgraded and change.mode is not Mode.DELETE
     if change.schema is not None and (upgraded or _is_older(change, row)):
         entity = KindSet.of([change.schema.model]).load(row.copy())
         if isinstance(entity, Entity):
@@ -89,7 +90,7 @@ def complete(change: Change, row: Row | None) -> Change:
                 (change.partition_key, change.row_key),
                 row.get("EntityType"),
             )
-    old = None if change.before is None else old_place_of(change.before.row)
+    old = None if known is None else old_place_of(known.row)
     if old is not None and change.schema is not None:
         change = _at_newer_key(change, row, old)
     if change.if_match not in (None, "*", etag):
@@ -98,19 +99,14 @@ def complete(change: Change, row: Row | None) -> Change:
             Code.CONDITION_NOT_SATISFIED,
             change.subject,
         )
-    stored = Stored(row, upgraded=upgraded)
-    if change.copied is not None:
-        _refuse_other(change, row, change.copied)
-        if not is_partial(change):
-            extra = _with_changed_extra(change, row)
-            return structs.replace(
-                change, before=stored, stored=stored, if_match=etag, copied=None, extra=extra, given=change.extra
-            )
-    elif change.mode is Mode.UPSERT_REPLACE:
-        return structs.replace(change, mode=Mode.REPLACE, stored=stored, if_match=etag, unseen=False)
-    elif change.mode is Mode.DELETE:
-        return structs.replace(change, stored=stored, if_match=etag)
-    return structs.replace(change, stored=stored, extends=True, if_match=etag, copied=None)
+    if known is not None and isinstance(known.proof, frozenset):
+        _refuse_other(change, row, known, known.proof)
+    mode = Mode.REPLACE if change.mode is Mode.UPSERT_REPLACE else change.mode
+    patch = change.patch
+    if patch.expects is Expects.EITHER:
+        patch = structs.replace(patch, expects=Expects.PRESENT)
+    stored = Known(row, proof=etag, upgraded=upgraded)
+    return structs.replace(change, mode=mode, patch=patch, stored=stored, if_match=etag)
 
 
 def marker_error(change: Change, row: Row) -> EntityExists:
@@ -148,9 +144,9 @@ def _refuse_derived(change: Change, row: Row) -> NoReturn:
     raise WrongKind(f"{problem}; write or delete {whom}", keys, row.get("EntityType"))
 
 
-def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
+def _refuse_other(change: Change, row: Row, known: Known, properties: frozenset[str]) -> None:
     """What was read from a copy is written only over the row that it is a copy of."""
-    before, schema = _remembered(change), change.schema
+    before, schema = known.row, change.schema
     assert schema is not None
     if KindSet.of([schema.model]).resolve(row) is None:
         raise WrongKind(
@@ -168,7 +164,7 @@ def _refuse_other(change: Change, row: Row, properties: frozenset[str]) -> None:
             change.subject,
         )
     mine, now = content(before), content(row)
-    ignored = {*schema.kind_properties, *_unchanged_extra(change, row)}
+    ignored = {*schema.kind_properties, *_unchanged_extra(change, schema, before, row)}
     mine, now = ({name: value for name, value in each.items() if name not in ignored} for each in (mine, now))
     if is_partial(change):
         mine, now = (
@@ -195,7 +191,7 @@ def _places_of_entries(schema: Schema, row: Row) -> Iterator[tuple[str, str]]:
             yield entry.partition_key, entry.row_key
 
 
-def _unchanged_extra(change: Change, row: Row) -> Iterator[str]:
+def _unchanged_extra(change: Change, schema: Schema, known: Row, row: Row) -> Iterator[str]:
     """
     Yield the members of unknown properties in which an index entry may differ from its row.
 
@@ -203,23 +199,10 @@ def _unchanged_extra(change: Change, row: Row) -> Iterator[str]:
     let other entities keep. So those of the row count; unless the user has changed one, who then changes what was never
     seen. What has the name of a key field that the model does not store, no entry can hold: there the user's counts.
     """
-    schema = change.schema
-    assert schema is not None
-    before = schema.unknown(_remembered(change))
-    changed = {*changes(before, change.extra), *(before.keys() - change.extra.keys())}
+    before = schema.unknown(known)
+    changed = {*changes(before, schema.unknown(change.patch.set or {})), *change.patch.remove}
     in_keys = {info.property for info in schema.fields.values() if not info.stored}
     for member in (*before, *schema.unknown(row)):
         name = member.removesuffix(ANNOTATION)
         if name in in_keys or not {name, name + ANNOTATION} & changed:
             yield member
-
-
-def _with_changed_extra(change: Change, row: Row) -> Row:
-    """Return the unknown properties of a row with what was changed in those of an entity read from an index entry."""
-    schema = change.schema
-    assert schema is not None
-    return rebased(schema.unknown(row), schema.unknown(_remembered(change)), change.extra)
-
-
-def _remembered(change: Change) -> Row:
-    return {} if change.before is None else change.before.row

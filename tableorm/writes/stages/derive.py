@@ -15,12 +15,13 @@ from ...errors import Conflict, DecodeError, EncodeError, NotSupported, TableOrm
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of, manifest_text
 from ...models.marker_rows import MoveMark, MoveState, tentative_kind
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
-from ...models.schema import Schema
+from ...models.schema import FieldInfo, Schema
 from ...models.write_tokens import new_token
 from ...outbox.decision import Work
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
 from ..maintainer import Fill, Maintainer, Source, effects_of_delete, rules_of, undo_entry
+from ..patch import Expects, Extent
 from ..plan import Change, Effect, Mode, PlannedWrite, check_allowed, refuse_before_sending
 from ..rows import changes
 
@@ -34,9 +35,7 @@ __all__ = [
     "stored_number",
 ]
 
-_WHOLE = frozenset({Mode.INSERT, Mode.REPLACE, Mode.SAVE, Mode.UPSERT_REPLACE, Mode.REBUILD})
-
-_INSERT, _MERGE, _INSERT_OR_MERGE = Mode.INSERT, Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
+_MERGE, _INSERT_OR_MERGE = Verb.MERGE, Verb.INSERT_OR_MERGE  # an enum looks its members up
 
 
 class DeferredWork(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
@@ -80,7 +79,7 @@ def derives(write: PlannedWrite) -> bool:
     schema = write.change.schema
     if write.starts or (schema is not None and schema.tracked) or write.change.mark is not None:
         return True
-    stored = (write.first or write.change).stored
+    stored = write.change.stored
     return stored is not None and MANIFEST in stored.row
 
 
@@ -153,8 +152,8 @@ Entries = dict[str, tuple[ManifestEntry, ...]]
 def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[Effect]]:
     """Return a write with its new manifest, and its effects; put what it leaves to do into the result."""
     change = write.change
-    first, schema = write.first or change, change.schema
-    seen = None if first.mode is _INSERT or first.stored is None else first.stored.row
+    schema = change.schema
+    seen = _seen(change)
     if seen is not None:
         if change.mode is Mode.REBUILD:
             return _rebuild(write, result)
@@ -209,6 +208,11 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
     if deferred:
         _defer(result, write, row, deferred)
     return write, effects
+
+
+def _seen(change: Change) -> Row | None:
+    """Return the stored row that a write changes, as far as it is known; None if it inserts one."""
+    return None if change.patch.expects is Expects.ABSENT or change.stored is None else change.stored.row
 
 
 def _effects_in_move(mark: MoveMark, effects: Sequence[Effect]) -> list[Effect]:
@@ -317,7 +321,7 @@ def _source(write: PlannedWrite, schema: Schema, row: Row, seen: Row | None, res
     """
     change, changed = write.change, set[str]()
     # Derived rows are of the version that was stored.
-    upgraded = any(each.stored is not None and each.stored.upgraded for each in (change, write.first or change))
+    upgraded = change.stored is not None and change.stored.upgraded
     if seen is not None:
         changed = {name for name in (row if upgraded else changes(seen, row)) if ANNOTATION not in name}
         changed |= {name for name in seen if ANNOTATION not in name and name not in row}
@@ -368,8 +372,9 @@ def _rebuild(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, list[E
 def _values(write: PlannedWrite, schema: Schema, row: Row) -> Mapping[str, Any]:
     """Return the fields of the entity as they will be stored."""
     change, before = write.change, write.change.before
-    complete = change.loaded is None and (before is None or before.complete)
-    if write.first is None and change.mode in _WHOLE and complete and not schema.maintained:
+    decided = change.patch.extent is not Extent.SOME
+    as_shown = change.mode is Mode.SAVE and before is not None and before.complete and not change.is_read
+    if write.first is None and (decided or as_shown or change.mode is Mode.REBUILD) and not schema.maintained:
         return change.values
     return cast("dict[str, Any]", schema.decode(dict(row)).__dict__)
 
@@ -402,8 +407,8 @@ def _with_manifest(
 
 def _refuse_needed(write: PlannedWrite, effect: Effect | None) -> None:
     """Refuse to delete an entity that others hold copies of, or count in."""
-    change, first = write.change, write.origin
-    seen = None if first.mode is Mode.INSERT or first.stored is None else first.stored.row
+    change = write.change
+    seen = _seen(change)
     maintained = () if change.schema is None else change.schema.maintained
     row = seen if effect is None else effect.before_delete(seen or {}, maintained)
     for name, entry in manifest_of(row).items():
@@ -428,23 +433,22 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
     if not schema.maintained:
         return write
     change = write.change
-    read = change.stored is not change.before
     row, after = dict(write.operation.row), dict(write.after or {})
     for info in schema.maintained:
         name = info.property
         stored = None if seen is None else seen.get(name)
         fresh = None if info.default is None else info.default()
         if stored is None:
-            changed = change.values.get(info.name) != (fresh if seen is None else info.absent())
+            changed = _shown_value(change, info) != (fresh if seen is None else info.absent())
         else:
             changed = name in row and row[name] != stored
         chosen = change.mode is Mode.MERGE and change.only is not None and info.name in change.only
-        if read and seen is not None and name in row:
+        if change.is_read and seen is not None and name in row:
             # The row was read for the write: what the entity had from another reading, or by default, is no change.
             before = None if change.before is None else change.before.row.get(name)
-            changed = row[name] not in (stored, before) and change.values.get(info.name) != fresh
+            changed = row[name] not in (stored, before) and _shown_value(change, info) != fresh
         if changed if seen is None else chosen or (changed and name in row):
-            raise _maintained_error(schema, info.name, change.values.get(info.name), read=seen is not None)
+            raise _maintained_error(schema, info.name, _shown_value(change, info), read=seen is not None)
         if seen is None:
             continue
         whole = write.operation.verb not in (Verb.MERGE, Verb.INSERT_OR_MERGE)
@@ -457,6 +461,13 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
                     members[member] = seen[member]
     operation = Operation(write.operation.verb, row, write.operation.if_match)
     return structs.replace(write, operation=operation, after=after)
+
+
+def _shown_value(change: Change, info: FieldInfo) -> Any:
+    """Return the value of a field that the subject of a change shows; None if it shows none."""
+    shown = change.shown or {}
+    value = shown.get(info.property)
+    return None if value is None else info.type.decode(value, shown.get(info.property + ANNOTATION))
 
 
 def _maintained_error(schema: Schema, field: str, value: object, *, read: bool) -> EncodeError:

@@ -39,11 +39,11 @@ from ...protocol.limits import (
 )
 from ...stores import Operation, Row, Verb, clean_row
 from ..maintainer import Fill
+from ..patch import without
 from ..plan import (
     Change,
     DecisionEffect,
     Effect,
-    Mode,
     PlannedWrite,
     SendOptions,
     WritePlan,
@@ -51,10 +51,9 @@ from ..plan import (
     in_transaction,
     refuse_before_sending,
 )
-from ..rows import rebased
+from ..rows import NOT_PROPERTIES, rebased
 from ..subject import forget
 from .derive import Derived
-from .encode import own_extra
 from .lost_replies import InDoubt, resolve
 from .prepare import filled_values
 
@@ -487,8 +486,11 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
 
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """Let the subject know its row as it was written."""
-    change, row = write.change, write.after if write.view is None else write.view
-    partial = write.partial or write.view is not None
+    change, row = write.change, write.after
+    hidden = _not_shown(change, row) if change.is_read and row is not None else frozenset[str]()
+    if hidden and row is not None:
+        row = without(row, hidden)
+    partial = write.partial or bool(hidden)
     subject, schema = change.subject, change.schema
     superseded = superseded or write.stale
     if row is not None and etag is not None and not superseded:
@@ -524,6 +526,19 @@ def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
     )
 
 
+def _not_shown(change: Change, row: Row) -> frozenset[str]:
+    """
+    Return the properties of a row that was read for a write, and that its subject shows as absent: of what the row has
+    and the subject has not, its next save must not think that it was removed.
+    """
+    shown = change.shown or {}
+    names = {name for name in row if name not in shown and name not in NOT_PROPERTIES and ANNOTATION not in name}
+    if change.schema is not None:
+        # An entity says nothing of a field that was not loaded, nor of what its model does not know.
+        names &= {info.property for info in change.schema.stored if info.name in change.values}
+    return frozenset(names)
+
+
 def _update_extra(change: Change, schema: Schema, members: Row, row: Row) -> None:
     """
     Let the mapping of unknown properties that the user has been given be as the row is, with what was changed in it
@@ -535,11 +550,8 @@ def _update_extra(change: Change, schema: Schema, members: Row, row: Row) -> Non
         members: The members of the mapping, which are changed in place.
         row: The row as it was written.
     """
-    now = own_extra(structs.replace(change, extra={n: v for n, v in members.items() if n not in SYSTEM_MEMBERS}))
-    written = change.only is None and change.mode is not Mode.GUARD
-    if change.given is not None:
-        change = structs.replace(change, extra=change.given)
-    old = own_extra(change) if written else schema.unknown({} if change.before is None else change.before.row)
+    now = {name: value for name, value in members.items() if name not in SYSTEM_MEMBERS}
+    old = schema.unknown(change.shown or {})
     keys = {name: members[name] for name in ("PartitionKey", "RowKey")}
     members.clear()
     members.update({**keys, **rebased(schema.unknown(row), old, now)})

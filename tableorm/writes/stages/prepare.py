@@ -28,7 +28,7 @@ from ...models.state import state_of
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION, Edm, is_entity_tag, timestamp_of_etag
 from ...stores import Row
-from ..plan import Change, Filled, PlannedWrite
+from ..plan import Filled, PlannedWrite
 from ..rows import compare, is_absent_value
 from ..subject import Subject, key_of, schema_of_subject
 
@@ -277,9 +277,8 @@ def _key_fields(schema: Schema, row: Row) -> dict[str, Any]:
     return found
 
 
-def refuse_removal(change: Change, removed: Sequence[str]) -> None:
+def refuse_removal(schema: Schema | None, removed: Sequence[str]) -> None:
     """Refuse a merge of everything that would leave in the table what was read, and is None now. Raises EncodeError."""
-    schema = change.schema
     for name in removed:
         if schema is None:
             raise no_removal("PropertyBag", name)

@@ -1,0 +1,339 @@
+"""
+Part of stage 1, change: what a verb sets and removes, as the difference to what its subject shows of its row.
+
+| mode            | expects | extent | sets                                  | removes                                 |
+|-----------------|---------|--------|---------------------------------------|-----------------------------------------|
+| INSERT          | absent  | row    | all fields, all unknown properties    | -                                       |
+| UPSERT_REPLACE  | either  | row    | all fields, all unknown properties    | whatever is not set                     |
+| UPSERT_MERGE    | either  | some   | all fields, all unknown properties    | -                                       |
+| REPLACE         | present | fields | all fields, changed unknown ones      | fields that are None, what is not there |
+| with drop_extra | present | row    | all fields                            | whatever is not set                     |
+| SAVE            | present | some   | what was changed                      | what is None now, what was taken out    |
+| MERGE           | present | some   | the chosen fields; or all of them and | -                                       |
+|                 |         |        | changed unknown ones                  |                                         |
+| DELETE          | present | row    | None                                  | all                                     |
+| GUARD, REBUILD  | present | some   | nothing                               | -                                       |
+
+A bag knows nothing but properties: its replace decides the whole row, unless that is known in part.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import EncodeError
+from ...models.property_bag import PropertyBag
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
+from ...models.schema import FieldInfo, Schema
+from ...models.upgrades import stored_version
+from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
+from ...stores import Row, RowAddress
+from ..patch import Expects, Extent, Known, Patch, without
+from ..plan import Mode
+from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid
+from .prepare import no_removal, refuse_removal
+
+__all__ = ["DELETED", "UNTOUCHED", "Patched", "Shown", "bag_patch", "entity_patch", "keep_kind", "new_patch"]
+
+UNTOUCHED = Patch(Expects.PRESENT, Extent.SOME, {})
+"""The patch of a guard."""
+
+DELETED = Patch(Expects.PRESENT, Extent.ROW, None)
+"""The patch of a delete."""
+
+_BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
+
+Patched = tuple[Patch, Row, int | None]
+"""A patch, the row as its subject shows it, and the weight of that, see `models/codegen`; None if not counted."""
+
+
+def new_patch(mode: Mode, schema: Schema, address: RowAddress, values: dict[str, Any]) -> Patched:
+    """Return what an insert or upsert sets of an entity that remembers no row, and has no unknown properties."""
+    row, weight = schema.encode(values, address.partition_key, address.row_key)
+    return _blind_patch(mode, row), row, weight
+
+
+class Shown(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
+    """
+    What an entity shows when a verb is called.
+
+    Args:
+        schema: Its schema.
+        address: Where its row is, or is to be.
+        values: Its fields, by name, with those that the write fills.
+        extra: Its unknown properties.
+        before: What it remembers of its row; None if nothing.
+        loaded: Names of the fields that were read, if these were not all; None otherwise.
+        made: The values that the write itself made, by name.
+        dropped: Unknown properties that it still shows, and an earlier write of the same transaction has left out.
+    """
+
+    schema: Schema
+    address: RowAddress
+    values: dict[str, Any]
+    extra: Row
+    before: Known | None
+    loaded: frozenset[str] | None = None
+    made: Collection[str] | None = None
+    dropped: Row | None = None
+
+    @property
+    def read_names(self) -> Collection[str]:
+        """The fields that were read: what is not among them was set since."""
+        return self.values if self.loaded is None else self.loaded
+
+
+def entity_patch(mode: Mode, shown: Shown, only: Sequence[str] | None = None, *, drop_extra: bool = False) -> Patched:
+    """
+    Return what a verb changes, against what its entity remembers of the row.
+
+    Args:
+        mode: What the verb does.
+        shown: What the entity shows.
+        only: Names of the fields to merge; None for all.
+        drop_extra: Whether a replace removes unknown properties.
+
+    Raises:
+        EncodeError: A value does not fit its field, or a merge would have to remove a property.
+    """
+    before = shown.before
+    if mode is Mode.MERGE:
+        return _merge_all(shown) if only is None else _merge_some(shown, only)
+    if mode is Mode.SAVE and before is not None and not before.complete:
+        return _save_loaded(shown)
+    return _whole(mode, shown, drop_extra=drop_extra)
+
+
+def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
+    """Return the patch of a verb that writes all fields, or those of them that were changed."""
+    schema, address, before, extra = shown.schema, shown.address, shown.before, shown.extra
+    weight: int | None
+    row, weight = schema.encode(shown.values, address.partition_key, address.row_key)
+    blind = mode in _BLIND
+    if before is not None and keep_kind(row, before.row):
+        weight = None
+    sent = {} if drop_extra else changes(shown.dropped, extra) if blind and shown.dropped else extra
+    if sent:
+        row |= sent
+        weight = None
+    changed: Row = {}
+    if before is not None:
+        changed, respelled = compare(before.row, row, schema)
+        weight = None if respelled else weight
+    whole = row if len(sent) == len(extra) else {**row, **extra}
+    if mode is Mode.SAVE:
+        assert before is not None
+        return _changed(shown, row, changed), whole, weight
+    if mode is Mode.UPSERT_MERGE and before is not None:
+        refuse_removal(schema, _removed(shown, row))
+        whole = overlaid(before.row, whole)
+    if blind:
+        return _blind_patch(mode, row), whole, weight
+    if drop_extra:
+        return Patch(Expects.PRESENT, Extent.ROW, row), whole, weight
+    old = {} if before is None else schema.unknown(before.row)
+    members = {name: value for name, value in row.items() if name in schema.known} | changes(old, extra)
+    gone = frozenset(name for name in (*schema.known, *old) if name not in row and _is_property(name))
+    return Patch(Expects.PRESENT, Extent.FIELDS, members, gone), whole, weight
+
+
+def _blind_patch(mode: Mode, row: Row) -> Patch:
+    """Return the patch of an insert or upsert, which does not depend on what the subject remembers."""
+    if mode is Mode.INSERT:
+        return Patch(Expects.ABSENT, Extent.ROW, row)
+    return Patch(Expects.EITHER, Extent.SOME if mode is Mode.UPSERT_MERGE else Extent.ROW, row)
+
+
+def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
+    """Return the patch of a save of an entity that was read in full."""
+    before = shown.before
+    assert before is not None
+    removed = frozenset(name for name in before.row if name not in row and _is_property(name))
+    if not removed and not before.upgraded and _is_only_made(shown, changed):
+        return Patch(Expects.PRESENT, Extent.SOME, {})
+    return Patch(Expects.PRESENT, Extent.SOME, changed, removed)
+
+
+def _save_loaded(shown: Shown) -> Patched:
+    """Return the patch of a save of what was read in part: of the rest of its row nothing is known."""
+    before = shown.before
+    assert before is not None
+    row = _loaded(shown)
+    changed = changes(before.row, row)
+    # The row may have what the entity knows nothing of, and has a default for.
+    changed = without(changed, frozenset(name for name in changed if _is_default(shown, name, changed)))
+    removed = frozenset(_removed(shown, row))
+    if not removed and not before.upgraded and _is_only_made(shown, changed):
+        changed = {}
+    whole = overlaid(without(before.row, removed), changed)
+    return Patch(Expects.PRESENT, Extent.SOME, changed, removed), whole, None
+
+
+def _merge_all(shown: Shown) -> Patched:
+    row = _loaded(shown)
+    if shown.before is not None:
+        refuse_removal(shown.schema, _removed(shown, row))
+    return _merged(shown, row)
+
+
+def _merge_some(shown: Shown, only: Sequence[str]) -> Patched:
+    schema, before = shown.schema, shown.before
+    infos = [schema.fields[name] for name in only]
+    for info in infos:
+        if shown.values[info.name] is None and not _is_surely_absent(before, info):
+            raise no_removal(schema.name, info.name)
+    row = schema.encode_some(shown.values, infos)
+    if before is not None:
+        compare(before.row, row, schema)  # what is sent keeps the types of the stored row
+    return _merged(shown, row)
+
+
+def _merged(shown: Shown, row: Row) -> Patched:
+    keys = {"PartitionKey": shown.address.partition_key, "RowKey": shown.address.row_key}
+    known = keys if shown.before is None else shown.before.row
+    return Patch(Expects.PRESENT, Extent.SOME, row), overlaid(known, row), None
+
+
+def _is_surely_absent(before: Known | None, info: FieldInfo) -> bool:
+    """Return whether the row has no property of a field, so that there is nothing to remove."""
+    if before is None or not before.complete or before.proof is None:
+        return False
+    return info.property not in before.row
+
+
+def _is_only_made(shown: Shown, changed: Row) -> bool:
+    """
+    Return whether nothing differs but what the write itself makes, such as `updated_at`, and what reading made of
+    properties that the row does not have.
+    """
+    made = shown.made or ()
+    for name in changed:
+        if ANNOTATION in name or _is_default(shown, name, changed):
+            continue
+        info = shown.schema.by_property.get(name)
+        if info is None or info.name not in made:
+            return False
+    return True
+
+
+def _is_default(shown: Shown, name: str, row: Row) -> bool:
+    """Return whether a row that was read has no such property, and the field the value that was read of that."""
+    schema, before = shown.schema, shown.before
+    if before is None or before.row.get(name) is not None:
+        return False
+    info = schema.by_property.get(name)
+    if info is None or info.name not in shown.read_names:
+        return False  # what was not loaded was set
+    members = {member: row[member] for member in (name, name + ANNOTATION) if member in row}
+    return is_absent_value(schema, info, members)
+
+
+def _loaded(shown: Shown) -> Row:
+    """Return the members of the fields that an entity has loaded, with the unknown properties that were changed."""
+    schema, before, values = shown.schema, shown.before, shown.values
+    row = schema.encode_some(values, (info for info in schema.stored if info.name in values))
+    if before is None:
+        return row | shown.extra
+    compare(before.row, row, schema)
+    return row | changes(schema.unknown(before.row), shown.extra)
+
+
+def _removed(shown: Shown, row: Row) -> list[str]:
+    """Return the properties that were set to None since they were read, or taken out of the unknown ones."""
+    schema, before = shown.schema, shown.before
+    assert before is not None
+    gone: list[str] = []
+    for info in schema.stored:
+        if info.name not in shown.values or info.property in row:
+            continue
+        # Of what was set without having been read, the row alone tells whether there is something to remove.
+        if info.name not in shown.read_names or before.row.get(info.property) is not None:
+            gone.append(info.property)
+    unknown = schema.unknown(before.row)
+    return gone + [name for name in unknown if name not in shown.extra and ANNOTATION not in name]
+
+
+def keep_kind(row: Row, stored: Row) -> bool:
+    """Let a row that a newer program wrote keep its version: what this one does not know must not look older."""
+    if stored.get(ENTITY_TYPE) == row.get(ENTITY_TYPE) and stored.get(ENTITY_VERSION) == row.get(ENTITY_VERSION):
+        return False
+    if stored_version(stored) <= stored_version(row):
+        return False
+    for name in (ENTITY_TYPE, ENTITY_VERSION):
+        for member in (name, name + ANNOTATION):
+            if member in stored:
+                row[member] = stored[member]
+    return True
+
+
+def bag_patch(
+    mode: Mode, bag: PropertyBag, before: Known | None, only: Sequence[str] | None = None, *, drop_extra: bool = False
+) -> Patched:
+    """
+    Return what a verb changes, against what its bag remembers of the row. Takes and raises what `entity_patch` does.
+    """
+    row = _content(mode, bag, before)
+    if mode in _BLIND:
+        whole = row
+        if mode is Mode.UPSERT_MERGE and before is not None:
+            refuse_removal(None, _taken_out(before, row))
+            whole = overlaid(before.row, row)
+        return _blind_patch(mode, row), whole, None
+    if before is None:
+        if mode is not Mode.MERGE:
+            return Patch(Expects.PRESENT, Extent.ROW, row), row, None
+        keys = {"PartitionKey": bag.partition_key, "RowKey": bag.row_key}
+        row = _chosen(bag, row, only)
+        return Patch(Expects.PRESENT, Extent.SOME, row), keys | row, None
+    removed = _taken_out(before, row)
+    if mode is Mode.MERGE:
+        if only is None:
+            refuse_removal(None, removed)
+        row = _chosen(bag, row, only)
+        return Patch(Expects.PRESENT, Extent.SOME, row), overlaid(before.row, row), None
+    if mode is Mode.REPLACE and (before.complete or drop_extra):
+        return Patch(Expects.PRESENT, Extent.ROW, row), row, None
+    gone = frozenset(removed)
+    if mode is Mode.REPLACE:  # a bag that knows its row in part changes the rest of it in nothing
+        return Patch(Expects.PRESENT, Extent.FIELDS, row, gone), overlaid(without(before.row, gone), row), None
+    changed = changes(before.row, row)
+    whole = row if before.complete else overlaid(without(before.row, gone), changed)
+    return Patch(Expects.PRESENT, Extent.SOME, changed, gone), whole, None
+
+
+def _content(mode: Mode, bag: PropertyBag, before: Known | None) -> Row:
+    """
+    Return the row of a bag without what the write makes. A row that was read is changed with what is derived from it;
+    one that is inserted, or was never read, may be the copy of one elsewhere, and is written with its manifest and its
+    tokens.
+
+    Raises:
+        EncodeError: The user has set a property that tableorm keeps.
+    """
+    row = bag.row
+    if mode is Mode.INSERT or before is None:
+        return {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    for name in (MANIFEST, MOVE):
+        if name in row and row[name] != before.row.get(name):
+            problem = "says what is derived from the row, and is written with that alone; use the model of the row"
+            raise EncodeError(problem, "PropertyBag", name, row[name], misuse=True)
+    return content(row)
+
+
+def _chosen(bag: PropertyBag, row: Row, only: Sequence[str] | None) -> Row:
+    """Return the members of a bag that a merge sends."""
+    if only is None:
+        return without(row, SYSTEM_MEMBERS)
+    for name in only:
+        if name not in bag:
+            raise no_removal("PropertyBag", name)
+    return {name: value for name, value in bag.row.items() if name.removesuffix(ANNOTATION) in only}
+
+
+def _taken_out(before: Known, row: Row) -> list[str]:
+    return [name for name in before.row if name not in row and _is_property(name)]
+
+
+def _is_property(name: str) -> bool:
+    return name not in NOT_PROPERTIES and ANNOTATION not in name
