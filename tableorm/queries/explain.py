@@ -60,8 +60,8 @@ class Explanation:
         max_transactions: The most; None if that depends on how many rows there are.
         ordered: Whether results come in key order.
         concurrency: Requests that run at the same time, at most.
-        fetches_primaries: Whether the entity itself is read too for each index entry, because the entries hold only
-            keys, or may be old.
+        fetches_primaries: Whether the entities themselves are read after their index entries, because the entries hold
+            only keys, or may be old: by ranges of keys where these lie close together, otherwise by one request each.
         primary_select: `$select` of these reads; None for all properties.
         primary_conditions: Conditions that are evaluated in this program on the entities that these reads return.
         merged_partitions: From how many partitions, the hash buckets of a key, results are merged in the order of
@@ -101,7 +101,10 @@ class Explanation:
             lines += [f"    then here: {condition}" for condition in request.client_side]
         if self.fetches_primaries:
             select = "" if self.primary_select is None else f"with $select={','.join(self.primary_select)}, "
-            lines.append(f"  for each row found: GET the row that it is a copy of, {select}several at the same time")
+            lines.append(
+                f"  for the rows found: GET the rows that they are copies of, {select}by ranges of keys where they lie "
+                "close together, otherwise one by one, several at the same time"
+            )
             lines += [f"    then here: {condition}" for condition in self.primary_conditions]
         if self.not_loaded:
             names = ", ".join(self.not_loaded)
@@ -120,8 +123,9 @@ class Explanation:
         amount = f"{low}" if high is None or low == high else f"{low} to {high}"
         text = f"{amount} storage transaction{'s' * (amount != '1')}"
         if high is None:
-            each = f"row found and for each {MAX_PAGE} of them" if self.fetches_primaries else f"{MAX_PAGE} rows found"
-            text += f" at least, one more for each {each}"
+            text += f" at least, one more for each {MAX_PAGE} rows found"
+            if self.fetches_primaries:
+                text += ", up to one more for each of them"
         return text + " and for each partition server on the way" * (
             self.access in (Access.PARTITION_RANGE, Access.TABLE_SCAN)
         )
