@@ -17,7 +17,7 @@ from .planning.normalize import properties_of
 from .planning.plan import Access, MergedRequests, Point, QueryPlan, Range
 from .planning.target import QueryTarget
 
-__all__ = ["ExplainedRequest", "Explanation", "explain"]
+__all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain"]
 
 
 @attrs.frozen(kw_only=True)
@@ -68,6 +68,8 @@ class Explanation:
             RowKeys; 0 if they come in the order of keys, or in none.
         not_loaded: Fields that the entities lack which are made of index entries, because the entries do not hold them:
             maintained fields, and what `include=` leaves out.
+        kinds: The kinds of which a row has to be by its `EntityType`: rows without that property are left out. None if
+            no property tells the kind, or values are not shown.
     """
 
     query: str
@@ -84,6 +86,7 @@ class Explanation:
     primary_conditions: tuple[str, ...] = ()
     merged_partitions: int = 0
     not_loaded: tuple[str, ...] = ()
+    kinds: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain values, ready for JSON."""
@@ -96,6 +99,8 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [self.query, f"  access: {self.access.value}, by {self.path}"]
+        if self.kinds is not None:
+            lines.append(f"  of the kind {' or '.join(map(repr, self.kinds))} alone; {WITHOUT_KIND}")
         for request in self.requests[:_SHOWN]:
             lines.append(f"  {request.access.value}: {request}")
             lines += [f"    then here: {condition}" for condition in request.client_side]
@@ -132,6 +137,8 @@ class Explanation:
 
 
 _SHOWN = 10
+
+WITHOUT_KIND = "rows that have no EntityType need a model with kind=None"
 
 
 def explain(
@@ -193,7 +200,15 @@ def explain(
         primary_conditions=after,
         merged_partitions=merged,
         not_loaded=_left_out(plan),
+        kinds=_needed_kinds(target) if explained and show_values else None,
     )
+
+
+def _needed_kinds(target: QueryTarget) -> tuple[str, ...] | None:
+    """Return the kinds that a property tells, and of which a primary row has to be."""
+    if target.filter is None or target.primaries is not None:
+        return None
+    return tuple(str(schema.kind) for schema in target.schemas)
 
 
 def _left_out(plan: QueryPlan) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows, needs_whole_rows
 from .description import QueryDescription
 from .execution import CONCURRENCY, FetchedPage, QueryExecution
-from .explain import Explanation, explain
+from .explain import WITHOUT_KIND, Explanation, explain
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
 from .misuse import check_count
@@ -141,7 +141,8 @@ class Query(QueryDescription[E_co]):
         """
         entity = await self.one_or_none()
         if entity is None:
-            raise EntityNotFound(f"{self} finds nothing")
+            hint = "" if self._kinds.filter is None else f" of its kind; {WITHOUT_KIND}"
+            raise EntityNotFound(f"{self} finds nothing{hint}")
         return entity
 
     async def one_or_none(self) -> E_co | None:

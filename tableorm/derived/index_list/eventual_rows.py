@@ -122,13 +122,16 @@ class RowList(FollowingList[_ListRow]):
         coming = sum(len(_text_of(each, after[each]).encode()) + 1 for each in after.keys() - before.keys())
         if stored is not None and coming and bytes_of(stored) + coming > self.divide_at and len(before) > 1:
             depth = len(row_key) - len(place.list_key)
-            operations = [Operation(Verb.REPLACE, row_of(row_key, {}, divided=True), stored["odata.etag"])]
+            divided = row_of(row_key, {}, divided=True)
+            operations = [Operation(Verb.REPLACE, divided, stored["odata.etag"], canonical=True)]
             for bit in "01":
                 half = {each: version for each, version in before.items() if _bits_of(each, depth)[-1] == bit}
-                operations.append(Operation(Verb.INSERT, row_of(row_key + bit, half)))
+                operations.append(Operation(Verb.INSERT, row_of(row_key + bit, half), canonical=True))
             return operations
         row = row_of(row_key, after)
-        return [Operation(Verb.INSERT, row) if stored is None else Operation(Verb.REPLACE, row, stored["odata.etag"])]
+        if stored is None:
+            return [Operation(Verb.INSERT, row, canonical=True)]
+        return [Operation(Verb.REPLACE, row, stored["odata.etag"], canonical=True)]
 
 
 async def _find_parts(
