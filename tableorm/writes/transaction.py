@@ -385,9 +385,11 @@ class Transaction(AsyncOnly):
             self._count += 1
             return NOT_AWAITED
         # Now: what is changed later in the block belongs to another write.
-        writes = [self._joined(as_given(change)) for change in changes]
+        index, given = self._count, [as_given(change) for change in changes]
+        writes = [encode(change, index, self._token) for change in given]
         self._count += 1
-        for write in filter(None, writes):
+        joined = [self._joined(write, index) for write in writes if write is not None]
+        for write in joined:
             self._stand(write.change.address, HeldRow(write.change.subject, write))
         return NOT_AWAITED
 
@@ -409,13 +411,12 @@ class Transaction(AsyncOnly):
             late = late or needs
         return late
 
-    def _joined(self, change: Change) -> PlannedWrite | None:
-        """Return the write of a change, with what is held of its row; None if there is nothing to write."""
-        held = self._rows.get(change.address)
-        write = encode(change, self._count, self._token)
-        if write is None or held is None or held.write is None:
+    def _joined(self, write: PlannedWrite, index: int) -> PlannedWrite:
+        """Return a write together with the one that is held of its row."""
+        held = self._rows.get(write.change.address)
+        if held is None or held.write is None:
             return write
-        return compose(held.write, change, self._count, self._token)
+        return compose(held.write, write.change, index, self._token)
 
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""

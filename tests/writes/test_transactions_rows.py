@@ -122,6 +122,24 @@ async def test_an_etag_that_is_given_counts_after_other_changes(things: Database
     assert await things.get_or_none(Thing, name="b") is None
 
 
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+async def test_an_upsert_and_an_etag(things: Database, mode: Any) -> None:
+    """Together they are a write of that version of the row: it is there, and no other is written over."""
+    thing = Thing(name="a", text="old")
+    await things.insert(thing)
+    async with things.transaction() as tx:
+        tx.upsert(thing, mode=mode)
+        thing.text = "new"
+        tx.merge(thing, only=[Thing.text], if_match=thing.etag)
+    assert (await load(things)).text == "new"
+
+    with pytest.raises(TransactionFailed) as refused:
+        async with things.transaction() as tx:
+            tx.upsert(thing, mode=mode)
+            tx.replace(thing, if_match=OLD, drop_extra=True)
+    assert isinstance(refused.value.__cause__, PreconditionFailed)
+
+
 async def test_what_an_object_never_saw_it_does_not_replace(things: Database) -> None:
     """After it was merged over whatever was there."""
     await things.insert(Thing(name="a"))
@@ -201,6 +219,22 @@ async def test_an_upsert_after_a_deletion_fills_as_an_insert(things: Database) -
     stored = await things.get(Stamped, name="a")
     assert stored.created is not None
     assert stored == thing
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+@pytest.mark.parametrize("model", [Thing, Known])
+async def test_an_upsert_does_not_bring_dropped_properties_back(things: Database, model: Any, mode: Any) -> None:
+    """In the same transaction it writes what the entity has but those, whether rows carry write tokens or not."""
+    thing = model(name="a")
+    await things.insert(thing)
+    thing.extra["odd"] = "s"
+    await things.save(thing)
+    async with things.transaction() as tx:
+        tx.replace(thing, drop_extra=True)
+        tx.upsert(thing, mode=mode)
+
+    assert "odd" not in (await things.get(PropertyBag.key("Things", "g", "a")))
+    assert "odd" not in thing.extra
 
 
 async def test_dropped_properties_do_not_come_back(things: Database) -> None:

@@ -43,9 +43,12 @@ def compose(one: PlannedWrite, change: Change, index: int, token: str | None) ->
     if change.schema is None and first.set is not None and second.set is not None:  # of a bag that is the copy of a row
         kept = {name: first.set[name] for name in (MANIFEST, MOVE) if name in first.set}
         second = structs.replace(second, set=kept | second.set) if kept else second
+    patch = then(first, second)
+    if condition is not None and patch.expects is Expects.EITHER:
+        patch = structs.replace(patch, expects=Expects.PRESENT)
     joined = structs.replace(
         change,
-        patch=then(first, second),
+        patch=patch,
         if_match=condition,
         before=one.change.before,
         stored=one.change.stored,

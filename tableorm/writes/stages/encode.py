@@ -28,7 +28,7 @@ decides, and what it sets and removes. Here the patch is applied to what is know
 from msgspec import structs
 
 from ...models.rekeyed_rows import old_place_of
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
@@ -41,6 +41,7 @@ from .prepare import refuse_removal
 __all__ = ["encode", "is_partial", "is_stale", "needs_row"]
 
 _GUARDS = (Mode.GUARD, Mode.REBUILD)
+_MADE = frozenset({WRITE_TOKENS, MANIFEST, MOVE})  # what each write makes anew
 _MERGES = (Mode.MERGE, Mode.UPSERT_MERGE)
 
 
@@ -113,6 +114,8 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
         members = _respelled(members, stored, change)
         after = apply(structs.replace(patch, set=members), content(stored.row)) or {}
     if whole:
+        if not _MADE.isdisjoint(after):
+            after = content(after)
         write = _finish(change, index, token, Verb.REPLACE, after, after)
     else:
         verb = Verb.MERGE if must_exist else Verb.INSERT_OR_MERGE
