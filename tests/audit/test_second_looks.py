@@ -19,10 +19,10 @@ from tableorm import (
     connect,
     upgrade,
 )
-from tableorm.audit import audit as auditing
+from tableorm.audit import context as audit_context
 from tableorm.audit import decisions
 from tableorm.audit.check import Phase
-from tableorm.audit.context import AuditContext, kind_of
+from tableorm.audit.context import AuditContext, SnapshotTurns, kind_of
 from tableorm.audit.decisions import is_under_way
 from tableorm.audit.scan import family_filter
 from tableorm.audit.table_audit import TableAudit
@@ -45,7 +45,7 @@ async def db() -> AsyncIterator[Database]:
 
 
 def context_of(db: Database, *, repair: bool = True) -> AuditContext:
-    return AuditContext(db=connection_of(db), kinds=KindSet.of([Employee]), repair=repair)
+    return AuditContext(db=connection_of(db), kinds=KindSet.of([Employee]), repair=repair, turns=SnapshotTurns())
 
 
 MEANWHILE: dict[str, dict[str, Any] | None] = {
@@ -187,7 +187,7 @@ async def test_rows_that_are_worked_on_in_several_turns(db: Database, monkeypatc
     entries = [key for key, row in rows.items() if row.get("EntityType", "").startswith("Employee#by_")]
     for key in entries:
         await write(db, Verb.DELETE, *key)
-    monkeypatch.setattr(auditing, "TURN", 2)
+    monkeypatch.setattr(audit_context, "_MOST_IN_A_TURN", 2)
 
     report = await db.audit(Employee)
 

@@ -286,6 +286,7 @@ class ListCheck(Check):
                 wrong[key] = f"the key is in the row {shown(row['RowKey'])} of the list, and belongs into another"
                 continue
             primary = await self.context.read(self.context.at(row["PartitionKey"], key))
+            await self.context.turns.take()
             snapshot = None if primary is None else self.context.snapshot(primary)
             if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
                 continue  # what is wrong then is verified with the entity
