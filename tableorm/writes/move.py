@@ -306,7 +306,9 @@ def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
     change = structs.replace(rebuild_change(entity, ()), verb="move", mode=Mode.REPLACE, only=None, mark=mark)
     write = encode(change, 0, mark.move)
     assert write is not None
-    return structs.replace(write, change=structs.replace(change, before=None, stored=None))
+    # What the entity has was read, and goes back as it came: refused here, the move would never be completed.
+    operation = structs.replace(write.operation, canonical=True)
+    return structs.replace(write, operation=operation, change=structs.replace(change, before=None, stored=None))
 
 
 def clearing_write(entity: Entity) -> PlannedWrite:
