@@ -228,7 +228,9 @@ def _with_mark(write: PlannedWrite, mark: MoveMark) -> PlannedWrite:
     row = {**operation.row, MOVE: mark.to_text()}
     if mark.state is MoveState.TENTATIVE:
         row[ENTITY_TYPE] = tentative_kind(str(row.get(ENTITY_TYPE, None if schema is None else schema.kind)))
-    operation = Operation(operation.verb, row, operation.if_match)
+    # A confirmed row is what was read as a tentative one, which was judged.
+    canonical = operation.canonical and mark.state is MoveState.CONFIRMED
+    operation = Operation(operation.verb, row, operation.if_match, canonical)
     return structs.replace(write, operation=operation, after=row.copy(), weight=None)
 
 
