@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, connect
+from tableorm.connection import races
 from tableorm.connection.connection import Connection, connection_of
 from tableorm.connection.rekey_phases import Phase
 from tableorm.models.rekeying import Rekeying
@@ -20,7 +21,6 @@ from tableorm.models.schema import Schema
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tableorm.testing import MemoryStore
-from tableorm.writes import races
 from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.meetings import resolve_window
 from tableorm.writes.rekey.report import WindowReport

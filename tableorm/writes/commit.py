@@ -12,6 +12,7 @@ from typing import Any
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race, pause_of, read_patiently
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..connection.translate import translate
@@ -45,7 +46,6 @@ from .plan import (
     in_transaction,
     refuse_before_sending,
 )
-from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .rekey.older import OlderWrites
 from .rekey.steps import RowSteps
 from .relocation import Relocation
@@ -114,9 +114,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
     """Send a change that needs the stored row under the ETag it is read with; again after a lost race, if forced."""
     doubt: OutcomeUnknown | None = None
     with db.turns.begin() as turn:
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
+        async for _ in Attempts(db, ATTEMPTS):
             await turn.take((change.address,))
             try:
                 row = await RELOCATION.read_current(db, change)

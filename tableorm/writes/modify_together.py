@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from functools import reduce
-from itertools import count
 from typing import Any
 
 import attrs
 from msgspec import structs
 
 from ..connection.connection import Connection
+from ..connection.races import Attempts, check_attempts, is_race
 from ..connection.rows import read_row
 from ..errors import (
     AccessDenied,
@@ -48,7 +48,6 @@ from .modify import applied, check_arguments, insertion, made_new, refuse_other_
 from .patch import then
 from .pending import copy_subject
 from .plan import PlannedWrite
-from .races import check_attempts, is_race, pause_of
 from .rows import NOT_PROPERTIES
 from .stages.change import save_change
 from .stages.complete import marker_error
@@ -239,9 +238,7 @@ class _Modifier:
         """Read the row, apply the function and write what it has made; again after a lost race."""
         db, key = self.db, self.key
         with db.turns.begin() as turn:
-            for attempt in range(call.attempts):
-                if attempt:
-                    await asyncio.sleep(pause_of(db, attempt))
+            async for _ in Attempts(db, call.attempts):
                 await turn.take((RowAddress.of(key),))
                 row = await RELOCATION.read_current(db, key, call.fields)
                 subject = None if row is None else self.load(key.model, key.table, row)
@@ -285,9 +282,8 @@ class _Modifier:
         """Make calls in one read and one write; put those back into the line that cannot be made so."""
         try:
             with self.db.turns.begin() as turn:
-                for attempt in count():
-                    if attempt:
-                        await asyncio.sleep(pause_of(self.db, attempt))
+                most = max(call.attempts for call in calls)
+                async for attempt in Attempts(self.db, most + 1):  # the last one raises that all were lost
                     await turn.take((RowAddress.of(self.key),))
                     calls = await self._still_tried(calls, attempt)
                     if not calls or await self._try_together(line, calls):

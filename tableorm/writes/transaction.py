@@ -2,7 +2,6 @@
 Transactions: operations collected in a block, sent as one entity group transaction when it ends.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -11,6 +10,7 @@ from msgspec import structs
 
 from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
 from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
 from ..expressions import Field
@@ -38,7 +38,6 @@ from .pending import (
     unwritten,
 )
 from .plan import Change, PlannedWrite, SendOptions, in_transaction
-from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import (
     as_given,
     delete_change,
@@ -422,9 +421,7 @@ class Transaction(AsyncOnly):
         known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
-            for attempt in range(ATTEMPTS):
-                if attempt:
-                    await asyncio.sleep(pause_of(self._db, attempt))
+            async for attempt in Attempts(self._db, ATTEMPTS):
                 await turn.take(self._late)
                 late = await map_together(self._completed, list(self._late.values()))
                 writes = [*known, *(write for write in late if write is not None)]

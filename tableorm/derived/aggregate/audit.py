@@ -15,6 +15,7 @@ import attrs
 from ...audit.check import WRONG, Check, VerifyEntity
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
+from ...connection.races import Attempts
 from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown, shown
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
@@ -184,8 +185,7 @@ async def _verify_holders(
         verify_entity: Verifies, and repairs, an entity that adds to them.
     """
     left, verified = set(holders), set[str]()
-    for attempt in range(_SWEEPS):
-        await context.pause(attempt)
+    async for _ in Attempts(context.db, _SWEEPS):
         order = sorted(left)
         before = dict(zip(order, await context.read_all(partition_key, order), strict=True))
         totals = await _add_up(context, partition_key, left, verified)

@@ -12,6 +12,7 @@ from msgspec import structs
 
 from ...audit.check import AuditedSchema, Check
 from ...audit.context import AuditContext
+from ...connection.rows import delete_as_read
 from ...errors import DecodeError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.expiry import is_expired
@@ -128,7 +129,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         """Return what makes the stored row right; a row that is not an entry of this entity is not touched."""
         ours = stored is not None and self._is_ours(stored)
         if self.row is None:
-            return Operation(Verb.DELETE, self._keys(), stored["odata.etag"]) if stored is not None and ours else None
+            return delete_as_read(stored) if stored is not None and ours else None
         if stored is None:
             return Operation(Verb.INSERT, self.row)
         if not ours:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rekey_phases import Phase, current_phase, load_phase
 from ...connection.rekeyed_reads import Home, read_home
 from ...connection.rows import read_row
@@ -33,7 +34,6 @@ from ...models.state import set_state, state_of
 from ...protocol.codes import Code
 from ...stores import Row, RowAddress
 from ..plan import Change, Mode
-from ..races import ATTEMPTS, Attempts
 from ..relocation import Relocation, entity_of_row
 from ..stages.change import delete_change, plain_insert, plain_save
 from ..stages.complete import complete, marker_error

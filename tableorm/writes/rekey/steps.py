@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rekey_phases import Phase, current_phase
 from ...connection.rekeyed_reads import older_places
 from ...connection.rows import read_live, read_other, read_row, settle_forward, write_as_read
@@ -25,7 +26,6 @@ from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
 from ..move import tentative_write
 from ..plan import Change, Mode, PlannedWrite
-from ..races import ATTEMPTS, Attempts
 from ..relocation import LOST, Commit, Relocation, entity_of_row
 from ..stages.change import delete_change, plain_insert
 from ..stages.encode import encode
