@@ -36,7 +36,7 @@ from ..writes.commit import commit
 from ..writes.plan import PlannedWrite
 from ..writes.stages.change import rebuild_change
 from ..writes.stages.encode import encode
-from .check import AuditedSchema, Check
+from .check import AuditedMaintainer, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .decisions import DecisionCheck
 from .entries import EntityCheck, EntryCheck
@@ -112,7 +112,7 @@ class TableAudit:
         declared = [each for schema in own for each in schema.derived.values()]
         declared += [e for schema in context.guests for e in schema.derived.values() if e.table == table]
         for each in declared:
-            if isinstance(each, AuditedSchema) and context.only in (None, each.name):
+            if isinstance(each, AuditedMaintainer) and context.only in (None, each.name):
                 for check in each.checks(context):
                     others = self._checks[check.schema]
                     if all(check.identity != other.identity for other in others):

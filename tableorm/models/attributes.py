@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import attrs
 
 from ..errors import ModelError, near, shown
-from .codegen import Source
+from .codegen import FunctionSource
 
 __all__ = ["guard_attributes"]
 
@@ -43,7 +43,7 @@ def _make_constructor(model: type[Any], fields: Mapping[str, Any]) -> Callable[.
 
         required = {name for name, each in fields.items() if each.default is attrs.NOTHING}
         return wraps(init)(construct)
-    source = Source()
+    source = FunctionSource()
     arguments: list[str] = []
     source.names |= {"_missing": attrs.NOTHING}
     lines = ["_own = self.__dict__"]

@@ -208,7 +208,7 @@ class Relocation:
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is not None:
                 continue
-            stored = await read_row(db, change.address.beside(effect.address))
+            stored = await read_row(db, change.address.beside(effect.row_key))
             full = effect.full_write(stored, token)
             stored = stored if full is None else full.after
             if stored is None:

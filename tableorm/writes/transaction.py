@@ -31,9 +31,9 @@ from .pending import (
     check_follows,
     copy_subject,
     other_object,
+    read_too_late,
     restore_subject,
     take_values,
-    two_late,
     unread,
     unwritten,
 )
@@ -316,7 +316,7 @@ class Transaction(AsyncOnly):
         """
         address = RowAddress.of(key)
         if address in self._late:
-            raise two_late(key)
+            raise read_too_late(key)
         if address not in self._rows:
             fields = instance.__dict__ if isinstance(instance, Entity) else None
             fresh = await load_existing(self._db, self._load, key, fields)
@@ -350,7 +350,7 @@ class Transaction(AsyncOnly):
             NotSupported: Another object stands for the row, or the row is to be read before it is written.
         """
         if self._late and _address(subject) in self._late:
-            raise two_late(key_of(subject))
+            raise read_too_late(key_of(subject))
         if id(subject) not in self._known:
             return None
         held = self._rows.get(_address(subject))
@@ -404,7 +404,7 @@ class Transaction(AsyncOnly):
             # What was given of the row may tell all of it.
             needs = needs_row(change) and (pending is None or pending.partial)
             if change.address in self._late or (needs and pending is not None):
-                raise two_late(change)
+                raise read_too_late(change)
             late = late or needs
         return late
 

@@ -26,7 +26,7 @@ from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
 from .schema import AggregateSchema
 
-__all__ = ["AggregateCheck", "HolderCheck", "aggregate_checks"]
+__all__ = ["AggregateCheck", "TotalHolderCheck", "aggregate_checks"]
 
 
 def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
@@ -35,7 +35,7 @@ def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Seque
     holders = [schema for schema in context.kinds.schemas if schema in concrete(target)]
     return [
         AggregateCheck(context, aggregate),
-        *(HolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
+        *(TotalHolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
     ]
 
 
@@ -90,7 +90,7 @@ def _describe(entry: ManifestEntry | None) -> str:
     return " and ".join(parts) or "adds nothing"
 
 
-class HolderCheck(Check):
+class TotalHolderCheck(Check):
     """
     The check of a field that holds a count or sum, on the entity that has it.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
 from ...connection.races import ATTEMPTS, Attempts
@@ -35,7 +35,7 @@ from .eventual_schema import EventualIndexSchema
 __all__ = ["EventualIndexMaintainer"]
 
 
-class EventualIndexMaintainer(AuditedSchema):
+class EventualIndexMaintainer(AuditedMaintainer):
     """
     An eventual index of a model.
 
@@ -171,7 +171,7 @@ class EventualIndexMaintainer(AuditedSchema):
 
 
 @entry_rules(PlacedEntry)
-class _Rules(EntryRules[PlacedEntry]):
+class _EventualIndexRules(EntryRules[PlacedEntry]):
     def undo(self, name: str, entry: PlacedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: the entry is removed after the write."""
         del name, entry, write, checked
