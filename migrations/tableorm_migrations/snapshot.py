@@ -185,7 +185,9 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
 
 def _describe(schema: Schema) -> ModelLayout:
     partition, row = schema.templates()
-    derived = {name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedMaintainer)}
+    derived = {
+        name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedMaintainer)
+    }
     return ModelLayout(
         name=schema.name,
         table=schema.table_text(),

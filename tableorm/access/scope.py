@@ -166,6 +166,10 @@ class ScopeRules(Boundary):
             return False
         return True
 
+    def holds_partition(self, schema: Schema, partition_key: str) -> bool:
+        """Return whether a partition of a model is the scope's own."""
+        return self._is_of_own_partition(schema.partition, partition_key)
+
     def check_derived_row(self, schema: Schema | None, address: RowAddress) -> bool:
         """
         Refuse a row that a write changes besides its own, such as the entity that holds a count.

@@ -54,7 +54,7 @@ RULES = {
         LintRule(
             code="keys-only-index",
             finds="an index that is not unique, and has keys alone",
-            reason="each entity that a range of it finds is one more request",
+            reason="each entity that a range of it finds is read too, which takes up to one more request",
             remedy="give the fields that such reads need, as in include=('name', 'age'), or include='all'",
             section="Intra-partition secondary index pattern",
         ),

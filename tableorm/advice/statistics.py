@@ -98,6 +98,8 @@ class TableStatistics:
             f"  {'all rows were' if self.exact else 'the sample was'} read by {_count(self.requests, 'request')}",
         ]
         lines += self._show("kinds", {kind or "(none)": each.rows for kind, each in self.kinds.items()}, self.kinds)
+        if "" in self.kinds:
+            lines.append("    (none): no EntityType; only models with kind=None find these rows")
         lines += self._show("largest partitions", self.largest)
         lines += self._show(
             "PartitionKeys that begin alike", {f"{prefix}...": n for prefix, n in self.prefixes.items()}

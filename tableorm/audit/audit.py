@@ -25,10 +25,11 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowQuery
 from .check import AuditedMaintainer
 from .context import OUT_OF_REACH, AuditContext
+from .first_look import Candidate, FirstLook, Verification
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
 from .scan import family_filter, partition_start
-from .segment import Segment, Verification
+from .segment import Segment
 from .table_audit import TableAudit, with_related
 
 __all__ = ["SEGMENT", "SMALL", "Steps", "audit", "audit_range", "check_arguments", "work_on_ranges"]
@@ -203,6 +204,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
     where = _rows_to_check(context.kinds, context.guests)
     table = TableAudit(context)
     segment, count, last = Segment(table), 0, None
+    look = FirstLook(context, parallel)
 
     async def verify_candidates(part: AuditRange, last: str | None) -> AuditRange:
         """Verify the candidates of the segment, which goes up to the partition `last`; return what is left."""
@@ -213,10 +215,12 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
             for phase in segment.phases:
                 async with aclosing(context.pages(where, regions, "audit")) as found:
                     async for rows in found:
+                        candidates: list[Candidate] = []
                         for start in range(0, len(rows), TURN):
                             some = rows[start : start + TURN]
-                            await _run(context, segment.verifications(phase, some), parallel)
+                            candidates += segment.candidates(phase, some)
                             await db.yield_to_loop(len(some))
+                        await _run(context, await look.find_left(candidates), parallel)
         return part if last is None else attrs.evolve(part, partition=last)
 
     async with aclosing(context.pages(where, part.left, "audit")) as found:

@@ -14,6 +14,7 @@ from ..models.schema import Schema
 from ..stores import Row, RowAddress
 from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
+from .first_look import FirstLook
 
 __all__ = ["WRONG", "AuditedMaintainer", "Check", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
 
@@ -108,6 +109,8 @@ class Check:
     """The kinds of marker rows that it checks, which are of no model."""
     row_phases: Collection[Phase] = ()
     """The phases in which `verify_row` is called with candidates among the derived rows that it owns."""
+    looks_first: bool = False
+    """Whether a first look can show that candidates are right: see `is_right` and `is_row_right`."""
 
     def __init__(self, context: AuditContext, schema: Schema, name: str) -> None:
         self.context, self.schema, self.name = context, schema, name
@@ -174,6 +177,14 @@ class Check:
         """
         del snapshot
         return ()
+
+    async def is_right(self, snapshot: EntitySnapshot, look: FirstLook) -> bool:
+        """Return whether a first look finds nothing for an entity that is a candidate; otherwise it is verified."""
+        raise NotImplementedError
+
+    async def is_row_right(self, row: Row, look: FirstLook) -> bool:
+        """Return whether a first look finds nothing for a derived row; otherwise it is verified."""
+        raise NotImplementedError
 
     async def confirm(self, snapshot: EntitySnapshot, problem: Problem) -> Problem:
         """Look at further rows before a problem is reported, perhaps repair them; return the problem as it is then."""

@@ -4,23 +4,21 @@ A segment of rows: the sums of their claims, by which an audit finds the rows th
 
 from array import array
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from ..stores import Row, RowAddress
 from .check import Phase, VerifyTotals
 from .context import EntitySnapshot
-from .table_audit import TableAudit
+from .first_look import Candidate
+from .table_audit import TableAudit, are_right
 
-__all__ = ["Segment", "Verification"]
+__all__ = ["Segment"]
 
 _SUMS = 1 << 16
 _WIDTH = 8  # bytes of a sum; what exceeds them is dropped, and sums that are right are zero all the same
 _MASK = (1 << 8 * _WIDTH) - 1
 _ZEROS = bytes(_SUMS * _WIDTH)
-
-Verification = Callable[[], Awaitable[None]]
-"""Verifies one candidate, and counts what it finds."""
 
 
 class Segment:
@@ -86,9 +84,9 @@ class Segment:
         """Return whether the claims on an address do not add up; seldom also for one that has the same hash."""
         return hash((partition_key, address)) % _SUMS in self._unequal
 
-    def verifications(self, phase: Phase, rows: Sequence[Row]) -> list[Verification]:
-        """Return how to verify those of some rows that are candidates, as far as it is done in a phase."""
-        found: list[Verification] = []
+    def candidates(self, phase: Phase, rows: Sequence[Row]) -> list[Candidate]:
+        """Return those of some rows that are candidates, as far as they are verified in a phase."""
+        found: list[Candidate] = []
         snapshots: list[tuple[str, EntitySnapshot]] = []
         for row in rows:
             partition_key, at = row["PartitionKey"], RowAddress.of_row(self._table.context.kinds.table, row)
@@ -96,23 +94,31 @@ class Segment:
             if owner is not None:
                 if phase in owner.row_phases and self._is_any_candidate(partition_key, owner.row_claims(row)):
                     is_candidate = partial(self.is_candidate, partition_key)
-                    found.append(partial(owner.verify_row, at, phase, is_candidate))
+                    verify = partial(owner.verify_row, at, phase, is_candidate)
+                    found.append(Candidate(verify, partial(owner.is_row_right, row) if owner.looks_first else None))
                 continue
             if phase is Phase.BEFORE:
                 continue
             snapshot = self._table.context.snapshot(row)
             if snapshot is not None:
                 snapshots.append((partition_key, snapshot))
-                claims = (claim for check in self._table.checks(snapshot) for claim in check.claims(snapshot))
-                if phase is Phase.ENTITIES and self._is_any_candidate(partition_key, claims):
-                    found.append(partial(self._table.verify_entity, at))
-        return found if phase is not Phase.AFTER else [*found, *self._total_verifications(snapshots)]
+                if phase is Phase.ENTITIES:
+                    checks = [
+                        check
+                        for check in self._table.checks(snapshot)
+                        if self._is_any_candidate(partition_key, check.claims(snapshot))
+                    ]
+                    if checks:
+                        verify = partial(self._table.verify_entity, at)
+                        look = all(check.looks_first for check in checks)
+                        found.append(Candidate(verify, partial(are_right, snapshot, checks) if look else None))
+        return found if phase is not Phase.AFTER else [*found, *self._total_candidates(snapshots)]
 
     def _is_any_candidate(self, partition_key: str, claims: Iterable[tuple[str, int]]) -> bool:
         return any(self.is_candidate(partition_key, address) for address, _ in claims)
 
-    def _total_verifications(self, snapshots: Sequence[tuple[str, EntitySnapshot]]) -> Iterator[Verification]:
-        """Yield how to verify holders of totals: those of a partition together, and each once in a segment."""
+    def _total_candidates(self, snapshots: Sequence[tuple[str, EntitySnapshot]]) -> Iterator[Candidate]:
+        """Yield the holders of totals: those of a partition together, and each once in a segment."""
         holders: defaultdict[tuple[VerifyTotals, str], set[str]] = defaultdict(set)
         for partition_key, snapshot in snapshots:
             for check in self._table.checks(snapshot):
@@ -124,4 +130,4 @@ class Segment:
                         self._verified_holders.add(place)
                         holders[verify, partition_key].add(holder)
         for (verify, partition_key), row_keys in holders.items():
-            yield partial(verify, self._table.context, partition_key, row_keys, self._table.verify_entity)
+            yield Candidate(partial(verify, self._table.context, partition_key, row_keys, self._table.verify_entity))

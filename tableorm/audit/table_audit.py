@@ -40,9 +40,10 @@ from .check import AuditedMaintainer, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .decisions import DecisionCheck
 from .entries import EntityCheck, EntryCheck
+from .first_look import FirstLook
 from .moves import MoveCheck
 
-__all__ = ["TableAudit", "rebuild_write", "with_related"]
+__all__ = ["TableAudit", "are_right", "rebuild_write", "with_related"]
 
 _LOST_RACE = (Conflict, EntityNotFound, OutcomeUnknown, TransactionFailed)
 """What a repair raises if somebody else writes, or a reply is lost: then everything is looked at again."""
@@ -250,6 +251,14 @@ class TableAudit:
         address = RowAddress.of_row(self.context.kinds.table, snapshot.row)
         for each in problems:
             self.context.record(snapshot.schema, address, each, repaired=repaired and each.rebuilt)
+
+
+async def are_right(snapshot: EntitySnapshot, checks: Sequence[Check], look: FirstLook) -> bool:
+    """Return whether a first look of some checks finds nothing wrong with what is derived from an entity."""
+    for check in checks:
+        if not await check.is_right(snapshot, look):
+            return False
+    return True
 
 
 def _names_to_keep(snapshot: EntitySnapshot, problems: Sequence[Problem]) -> set[str | None]:

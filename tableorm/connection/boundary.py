@@ -73,6 +73,11 @@ class Boundary:
         del schema, address
         return True
 
+    def holds_partition(self, schema: Schema, partition_key: str) -> bool:
+        """Return whether all rows of a partition of a model are within the boundary, so that ranges may be read."""
+        del schema, partition_key
+        return True
+
     def check_derived_row(self, schema: Schema | None, address: RowAddress) -> bool:
         """
         Refuse to change a row because an entity of a model, or a bag, is written: a holder, or an index entry.

@@ -9,17 +9,24 @@ import attrs
 from ..audit.check import WRONG, Check, Phase
 from ..audit.context import AuditContext, EntitySnapshot, Problem
 from ..audit.decisions import is_under_way
-from ..connection.connection import Connection
+from ..audit.first_look import FirstLook
+from ..connection.connection import TURN, Connection
 from ..errors import TableOrmError
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry
 from ..models.schema import Schema
+from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowAddress
 
-__all__ = ["PlacedCheck", "Reconcile"]
+__all__ = ["PlacedCheck", "ReadRow", "Reconcile"]
 
 Reconcile = Callable[[Connection, RowAddress, Sequence[ManifestEntry]], Awaitable[None]]
 """Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
+
+_SNAPSHOTS = 25  # that are made in one turn of the event loop
+
+ReadRow = Callable[[RowAddress], Awaitable[Row | None]]
+"""Reads a row; returns None if there is none, or no row can be there."""
 
 
 class PlacedCheck(Check):
@@ -39,6 +46,7 @@ class PlacedCheck(Check):
     """
 
     row_phases = frozenset({Phase.ENTITIES})
+    looks_first = True
 
     def __init__(
         self,
@@ -52,6 +60,7 @@ class PlacedCheck(Check):
     ) -> None:
         super().__init__(context, schema, name)
         self._kind, self._reconcile, self._lenient = kind, reconcile, lenient
+        self._label = f"{schema.name}.{name}"
         self._owners = attrs.evolve(context, kinds=KindSet.of([schema.model]))  # the rows may be in another table
 
     def owns(self, kind: str) -> bool:
@@ -72,7 +81,7 @@ class PlacedCheck(Check):
         noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
         if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
             return ()
-        problems = await self._compare(snapshot, noted, due)
+        problems = await self._compare(snapshot, noted, due, self._read)
         if not problems:
             return ()
         source = self._source_of(snapshot)
@@ -86,14 +95,45 @@ class PlacedCheck(Check):
             await self._reconcile(self.context.db, source, [noted])
         except TableOrmError as error:
             return [attrs.evolve(each, rebuilt=False, refused=str(error)) for each in problems]
-        left = await self._compare(snapshot, noted, due)
+        left = await self._compare(snapshot, noted, due, self._read)
         if not left:
             for each in problems:
                 self.context.record(self.schema, source, each, repaired=True)
         return left
 
+    async def is_right(self, snapshot: EntitySnapshot, look: FirstLook) -> bool:
+        """Return whether a first look finds nothing wrong with what an entity has."""
+        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
+        if snapshot.problem is not None or not snapshot.legible or (noted is None and self._lenient):
+            return True
+
+        async def read(address: RowAddress) -> Row | None:
+            return await look.read(address, self._kind)
+
+        return not await self._compare(snapshot, noted, due, read)
+
+    async def is_row_right(self, row: Row, look: FirstLook) -> bool:
+        """Return whether a first look finds that each entity which a row names has it, or ought to."""
+        entry, sources = self._named_by(row)
+        for start in range(0, len(sources), MAX_PAGE):
+            some = sources[start : start + MAX_PAGE]
+            for primary in await look.read_all(some, self.schema.name):
+                await self.context.db.yield_to_loop(TURN // _SNAPSHOTS)
+                if primary is None or not self._has(primary, entry):
+                    return False
+        return True
+
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
+        """
+        Return the entities of the model that a row names, and what the manifest of each ought to say.
+
+        Raises:
+            DecodeError: The row is damaged, or names what is no entity of the model.
+        """
+        raise NotImplementedError
+
     async def _compare(
-        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         """
         Return what is wrong with what an entity has.
@@ -102,8 +142,12 @@ class PlacedCheck(Check):
             snapshot: The entity.
             noted: What its manifest says.
             due: What that ought to say.
+            read: Reads a row of another partition.
         """
         raise NotImplementedError
+
+    async def _read(self, address: RowAddress) -> Row | None:
+        return await self.context.read(address, self._label)
 
     def _source_of(self, snapshot: EntitySnapshot) -> RowAddress:
         return RowAddress.of_row(self.schema.table_name(), snapshot.row)
@@ -114,10 +158,14 @@ class PlacedCheck(Check):
         ought to; or need not be, since it is under way.
         """
         primary = await self._owners.read(owner)
-        snapshot = None if primary is None else self._owners.snapshot(primary)
-        if snapshot is not None and (
-            snapshot.problem is not None
-            or entry in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
-        ):
+        if primary is not None and self._has(primary, entry):
             return True
         return await is_under_way(self._owners, owner)
+
+    def _has(self, primary: Row, entry: ManifestEntry) -> bool:
+        """Return whether the manifest of an entity has an entry, or ought to; or nobody knows what it ought to have."""
+        snapshot = self._owners.snapshot(primary)
+        return snapshot is not None and (
+            snapshot.problem is not None
+            or entry in (snapshot.manifest.get(self.name), snapshot.expected.get(self.name))
+        )

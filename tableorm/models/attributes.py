@@ -1,7 +1,9 @@
 """
-Attributes of entities: their fields alone are given and set. Any other name is refused, with the name that was meant.
+Attributes of entities: their fields alone are given and set, to values of their types. Any other name is refused, with
+the name that was meant.
 """
 
+import datetime as dt
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
@@ -11,60 +13,116 @@ import attrs
 
 from ..errors import ModelError, near, shown
 from .codegen import FunctionSource
+from .property_types import FieldInfo
 
 __all__ = ["guard_attributes"]
 
 
-def guard_attributes(model: type[Any], setter: Any) -> None:
+def guard_attributes(model: type[Any], setter: Any, infos: Mapping[str, FieldInfo]) -> None:
     """
-    Let entities of an attrs class refuse what is no field.
+    Let entities of an attrs class refuse what is no field, and values that are not of the types of their fields.
 
     Args:
         model: The class.
         setter: The `__setattr__` of its own body, which stays; None if there is none.
+        infos: The fields.
     """
     fields = {attribute.name: attribute for attribute in attrs.fields(model)}
-    if "__init__" in vars(model):
-        type.__setattr__(model, "__init__", _make_constructor(model, fields))
-    type.__setattr__(model, "__setattr__", setter or _set_field(model, fields))
+    hooked = hasattr(model, "__attrs_pre_init__") or hasattr(model, "__attrs_post_init__")
+    make = _wrap_constructor if hooked else _make_constructor
+    type.__setattr__(model, "__init__", make(model, fields, infos))
+    type.__setattr__(model, "__setattr__", setter or _set_field(model, fields, infos))
     type.__setattr__(model, "__delattr__", _refuse_deletion)
 
 
-def _make_constructor(model: type[Any], fields: Mapping[str, Any]) -> Callable[..., None]:
-    """Return the constructor of attrs, or a faster one where nothing is converted and validated, with our errors."""
+def _wrap_constructor(
+    model: type[Any], fields: Mapping[str, Any], infos: Mapping[str, FieldInfo]
+) -> Callable[..., None]:
+    """Return the constructor of attrs, which calls the hooks of the class, with our errors."""
     init = model.__init__
-    hooked = hasattr(model, "__attrs_pre_init__") or hasattr(model, "__attrs_post_init__")
-    if hooked or any(each.validator or each.converter for each in fields.values()):
+    required = {name for name, each in fields.items() if each.default is attrs.NOTHING}
 
-        def construct(self: Any, *values: Any, **given: Any) -> None:
-            if values or not fields.keys() >= given.keys() >= required:
-                _refuse_arguments(model, fields, values, given)
-            init(self, **given)
+    def construct(self: Any, *values: Any, **given: Any) -> None:
+        if values or not fields.keys() >= given.keys() >= required:
+            _refuse_arguments(model, fields, values, given)
+        init(self, **given)
+        _check_types(model, fields, infos, self.__dict__)  # the hook may have set other values than were given
 
-        required = {name for name, each in fields.items() if each.default is attrs.NOTHING}
-        return wraps(init)(construct)
+    return wraps(init)(construct)
+
+
+def _make_constructor(
+    model: type[Any], fields: Mapping[str, Any], infos: Mapping[str, FieldInfo]
+) -> Callable[..., None]:
+    """Return a faster constructor than that of attrs, which checks types between converters and validators."""
     source = FunctionSource()
-    arguments: list[str] = []
-    source.names |= {"_missing": attrs.NOTHING}
-    lines = ["_own = self.__dict__"]
+    source.names |= {
+        "_missing": attrs.NOTHING,
+        "_off": attrs.validators.get_disabled,
+        "_refuse": partial(_refuse_arguments, model, fields),
+        "_check": partial(_check_types, model, fields, infos),
+    }
+    arguments, values = list[str](), list[str]()
+    missing, conversions, tests = list[str](), list[str](), list[str]()
+    assignments, validations = list[str](), list[str]()
     for number, (name, each) in enumerate(fields.items()):
         default = "_missing"
         if isinstance(each.default, attrs.Factory):  # type: ignore[arg-type]
             source.names[f"_make{number}"] = each.default.factory
-            lines.append(f"if {name} is _missing: {name} = _make{number}()")
+            conversions.append(f"if {name} is _missing: {name} = _make{number}()")
         elif each.default is not attrs.NOTHING:
             default = f"_default{number}"
             source.names[default] = each.default
+        if each.converter is not None:
+            source.names[f"_convert{number}"] = each.converter
+            conversions.append(f"{name} = _convert{number}({name})")
+            if each.default is attrs.NOTHING:
+                missing.append(f"{name} is _missing")
+        if each.validator is not None:
+            source.names |= {f"_validate{number}": each.validator, f"_field{number}": each}
+            validations.append(f"_validate{number}(self, _field{number}, {name})")
         arguments.append(f"{name}={default}")
-        lines.append(f"_own[{name!r}] = {name}")
-    tests = [f"{name} is _missing" for name, each in fields.items() if each.default is attrs.NOTHING]
+        values.append(f"{name!r}: {name}")
+        tests.append(_type_test(source, number, infos[name]))
+        assignments.append(f"_own[{name!r}] = {name}")
+    given = f"{{{', '.join(values)}}}"
     source.add(0, f"def construct(self, *_values, {', '.join(arguments)}{', ' if arguments else ''}**_unknown):")
-    source.add(1, f"if {' or '.join(['_values', '_unknown', *tests])}:")
-    given = ", ".join(f"{name!r}: {name}" for name in fields)
-    source.names["_refuse"] = partial(_refuse_arguments, model, fields)
-    source.add(2, f"_refuse(_values, {{**_unknown, {given}}})")
-    source.add(1, *lines)
-    return wraps(init)(source.build("construct", f"constructor of {model.__name__}"))
+    source.add(1, f"if {' or '.join(['_values', '_unknown', *missing])}: _refuse(_values, {{**_unknown, **{given}}})")
+    source.add(1, *conversions)
+    if tests:  # a required field that is missing is of no type
+        source.add(1, f"if not ({' and '.join(tests)}): _check({given})")
+    source.add(1, "_own = self.__dict__", *assignments)
+    if validations:
+        source.add(1, "if not _off():", *("    " + line for line in validations))
+    return wraps(model.__init__)(source.build("construct", f"constructor of {model.__name__}"))
+
+
+def _type_test(source: FunctionSource, number: int, info: FieldInfo) -> str:
+    """Return an expression that is true of the usual values of a field. No name in it can be that of a field."""
+    base = info.type.base
+    source.names |= {"_type": type, "_int": int, f"_base{number}": base}
+    test = f"_type({info.name}) is _base{number}"
+    if base is dt.datetime:
+        test += f" and {info.name}.tzinfo is not None"
+    elif base is float:
+        test += f" or _type({info.name}) is _int"
+    return f"({info.name} is None or {test})" if info.takes_none() else f"({test})"
+
+
+def _check_types(
+    model: type[Any], fields: Mapping[str, Any], infos: Mapping[str, FieldInfo], given: Mapping[str, Any]
+) -> None:
+    """
+    Refuse what the constructor was given if the test of types did not pass it.
+
+    Raises:
+        ModelError: A required field is missing.
+        EncodeError: A value is not of the type of its field.
+    """
+    if any(value is attrs.NOTHING for value in given.values()):
+        _refuse_arguments(model, fields, (), given)
+    for name, info in infos.items():
+        info.check(model.__name__, given[name])
 
 
 def _refuse_arguments(
@@ -91,18 +149,31 @@ def _refuse_arguments(
     )
 
 
-def _set_field(model: type[Any], fields: Mapping[str, Any]) -> Callable[[Any, str, Any], None]:
+def _set_field(
+    model: type[Any], fields: Mapping[str, Any], infos: Mapping[str, FieldInfo]
+) -> Callable[[Any, str, Any], None]:
     """Return what sets an attribute: a field, what the class has a setter for, or what begins with `_`."""
     name = model.__name__
-    hooks = {each for each, attribute in fields.items() if attribute.validator or attribute.converter}
-    hook: Any = attrs.setters.pipe(attrs.setters.convert, attrs.setters.validate)
-    plain = frozenset(fields) - hooks
+    plain = {each: info for each, info in infos.items() if not (fields[each].validator or fields[each].converter)}
+    # Of a datetime its class does not say enough, so that none is there for it.
+    kinds = {each: None if info.type.base is dt.datetime else info.type.base for each, info in plain.items()}
 
     def set_field(self: Any, attribute: str, value: Any) -> None:
+        try:
+            if type(value) is kinds[attribute]:
+                self.__dict__[attribute] = value
+                return
+        except KeyError:
+            pass
         if attribute in plain:
+            infos[attribute].check(name, value)
             self.__dict__[attribute] = value
-        elif attribute in hooks:
-            self.__dict__[attribute] = hook(self, fields[attribute], value)
+        elif attribute in fields:
+            field = fields[attribute]
+            if field.converter:
+                value = field.converter(value)
+            infos[attribute].check(name, value)
+            self.__dict__[attribute] = attrs.setters.validate(self, field, value)
         elif attribute.startswith("_") or getattr(inspect.getattr_static(model, attribute, None), "fset", None):
             object.__setattr__(self, attribute, value)
         else:

@@ -16,7 +16,6 @@ from ..errors import ModelError, shown
 from ..protocol.codes import Fault
 from ..protocol.limits import check_property_name
 from ..types import Int32
-from .attributes import guard_attributes
 from .fields import FieldDeclaration, Mapped
 from .property_types import PropertyType, annotation_name, property_type, split_optional
 from .reserved import RESERVED_FIELDS, is_reserved_property
@@ -196,8 +195,13 @@ def _resolve_annotation(model: type[Any], field: str, annotation: Any, frames: i
     return hints[field]
 
 
-def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> None:
-    """Turn the model into an attrs class, in place."""
+def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> Any:
+    """Turn the model into an attrs class, in place. Return the `__setattr__` of its own body, or None."""
+    if "__init__" in vars(model):
+        raise ModelError(
+            f"{model.__name__}.__init__ is refused: an entity is made from its fields; write a classmethod that makes "
+            "one of other values, field(converter=...), or __attrs_post_init__"
+        )
     these: dict[str, Any] = {}
     for field, each in own.items():
         arguments = dict(each.declaration.arguments) if each.declaration else {}
@@ -219,7 +223,7 @@ def make_attrs_class(model: type[Any], own: dict[str, _Declared]) -> None:
         attrs.define(model, these=these, slots=False, kw_only=True, eq=False, repr=False, order=False, frozen=True)
     except (TypeError, ValueError) as error:
         raise ModelError(f"{model.__name__}: {error}") from None
-    guard_attributes(model, setter)
+    return setter
 
 
 def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozenset[str]) -> dict[str, FieldInfo]:

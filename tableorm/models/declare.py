@@ -16,6 +16,7 @@ from ..keys.template import Template
 from ..protocol.codes import Fault
 from ..protocol.edm import check_text
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES, check_table_name
+from .attributes import guard_attributes
 from .class_body import (
     Naming,
     all_fields,
@@ -115,7 +116,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
             raise ModelError(
                 f"{name}: table={table!r} is refused: tableorm keeps records of its own there; use another"
             )
-    make_attrs_class(model, own)
+    setter = make_attrs_class(model, own)
     declared = all_fields(model, own)
     annotations = {field: bare_annotation(each.annotation) for field, each in declared.items()}
     if texts["partition_key"] is None:
@@ -135,6 +136,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     write_token, tracked = given.get("write_token"), given.get("tracked")
     full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
     fields = field_infos(model, declared, full)
+    guard_attributes(model, setter, fields)
     derivations, moved_from = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(

@@ -19,7 +19,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import MAX_FAULTS, InputFault, InvalidInput, NotLoaded, shown
+from ..errors import MAX_FAULTS, EncodeError, InputFault, InvalidInput, NotLoaded, shown
 from ..keys.template import Template
 from ..protocol.limits import MAX_VALUE_BYTES, excess_of
 from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
@@ -377,6 +377,8 @@ def _ask_validator(attribute: Any, kind: type[Any], hint: Any, value: Any, path:
 
 
 def _refusal(path: Path, error: Exception, value: Any) -> InputFault:
+    if isinstance(error, EncodeError):
+        return InputFault(path, error.problem, value)
     if isinstance(error, ArithmeticError):
         return InputFault(path, "is refused: it cannot be compared or computed with", value)
     if isinstance(error, KeyError):

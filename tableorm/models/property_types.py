@@ -22,7 +22,7 @@ from uuid import UUID
 import attrs
 import msgspec
 
-from ..errors import shown
+from ..errors import EncodeError, shown
 from ..protocol.edm import (
     INT32_MAX,
     INT32_MIN,
@@ -46,6 +46,10 @@ __all__ = ["REFUSALS", "FieldInfo", "PropertyType", "annotation_name", "property
 REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
+def _class_of_values(kind: "PropertyType") -> Any:
+    return typing.get_origin(kind.annotation) or kind.annotation
+
+
 @attrs.frozen(kw_only=True)
 class PropertyType:
     """
@@ -59,6 +63,9 @@ class PropertyType:
         inline: Whether values have the EDM type's own Python type, so that generated code can convert them inline.
         json_text: Whether the value is stored as JSON text, may be mutable, and is compared by content.
         complete: Stores the defaults of dataclasses in a value that msgspec has made; None if there are none to store.
+
+    Attributes:
+        base: The class of the values.
     """
 
     annotation: Any
@@ -68,6 +75,26 @@ class PropertyType:
     inline: bool = False
     json_text: bool = False
     complete: Callable[[Any], None] | None = None
+
+    base: type[Any] = attrs.field(init=False, default=attrs.Factory(_class_of_values, takes_self=True))
+
+    def check(self, value: Any) -> None:
+        """
+        Refuse a value of another type. Whether all that it holds can be stored is left to `encode`.
+
+        Raises:
+            ValueError: Says what the value is.
+        """
+        given = cast("type[object]", type(value))
+        if given is self.base:
+            if given is not dt.datetime or value.tzinfo is not None:
+                return
+        elif given is int and self.base is float:
+            return
+        if not self.json_text:
+            self.encode(value)
+        elif not isinstance(value, self.base):
+            raise _wrong_type(value, f"a {self.base.__name__}")
 
     @property
     def name(self) -> str:
@@ -115,6 +142,35 @@ class FieldInfo:
     def is_filled(self) -> bool:
         """Return whether a write makes the value."""
         return self.on_insert is not None or self.on_write is not None
+
+    def takes_none(self) -> bool:
+        """Return whether an entity can have None as the value."""
+        return self.optional or self.is_filled()
+
+    def check(self, model: str, value: object) -> None:
+        """
+        Refuse a value that is not of the field's type, in an entity of a model.
+
+        Raises:
+            EncodeError: Names the model, the field and the value.
+        """
+        if value is None:
+            if not self.takes_none():
+                raise self.misfit(model, None)
+            return
+        try:
+            self.type.check(value)
+        except ValueError as error:
+            # A key has the text of a value of any class of strs, enums among them.
+            if self.stored or self.type.base is not str or not isinstance(value, str):
+                raise self.misfit(model, value, error) from None
+
+    def misfit(self, model: str, value: object, error: ValueError | None = None) -> EncodeError:
+        """Return the error of a value that does not fit the field: by default, of None."""
+        if error is not None:
+            return EncodeError(f"{error}; the field is {self.type.name}", model, self.name, value)
+        problem = f"is missing: the field is {self.type.name}; give it a value, or declare it `{self.type.name} | None`"
+        return EncodeError(problem, model, self.name, None, misuse=True)
 
     def absent(self) -> Any:
         """Return what is read where a row lacks the property: None if the field is optional, else its default."""
@@ -460,8 +516,7 @@ def _json_type(annotation: Any) -> PropertyType | str:
     base, write = typing.get_origin(annotation) or annotation, _json_writer
 
     def encode(value: Any) -> str:
-        if not isinstance(value, base):
-            raise _wrong_type(value, f"a {base.__name__}")
+        kind.check(value)
         try:
             text = write(value)
             back = reader.decode(text)
@@ -488,7 +543,7 @@ def _json_type(annotation: Any) -> PropertyType | str:
             complete(made)
         return made
 
-    return PropertyType(
+    kind = PropertyType(
         annotation=annotation,
         edm=Edm.STRING,
         encode=encode,
@@ -496,6 +551,7 @@ def _json_type(annotation: Any) -> PropertyType | str:
         json_text=True,
         complete=complete,
     )
+    return kind
 
 
 def _describe_difference(value: Any, back: Any, place: str = "") -> str:

@@ -272,12 +272,11 @@ class Schema(InTables):
     def _slow_encoder(self, info: FieldInfo) -> Callable[[Any], Any]:
         def encode(value: Any) -> Any:
             if value is None:
-                problem = "is missing: the field is not declared `| None`; set it before writing"
-                raise EncodeError(problem, self.name, info.name, None, misuse=True)
+                raise info.misfit(self.name, None)
             try:
                 return info.type.encode(value)
             except ValueError as error:
-                raise EncodeError(f"{error}; the field is {info.type.name}", self.name, info.name, value) from None
+                raise info.misfit(self.name, value, error) from None
 
         return encode
 

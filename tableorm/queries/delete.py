@@ -16,7 +16,7 @@ from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
 from .execution import FetchedPage, QueryExecution
 from .misfits import Misfit
-from .run import apply_filters, load_rows
+from .run import apply_filters, find_nearby, load_rows
 
 __all__ = ["delete_call", "delete_entities", "delete_rows", "needs_whole_rows"]
 
@@ -120,6 +120,7 @@ async def delete_entities(
     run.take_misfit = report
     async with bulk, aclosing(pages):
         async for page in pages:
+            await find_nearby(run, page.request, page.rows if run.wanted is None else page.rows[: run.wanted])
             for start in range(0, len(page.rows), _PART):
                 if run.wanted == 0:
                     break

@@ -3,13 +3,14 @@ A query while it runs: what it asks for and how, what it still wants, and its re
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 import msgspec
 
 from ..connection.connection import Connection
+from ..connection.nearby import NearbyRows
 from ..connection.observe import QueryWork
 from ..keys.ranges import KeyPosition
 from ..stores import Row
@@ -44,6 +45,8 @@ class QueryExecution:
         max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
         running: How many of its requests run, or wait with what they got.
         primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
+        nearby: Reads primaries whose keys lie close together; None if none are read.
+        found_nearby: What it has found, by keys; None for a primary that is not there.
         work: Its requests, for who is warned of slow queries; None if nobody is.
         turns: Bounds the requests of several queries that run together; None if the caller bounds them.
         take_misfit: Takes the rows that do not fit their model.
@@ -64,6 +67,8 @@ class QueryExecution:
     max_requests: int | None = None
     running: int = 0
     primaries: PrimaryFetch | None = None
+    nearby: NearbyRows | None = None
+    found_nearby: Mapping[KeyPosition, Row | None] = attrs.field(factory=dict[KeyPosition, Row | None])
     work: QueryWork | None = None
     turns: asyncio.Semaphore | None = None
     take_misfit: TakeMisfit = raise_misfits

@@ -17,7 +17,7 @@ from .planning.normalize import properties_of
 from .planning.plan import Access, MergedRequests, Point, QueryPlan, Range
 from .planning.target import QueryTarget
 
-__all__ = ["ExplainedRequest", "Explanation", "explain"]
+__all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain"]
 
 
 @attrs.frozen(kw_only=True)
@@ -60,14 +60,16 @@ class Explanation:
         max_transactions: The most; None if that depends on how many rows there are.
         ordered: Whether results come in key order.
         concurrency: Requests that run at the same time, at most.
-        fetches_primaries: Whether the entity itself is read too for each index entry, because the entries hold only
-            keys, or may be old.
+        fetches_primaries: Whether the entities themselves are read after their index entries, because the entries hold
+            only keys, or may be old: by ranges of keys where these lie close together, otherwise by one request each.
         primary_select: `$select` of these reads; None for all properties.
         primary_conditions: Conditions that are evaluated in this program on the entities that these reads return.
         merged_partitions: From how many partitions, the hash buckets of a key, results are merged in the order of
             RowKeys; 0 if they come in the order of keys, or in none.
         not_loaded: Fields that the entities lack which are made of index entries, because the entries do not hold them:
             maintained fields, and what `include=` leaves out.
+        kinds: The kinds of which a row has to be by its `EntityType`: rows without that property are left out. None if
+            no property tells the kind, or values are not shown.
     """
 
     query: str
@@ -84,6 +86,7 @@ class Explanation:
     primary_conditions: tuple[str, ...] = ()
     merged_partitions: int = 0
     not_loaded: tuple[str, ...] = ()
+    kinds: tuple[str, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as plain values, ready for JSON."""
@@ -96,12 +99,17 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [self.query, f"  access: {self.access.value}, by {self.path}"]
+        if self.kinds is not None:
+            lines.append(f"  of the kind {' or '.join(map(repr, self.kinds))} alone; {WITHOUT_KIND}")
         for request in self.requests[:_SHOWN]:
             lines.append(f"  {request.access.value}: {request}")
             lines += [f"    then here: {condition}" for condition in request.client_side]
         if self.fetches_primaries:
             select = "" if self.primary_select is None else f"with $select={','.join(self.primary_select)}, "
-            lines.append(f"  for each row found: GET the row that it is a copy of, {select}several at the same time")
+            lines.append(
+                f"  for the rows found: GET the rows that they are copies of, {select}by ranges of keys where they lie "
+                "close together, otherwise one by one, several at the same time"
+            )
             lines += [f"    then here: {condition}" for condition in self.primary_conditions]
         if self.not_loaded:
             names = ", ".join(self.not_loaded)
@@ -120,14 +128,17 @@ class Explanation:
         amount = f"{low}" if high is None or low == high else f"{low} to {high}"
         text = f"{amount} storage transaction{'s' * (amount != '1')}"
         if high is None:
-            each = f"row found and for each {MAX_PAGE} of them" if self.fetches_primaries else f"{MAX_PAGE} rows found"
-            text += f" at least, one more for each {each}"
+            text += f" at least, one more for each {MAX_PAGE} rows found"
+            if self.fetches_primaries:
+                text += ", up to one more for each of them"
         return text + " and for each partition server on the way" * (
             self.access in (Access.PARTITION_RANGE, Access.TABLE_SCAN)
         )
 
 
 _SHOWN = 10
+
+WITHOUT_KIND = "rows that have no EntityType need a model with kind=None"
 
 
 def explain(
@@ -189,7 +200,15 @@ def explain(
         primary_conditions=after,
         merged_partitions=merged,
         not_loaded=_left_out(plan),
+        kinds=_needed_kinds(target) if explained and show_values else None,
     )
+
+
+def _needed_kinds(target: QueryTarget) -> tuple[str, ...] | None:
+    """Return the kinds that a property tells, and of which a primary row has to be."""
+    if target.filter is None or target.primaries is not None:
+        return None
+    return tuple(str(schema.kind) for schema in target.schemas)
 
 
 def _left_out(plan: QueryPlan) -> tuple[str, ...]:

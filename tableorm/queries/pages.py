@@ -93,9 +93,8 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
             count += not isinstance(page.request, Point)  # points are cheap, and many at once
             rows, start = page.rows, 0
             while start < len(rows):
-                part = pacer.part(run, rows, start)
+                part, loaded = await pacer.load(page, start)
                 start += len(part)
-                loaded = await pacer.load(run, page.request, part)
                 if len(loaded) > wanted - len(found):
                     found += loaded[: wanted - len(found)]
                     return found, Position(after=key_of_entity(found[-1]))

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import attrs
 
 from ..connection.index_states import find_unreadable, known_unreadable, not_readable
+from ..connection.nearby import NearbyRows
 from ..connection.observe import QueryWork
 from ..errors import (
     CursorError,
@@ -33,7 +34,7 @@ from .cursors import Position, read_cursor, remaining_sources
 from .delete import delete_entities, delete_rows, needs_whole_rows
 from .description import QueryDescription
 from .execution import CONCURRENCY, FetchedPage, QueryExecution
-from .explain import Explanation, explain
+from .explain import WITHOUT_KIND, Explanation, explain
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
 from .misuse import check_count
@@ -140,7 +141,8 @@ class Query(QueryDescription[E_co]):
         """
         entity = await self.one_or_none()
         if entity is None:
-            raise EntityNotFound(f"{self} finds nothing")
+            hint = "" if self._kinds.filter is None else f" of its kind; {WITHOUT_KIND}"
+            raise EntityNotFound(f"{self} finds nothing{hint}")
         return entity
 
     async def one_or_none(self) -> E_co | None:
@@ -339,23 +341,36 @@ class Query(QueryDescription[E_co]):
             raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
         store = db.require_open()
         plan = self._plan(Projection.of(target.kinds, ()).select if keys_only else self._select)
+        name, work = planner_of(self._kinds).target.name, None if db.watch.slow is None else self._work(plan)
+        nearby: NearbyRows | None = None
+        if target.fetches_primaries or (self._reads_twice and not keys_only):
+            read = target if primaries is None else primaries.target
+            select = None if primaries is None else primaries.select
+            nearby = NearbyRows(db, read.table, select, name=name, concurrency=self._concurrency, work=work)
         return QueryExecution(
             db=db,
             plan=plan,
             load=target.kinds.load_all if keys_only or self._only is None else self._projection.load_all,
             wanted=self._limit,
             concurrency=self._concurrency,
-            name=planner_of(self._kinds).target.name,
+            name=name,
             ordered=self._ordered,
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
+            nearby=nearby,
             take_misfit=taker_of(self._misfits),
-            work=None if db.watch.slow is None else self._work(plan),
+            work=work,
         )
 
     def _work(self, plan: QueryPlan) -> QueryWork:
         """Return what is to be known of a run, for warnings of slow queries."""
         return QueryWork(lambda shown: str(self._explain(plan, show_values=shown)), plan.access is Access.TABLE_SCAN)
+
+    @property
+    def _reads_twice(self) -> bool:
+        """Whether rows of an older version may have to be read once more: in full, or their primaries."""
+        partly = self._only is not None or self._planner.target.primaries is not None
+        return partly and any(schema.version > 1 for schema in self._kinds.schemas)
 
     def _explain(self, plan: QueryPlan, *, show_values: bool) -> Explanation:
         twice = self._only is not None and any(schema.version > 1 for schema in self._kinds.schemas)

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
@@ -19,6 +20,7 @@ from ..connection.period_tables import NO_TABLE
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
 from ..errors import CursorError, NotSupported
+from ..keys.ranges import KeyPosition
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
@@ -32,6 +34,7 @@ __all__ = [
     "LoadPacer",
     "apply_filters",
     "fetch_pages",
+    "find_nearby",
     "load_entities",
     "load_rows",
     "requests_ahead",
@@ -424,9 +427,42 @@ async def _read_again(run: QueryExecution, row: Row) -> Any:
     """Return the entity of a row of which too little was read, or of an index entry; None if it is not a result."""
     target = run.plan.target
     if run.primaries is not None:
-        return await run.primaries.read(row, partial(_fetch_point, run))
-    rows = await _fetch_point(run, RowAddress.of_row(target.table, row), None)
+        return await run.primaries.read(row, partial(_fetch_known, run))
+    rows = await _fetch_known(run, RowAddress.of_row(target.table, row), None)
     return next(iter(target.kinds.load_all(rows)), None)
+
+
+async def _fetch_known(run: QueryExecution, address: RowAddress, select: tuple[str, ...] | None) -> list[Row]:
+    """Return the row at an address, if there is one: as a range of keys has brought it, else by a request."""
+    keys = address.partition_key, address.row_key
+    asked = None if run.primaries is None else run.primaries.select
+    if keys not in run.found_nearby or select != asked:
+        return await _fetch_point(run, address, select)
+    found = run.found_nearby[keys]
+    return [] if found is None else [found.copy()]  # several entries can be of one entity
+
+
+async def find_nearby(run: QueryExecution, request: AnyRequest, rows: list[Row]) -> None:
+    """Read by ranges of keys what `load_rows` would read for these rows one by one, where it lies close together."""
+    if run.nearby is None:
+        return
+    keys: list[KeyPosition] = []
+    for start in range(0, len(rows), TURN):
+        part = apply_filters(request, rows[start : start + TURN])
+        await run.db.yield_to_loop(len(part))
+        for row in part:
+            with suppress(Exception):  # what is wrong with a row is said when it is loaded
+                found = _keys_to_read(run, row)
+                if found is not None:
+                    keys.append(found)
+    run.found_nearby = await run.nearby.read(keys)
+
+
+def _keys_to_read(run: QueryExecution, row: Row) -> KeyPosition | None:
+    if run.primaries is not None:
+        return run.primaries.keys_of(row, run.db.boundary)
+    found = run.plan.target.kinds.resolve(row)
+    return (row["PartitionKey"], row["RowKey"]) if found is not None and found[1] < found[0].version else None
 
 
 class LoadPacer:
@@ -434,19 +470,26 @@ class LoadPacer:
 
     def __init__(self) -> None:
         self.size = _FIRST_PART
+        self._sought = 0  # of the rows of a page, up to where primaries were sought that lie close together
 
-    def part(self, run: QueryExecution, rows: list[Row], start: int) -> list[Row]:
-        """Return the rows of a page that are loaded next, of those from `start` on."""
+    async def load(self, page: FetchedPage, start: int) -> tuple[list[Row], list[Any]]:
+        """Return the next rows of a page, of those from `start` on, and their entities."""
+        run = page.run
+        if run.nearby is not None and (start == 0 or start >= self._sought):
+            soon = page.rows[start:] if run.wanted is None else page.rows[start : start + max(1, run.wanted)]
+            self._sought = start + len(soon)
+            await find_nearby(run, page.request, soon)
         if not run.plan.target.fetches_primaries:
-            return rows[start : start + self.size]
+            part = page.rows[start : start + self.size]
+            return part, await self._load(run, page.request, part)
         most = run.concurrency * _ROUNDS_OF_A_PART  # a request for each, which are sent at the same time
-        return rows[start : start + (most if run.wanted is None else max(1, min(most, run.wanted)))]
+        part = page.rows[start : min(start + most, self._sought)]
+        await run.db.yield_to_loop(len(part))
+        return part, await load_rows(run, page.request, part)
 
-    async def load(self, run: QueryExecution, request: AnyRequest, part: list[Row]) -> list[Any]:
+    async def _load(self, run: QueryExecution, request: AnyRequest, part: list[Row]) -> list[Any]:
         """Return the entities of some rows. The next part is smaller if they took long, or larger."""
         await run.db.yield_to_loop(len(part))
-        if run.plan.target.fetches_primaries:
-            return await load_rows(run, request, part)
         begun = time.perf_counter()
         loaded = await load_rows(run, request, part)
         # Rows differ: a thousand of one kind keep the event loop for as long as a few of another.
@@ -477,9 +520,8 @@ async def load_entities(
         async for page in pages:
             run, start = page.run, 0
             while start < len(page.rows):
-                part = pacer.part(run, page.rows, start)
+                part, loaded = await pacer.load(page, start)
                 start += len(part)
-                loaded = await pacer.load(run, page.request, part)
                 misfit = take_last_misfit(loaded)
                 if run.wanted is not None:
                     loaded = loaded[: run.wanted]

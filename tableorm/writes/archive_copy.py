@@ -42,7 +42,7 @@ from ..stores import BlobInfo, BlobStore, Operation, Row
 from .commit import RELOCATION, commit
 from .plan import Change, PlannedWrite
 from .relocation import entity_of_row
-from .stages.change import delete_change, insert_change, replace_change
+from .stages.change import delete_change, plain_insert, rewrite_change
 from .stages.complete import complete
 from .stages.encode import encode
 
@@ -343,13 +343,13 @@ class _RowCopy:
         schema = schema_of(self.key.model)
         entity = entity_of_row(schema, row)
         if etag is None:
-            change = insert_change(entity, verb="archive")
+            change = plain_insert(entity, "archive")
         else:
             _ = entity.extra  # the unknown properties are those of the entity, whatever the copy has
             set_state(entity, state_of(entity).adopt(state_of(entity_of_row(schema, await self._read_again(etag)))))
-            change = replace_change(entity)
+            change = rewrite_change(entity, "archive")
         try:
-            await self._send(structs.replace(change, values=entity.__dict__, made=None))  # no field is filled anew
+            await self._send(change)
         except EntityExists as error:
             if error.index or await self._read() is not None:
                 raise

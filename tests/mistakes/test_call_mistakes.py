@@ -293,7 +293,7 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.insert(ticket(seller=str(ID))), r"Ticket.seller: '00.*01' is a str, not a UUID; give UUID\(text\)"),
     (
         lambda db: db.insert(ticket(at=NAIVE)),
-        r"Ticket.row_key: .* needs an aware datetime, .* give it a time zone, for example datetime.now\(UTC\)",
+        r"Ticket.at: .* is naive; give it a time zone, for example datetime.now\(UTC\)",
     ),
     (
         insert_many,

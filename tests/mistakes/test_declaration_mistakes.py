@@ -394,7 +394,7 @@ VALUES: list[tuple[str, Any, str]] = [
     ("total", 1.5, r"Things.total: 1.5 is a float, not an int"),
     ("total", True, r"Things.total: True is a bool, not an int"),
     ("total", 2**63, r"Things.total: 9223372036854775808 is outside the range of Edm.Int64"),
-    ("note", None, r"Things.note: None is missing: the field is not declared `\| None`; set it before writing"),
+    ("note", None, r"Things.note: None is missing: the field is str; give it a value, or declare it `str \| None`"),
     ("note", 5, r"Things.note: 5 is an int, not a str"),
     ("note", b"x", r"Things.note: b'x' is a bytes, not a str"),
     ("note", "\ud800", r"Things.note: .* has a lone surrogate U\+D800 at position 0, which cannot be stored"),
@@ -431,7 +431,7 @@ class Things(Entity, table="Things", partition_key="{shop}", row_key="{number:06
 
 @pytest.mark.parametrize(("name", "value", "message"), VALUES)
 async def test_a_value_that_does_not_fit(name: str, value: Any, message: str) -> None:
-    """It is refused when the entity is written, before anything is sent."""
+    """It is refused when the entity is made or written, before anything is sent."""
     async with connect("local::memory:") as db:
         with pytest.raises(ValueError, match=message):
             given: dict[str, Any] = {"shop": "a", "number": 1, name: value}

@@ -73,12 +73,12 @@ async def test_whose_fault_an_error_is() -> None:
         long = await failing(db.insert(Order(shop="a", id=1, email="x" * 600)))
         counted = await failing(db.insert(Shop(shop="b", orders=7)))
         order = Order(shop="a", id=1)
-        cast("Any", order).email = None
-        none = await failing(db.insert(order))
+        with pytest.raises(EncodeError) as none:
+            cast("Any", order).email = None
         with pytest.raises(EncodeError) as query:
             db.select(Order).where(Order.shop == "a", cast("Any", Order.id) == "x")
 
-    given = [missing, unknown, large, long, counted, none, query.value]
+    given = [missing, unknown, large, long, counted, none.value, query.value]
     assert [http_status(error) for error in given] == [500, 500, 422, 422, 500, 500, 422]
     assert [http_message(error) for error in (large, long)] == [
         "id: a value does not fit the key",

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, TableOrmError, connect, field
+from tableorm import Database, Entity, EntityNotFound, Mapped, ModelError, TableOrmError, connect, field
+from tableorm.advice import measure_table
 
 
 class Order(Entity, table="Orders", partition_key="{shop}", row_key="{number:06d}"):
@@ -148,3 +149,25 @@ def test_select_takes_models(given: tuple[Any, ...]) -> None:
 
     with pytest.raises(ModelError, match=r"takes one to four models, or one index; fields are chosen by .only\(\)"):
         select(*given)
+
+
+class Untold(Order, kind=None):
+    """The same rows, of another program."""
+
+
+async def test_rows_without_a_kind(db: Database) -> None:
+    """The query of a model with a kind finds none of them; `explain`, `one` and the statistics of the table say why."""
+    await db.insert(Untold(shop="a", number=1))
+    query, untold = db.select(Order).where(Order.shop == "a"), db.select(Untold).where(Untold.shop == "a")
+    why = "rows that have no EntityType need a model with kind=None"
+
+    assert await query.all() == []
+    with pytest.raises(EntityNotFound, match=f"finds nothing of its kind; {why}"):
+        await query.one()
+    assert f"  of the kind 'Order' alone; {why}\n" in str(query.explain())
+    assert query.explain().to_dict()["kinds"] == ("Order",)
+    assert untold.explain().kinds is None and "kind=None" not in str(untold.explain())
+    assert (await untold.one()).number == 1
+    with pytest.raises(EntityNotFound, match=r"finds nothing$"):
+        await untold.where(Untold.number == 2).one()
+    assert "(none): no EntityType; only models with kind=None find these rows" in str(await measure_table(db, "Orders"))

@@ -277,9 +277,9 @@ class _NoOffset(dt.tzinfo):
 def test_values_that_do_not_fit(name: str, value: Any, words: list[str]) -> None:
     """What does not come back as it is, is refused before anything is written: model, field, value, and why."""
     entity = Everything()
-    setattr(entity, name, value)
 
     with pytest.raises(EncodeError) as caught:
+        setattr(entity, name, value)  # refuses what is of another type
         row_of(entity)
     error = caught.value
     for word in [f"Everything.{name}", *words]:
@@ -307,13 +307,154 @@ STRICT: Row = {
 }
 
 
-def test_required_fields() -> None:
-    """None in a field that is not optional is refused when written, naming the field."""
-    entity = Strict(owner="jun", n=5, text="x", guid=UUID(int=1))
-    entity.text = None  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
+class Word(str):
+    """A str of another class."""
 
-    with pytest.raises(EncodeError, match=r"Strict\.text.*missing"):
-        row_of(entity)
+    __slots__ = ()
+
+
+class Names(dict[str, Any]):
+    """A dict of another class."""
+
+
+class Shade(enum.StrEnum):
+    DARK = "dark"
+
+
+class Keyed(Entity, table="Keyed", partition_key="{owner}", row_key="{n:03d}_{color}", kind=None):
+    owner: Mapped[str]
+    n: Mapped[int]
+    color: Mapped[Color]
+    kept: Mapped[str] = field(default="")
+    made: Mapped[dt.datetime] = field(
+        default=dt.datetime(2024, 1, 1, tzinfo=dt.UTC), on_insert=lambda: dt.datetime.now(dt.UTC)
+    )
+
+
+UTC_2 = dt.timezone(dt.timedelta(hours=2))
+POOL: list[Any] = [
+    *(
+        None,
+        "x",
+        "1",
+        "red",
+        "",
+        "\ud800",
+        Word("x"),
+        Shade.DARK,
+        b"x",
+        bytearray(b"x"),
+        True,
+        0,
+        1,
+        -1,
+        7,
+        2**31,
+        2**63,
+    ),
+    *(2**53 + 1, 10**400, 0.5, 1.0, math.nan, math.inf, Decimal("1.5"), Decimal("sNaN"), 1j, UUID(int=1), object()),
+    *(dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=UTC_2)),
+    *(dt.datetime(2024, 1, 1), dt.datetime(1500, 1, 1, tzinfo=dt.UTC), dt.datetime(2024, 1, 1, tzinfo=_NoOffset())),  # noqa: DTZ001
+    *(Color.RED, Color.SMILE, Level.LOW, Ratio.HALF, Ratio.ENDLESS, Flag.A, Flag.A | Flag.B, Address("x"), Size(1.0)),
+    *(
+        {},
+        {"a": 1},
+        {"a": math.nan},
+        {1: [2]},
+        Names(a=1),
+        [],
+        [1],
+        ["x"],
+        [dt.date(2024, 1, 1)],
+        (1,),
+        {1},
+        Address,
+        str,
+    ),
+]
+
+
+@pytest.mark.parametrize("model", [Everything, Keyed])
+def test_the_constructor_refuses_other_types_and_nothing_that_can_be_written(model: type[Entity]) -> None:
+    """
+    For all fields and values: what can be written can be given and set; what cannot be given cannot be set either, nor
+    written; and of what cannot be written, only values of the field's own type can be given.
+    """
+    base: dict[str, Any] = {} if model is Everything else {"owner": "jun", "n": 5, "color": Color.RED}
+    make: Any = model
+
+    def error_of(call: Callable[[], object]) -> str | None:
+        try:
+            call()
+        except (EncodeError, TemplateError) as error:
+            return str(error)
+        return None
+
+    def write(name: str, value: Any) -> None:
+        entity = make(**base)
+        entity.__dict__[name] = value
+        if value is not None or name != "made":  # which the insert fills
+            model.__schema__.encode(entity.__dict__, *model.__schema__.make_keys(entity.__dict__))
+
+    for name, info in model.__schema__.fields.items():
+        for value in POOL:
+            made = error_of(lambda: make(**{**base, name: value}))  # noqa: B023
+            assigned = error_of(lambda: setattr(make(**base), name, value))  # noqa: B023
+            written = error_of(lambda: write(name, value))  # noqa: B023
+            assert made == assigned
+            if made is not None:
+                assert f"{model.__name__}.{name}: " in made
+                assert written is not None
+                assert written == made or not info.stored
+            elif written is not None:
+                assert isinstance(value, (info.type.base, int) if info.type.base is float else info.type.base)
+
+
+def test_a_key_of_an_enum_of_strs() -> None:
+    """A field that only a key holds takes a member of any enum of strs, as the write does, for its text."""
+    assert Keyed(owner=Shade.DARK, n=1, color=Color.RED).key.partition_key == "dark"
+
+
+def test_types_of_values_that_are_made() -> None:
+    """What a factory, a converter or a hook makes is checked as what is given; a validator sees the right type only."""
+
+    def convert(value: Any) -> Any:
+        return int(value) if value != "odd" else value
+
+    class Hooked(Entity, table="Hooked", partition_key="p", row_key="{n}"):
+        n: Mapped[int] = field(default=1)
+        text: Mapped[str] = field(default="")
+
+        def __attrs_post_init__(self) -> None:
+            if self.text == "wrong":
+                self.__dict__["n"] = "wrong"
+
+    class Made(Entity, table="Made", partition_key="p", row_key="r"):
+        n: Mapped[int] = field(default=1, converter=convert)
+        above: Mapped[int] = field(default=1, validator=attrs.validators.gt(0))
+        text: Mapped[str] = field(factory=lambda: made)
+
+    made: Any = "x"
+    given: dict[str, Any] = {"n": "12"}
+    values: list[dict[str, Any]] = [{"n": "odd"}, {"above": "5"}, {"text": 5}]
+
+    for each in values:
+        with pytest.raises(EncodeError, match=rf"Made\.{next(iter(each))}: .* is an? (int|str), not an? (int|str)"):
+            Made(**each)
+    assert Made(**given).n == 12
+    made = 5
+    with pytest.raises(EncodeError, match=r"Made\.text: 5 is an int"):
+        Made()
+    with pytest.raises(EncodeError, match=r"Hooked\.n: 'wrong' is a str"):
+        Hooked(text="wrong")
+
+
+def test_required_fields() -> None:
+    """None in a field that is not optional is refused when it is set, naming the field and what to declare."""
+    entity = Strict(owner="jun", n=5, text="x", guid=UUID(int=1))
+
+    with pytest.raises(EncodeError, match=r"Strict\.text: None is missing: the field is str; .* `str \| None`"):
+        entity.text = None  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_defaults_of_absent_properties() -> None:

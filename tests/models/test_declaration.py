@@ -151,6 +151,20 @@ def test_post_init() -> None:
     assert Person(name="jun").length == 3
 
 
+def test_a_constructor_of_its_own() -> None:
+    """A model that defines `__init__` is refused, with what to write instead."""
+
+    def bad() -> object:
+        class Person(Entity, table="People", partition_key="p", row_key="{name}"):
+            name: Mapped[str]
+
+            def __init__(self, first: str) -> None: ...
+
+        return Person
+
+    refused(bad, "Person.__init__", "classmethod", "converter", "__attrs_post_init__")
+
+
 def test_pascal_names() -> None:
     """`naming="pascal"` stores `first_name` as `FirstName`; a name given by field() stands as it is."""
 

@@ -148,7 +148,7 @@ async def test_what_primaries_are_asked_is_explained(office: Database) -> None:
     assert explained.client_side == (*explained.requests[0].client_side, "Clerk.note == 'long'")
     assert str(explained).splitlines()[-2:] == [
         "    then here: Clerk.note == 'long'",
-        "  cost: 1 storage transaction at least, one more for each row found and for each 1000 of them",
+        "  cost: 1 storage transaction at least, one more for each 1000 rows found, up to one more for each of them",
     ]
     assert hidden.primary_conditions == ("a condition on note",)
     assert query.limit(0).explain().client_side == ()
@@ -208,6 +208,6 @@ async def test_what_is_fetched_is_shown(office: Database) -> None:
 
         assert whole.primary_select is None
         assert set(part.primary_select or ()) == SELECTED | {"age"}
-        assert "GET the row that it is a copy of, " in str(whole) and "?$select" not in str(whole)
-        assert "GET the row that it is a copy of, with $select=PartitionKey,RowKey," in str(part)
+        assert "GET the rows that they are copies of, by ranges" in str(whole) and "?$select" not in str(whole)
+        assert "GET the rows that they are copies of, with $select=PartitionKey,RowKey," in str(part)
         assert set(part.requests[0].select or ()) == {"PartitionKey", "RowKey", "EntityType", "_of", "_w"}

@@ -14,7 +14,7 @@ from ...errors import DecodeError, shown
 from ...models.manifest import ManifestEntry, PlacedEntry
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ...stores import Operation, Row, RowAddress
-from ..placed_check import PlacedCheck, Reconcile
+from ..placed_check import PlacedCheck, ReadRow, Reconcile
 from .eventual_schema import EventualIndexSchema
 from .schema import IndexSchema, contents_of
 
@@ -93,11 +93,14 @@ class EventualIndexCheck(PlacedCheck):
         self._index = index
 
     async def _compare(
-        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         problems: list[Problem] = []
         if isinstance(due, PlacedEntry):
-            row, where = await self._read(due), f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}"
+            row, where = (
+                await read(RowAddress.of(due)),
+                f"({due.partition_key!r}, {due.row_key!r}) of table {due.table}",
+            )
             wanted = snapshot.derived_rows.get(self.name)
             if row is None:
                 text = f"there is no index entry at {where}"
@@ -112,7 +115,10 @@ class EventualIndexCheck(PlacedCheck):
                 text = f"the index entry at {where} is right, but the manifest of the entity does not name it"
                 problems.append(Problem(Damage.MANIFEST, self.name, due.row_key, text))
         if isinstance(noted, PlacedEntry) and noted != due:
-            row, where = await self._read(noted), f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}"
+            row, where = (
+                await read(RowAddress.of(noted)),
+                f"({noted.partition_key!r}, {noted.row_key!r}) of table {noted.table}",
+            )
             if row is not None and self._is_entry_of(row, snapshot.row):
                 text = f"the index entry at {where} was left behind: the entity belongs elsewhere, or nowhere"
                 problems.append(Problem(Damage.ORPHAN, self.name, noted.row_key, text))
@@ -158,6 +164,9 @@ class EventualIndexCheck(PlacedCheck):
                 return
         context.counts.undecided += 1
 
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
+        return self._noted_as(row), [RowAddress(self.schema.table_name(), *self._index.owner_keys(row))]
+
     async def _is_orphan(self, row: Row, owner: RowAddress) -> bool:
         """Return whether the entity that an entry names has none there, nor is getting or losing one there now."""
         return not await self._is_due(self._noted_as(row), owner)
@@ -165,9 +174,6 @@ class EventualIndexCheck(PlacedCheck):
     def _noted_as(self, row: Row) -> ManifestEntry:
         """Return what the manifest of its entity says of an entry."""
         return PlacedEntry(row["PartitionKey"], row["RowKey"], self.context.kinds.table)
-
-    async def _read(self, place: PlacedEntry) -> Row | None:
-        return await self.context.read(RowAddress.of(place), self._index.label)
 
     def _is_entry_of(self, row: Row, primary: Row) -> bool:
         owner = RowAddress.of_row(self.schema.table_name(), primary)

@@ -15,6 +15,7 @@ from ...errors import shown
 from ...models.manifest import ManifestEntry, PlacedEntry, ReservedEntry, manifest_of
 from ...outbox.reservations import find_holder, find_last_holder, owner_and_token
 from ...stores import CLOCK, Row, RowAddress
+from ..placed_check import ReadRow
 from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema
 
@@ -43,10 +44,10 @@ class UniqueIndexCheck(EventualIndexCheck):
         return ((f"\n\n{row['RowKey']}", -WRONG),) if old else ()
 
     async def _compare(
-        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         if isinstance(due, ReservedEntry):
-            problem = await self._compare_value(snapshot, due, noted=noted == due)
+            problem = await self._compare_value(snapshot, due, read, noted=noted == due)
             if problem is not None:
                 return [problem]
         if noted is not None and noted != due:
@@ -54,8 +55,10 @@ class UniqueIndexCheck(EventualIndexCheck):
             return [Problem(Damage.MANIFEST, self.name, None, text)]
         return ()
 
-    async def _compare_value(self, snapshot: EntitySnapshot, due: ReservedEntry, *, noted: bool) -> Problem | None:
-        row, where = await self._read(due), _where(due)
+    async def _compare_value(
+        self, snapshot: EntitySnapshot, due: ReservedEntry, read: ReadRow, *, noted: bool
+    ) -> Problem | None:
+        row, where = await read(RowAddress.of(due)), _where(due)
         primary = snapshot.row
         own = RowAddress.of_row(self.schema.table_name(), primary)
         found = None if row is None else owner_and_token(row)

@@ -17,6 +17,7 @@ from ...models.manifest import BlobListEntry, ManifestEntry, PlacedListEntry
 from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import RowAddress
 from ...writes.maintainer import entry_rules
+from ..placed_check import ReadRow
 from .blobs import BlobList, blobs_of, check_room, lists_of, members_of
 from .eventual import EventualListMaintainer, PlacedListRules
 from .eventual_audit import EventualListCheck
@@ -96,6 +97,8 @@ class BlobListCheck(EventualListCheck):
         lenient: Whether entities may be missing in it whose manifests do not name it.
     """
 
+    looks_first = False  # all entities of a page would ask for their lists, which may be large, at the same time
+
     @cached_property
     def _kept(self) -> dict[PlacedListEntry, set[tuple[str, str]]]:
         """The members of the lists that were read last."""
@@ -106,7 +109,8 @@ class BlobListCheck(EventualListCheck):
         del kind
         return False
 
-    async def _names(self, source: RowAddress, place: PlacedListEntry, *, due: bool) -> bool:
+    async def _names(self, source: RowAddress, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
+        del read
         keys, kept = (source.partition_key, source.row_key), self._kept
         if place not in kept or (keys in kept[place]) is not due:
             members = set[tuple[str, str]]()

@@ -83,13 +83,13 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return []
         partition_key, tail = stored["PartitionKey"], with_token(tokens_of(stored), token)
         empty = list_row(partition_key, self.row_key, self.kind, (), divided=True)
-        operations = [Operation(Verb.REPLACE, {**empty, WRITE_TOKENS: tail}, stored["odata.etag"])]
+        operations = [Operation(Verb.REPLACE, {**empty, WRITE_TOKENS: tail}, stored["odata.etag"], canonical=True)]
         for bit in "01":
             bits = self.bits + bit
             row = list_row(
                 partition_key, self.row_key + bit, self.kind, (key for key in keys if bits_of(key, len(bits)) == bits)
             )
-            operations.append(Operation(Verb.INSERT, {**row, WRITE_TOKENS: token}))
+            operations.append(Operation(Verb.INSERT, {**row, WRITE_TOKENS: token}, canonical=True))
         return operations
 
     def operation(self, stored: Row | None, token: str) -> Operation | None:
@@ -107,14 +107,14 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         row = list_row(self.origin.operation.row["PartitionKey"], self.row_key, self.kind, keys)
         row[WRITE_TOKENS] = with_token(tokens_of(stored), token)
         if stored is None:
-            return Operation(Verb.INSERT, row)
+            return Operation(Verb.INSERT, row, canonical=True)
         if stored.get(ENTITY_TYPE) != self.kind:
             raise self._exists(
                 f"the index list {self.kind} needs the row {shown(self.row_key)} of this partition, and a row of "
                 f"another kind ({shown(stored.get(ENTITY_TYPE))}) has that key; change the list's row_key, or remove "
                 "that row"
             )
-        return Operation(Verb.REPLACE, row, stored["odata.etag"])
+        return Operation(Verb.REPLACE, row, stored["odata.etag"], canonical=True)
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """Return the user's write, if it deletes the row with entities that leave it; a list is not an entity."""

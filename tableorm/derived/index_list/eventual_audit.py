@@ -3,6 +3,7 @@ What an audit checks of an index list in other partitions: that it names the ent
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import attrs
 
@@ -12,24 +13,41 @@ from ...audit.report import Damage
 from ...connection.rows import is_place
 from ...errors import DecodeError, TableNotFound, TableOrmError
 from ...models.manifest import ManifestEntry, PlacedListEntry
-from ...stores import RowAddress
-from ..placed_check import PlacedCheck
-from .eventual_rows import is_member, keys_of_members
+from ...stores import Row, RowAddress
+from ..placed_check import PlacedCheck, ReadRow
+from .eventual_rows import find_list_row, keys_of_members, sources_in
 from .rows import split_address
 
 __all__ = ["EventualListCheck"]
+
+_MOST_KNOWN = 64  # rows of lists, each of which names up to a thousand entities or so
 
 
 class EventualListCheck(PlacedCheck):
     """The check of an index list in other partitions."""
 
-    async def _names(self, source: RowAddress, place: PlacedListEntry, *, due: bool) -> bool:
+    async def _names(self, source: RowAddress, place: PlacedListEntry, read: ReadRow, *, due: bool) -> bool:
         """Return whether a list names an entity, as is due or not. Raises DecodeError if the list cannot be read."""
         del due
-        return await is_member(self.context.db, source, place)
+        row = await find_list_row(read, source, place)
+        return row is not None and source in self._sources_in(row)
+
+    def _sources_in(self, row: Row) -> frozenset[RowAddress]:
+        """Return the entities that a row of a list names: as many ask for as it has."""
+        version = row["PartitionKey"], row["RowKey"], row["odata.etag"]
+        if version not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[version] = sources_in(row)
+        return self._known[version]
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str, str], frozenset[RowAddress]]:
+        """The entities in the rows of lists that were read last, by keys and ETag."""
+        return {}
 
     async def _compare(
-        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None
+        self, snapshot: EntitySnapshot, noted: ManifestEntry | None, due: ManifestEntry | None, read: ReadRow
     ) -> Sequence[Problem]:
         source, problems = self._source_of(snapshot), list[Problem]()
         for entry in dict.fromkeys(each for each in (due, noted) if isinstance(each, PlacedListEntry)):
@@ -37,7 +55,7 @@ class EventualListCheck(PlacedCheck):
             listed = False
             try:
                 if is_place(RowAddress.of(entry)):
-                    listed = await self._names(source, entry, due=entry == due)
+                    listed = await self._names(source, entry, read, due=entry == due)
             except TableNotFound:
                 pass  # the manifest names it, and is wrong
             except DecodeError as error:
@@ -51,6 +69,13 @@ class EventualListCheck(PlacedCheck):
         if noted != due and not problems:
             problems.append(Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the list it is in"))
         return problems
+
+    def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
+        parts, table = split_address(row["RowKey"]), self.schema.table_name()
+        if parts is None:
+            raise DecodeError("is no row of a list", self._kind, (row["PartitionKey"], row["RowKey"]))
+        place = PlacedListEntry(row["PartitionKey"], parts[0], self.context.kinds.table, self._kind)
+        return place, [RowAddress(table, *keys) for keys in keys_of_members(row, table)]
 
     async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
         """Verify that the entities that a row names are in its list; otherwise take them out, if rows are repaired."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import attrs
 from msgspec import structs
 
-from ...connection.connection import Connection
 from ...connection.rows import read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import DecodeError, EntityExists, shown
@@ -18,10 +17,11 @@ from ...models.manifest import PlacedListEntry
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
+from ..placed_check import ReadRow
 from .following import FollowingList
 from .rows import BITS, SEPARATOR, bits_of, bytes_of, is_divided, keys_of, list_row
 
-__all__ = ["RowList", "is_member", "keys_of_members"]
+__all__ = ["RowList", "find_list_row", "keys_of_members", "sources_in"]
 
 _BETWEEN = "\t"  # of the table, keys and token of an entity; no key has a control character
 
@@ -31,11 +31,26 @@ def keys_of_members(row: Row, table: str) -> Iterator[tuple[str, str]]:
     return ((each.partition_key, each.row_key) for each, _ in _members_in(row) if each.table == table)
 
 
-async def is_member(db: Connection, source: RowAddress, place: PlacedListEntry) -> bool:
-    """Return whether a list names an entity. Raises DecodeError if the list cannot be read."""
-    found = await RowList(db, place).find_parts([source])
+async def find_list_row(read: ReadRow, source: RowAddress, place: PlacedListEntry) -> Row | None:
+    """
+    Return the row of a list that names an entity, if it is in the list; None if there is no such row.
+
+    Args:
+        read: Reads rows of the list.
+        source: The entity.
+        place: The list.
+
+    Raises:
+        DecodeError: The list is damaged.
+    """
+    found = await _find_parts(read, place, [source])
     stored = found[source].stored
-    return stored is not None and stored.get(ENTITY_TYPE) == place.kind and source in _versions_in(stored)
+    return None if stored is None or stored.get(ENTITY_TYPE) != place.kind else stored
+
+
+def sources_in(row: Row) -> frozenset[RowAddress]:
+    """Return the entities that a row of a list names. Raises DecodeError."""
+    return frozenset(_versions_in(row))
 
 
 @attrs.frozen(eq=False)
@@ -61,26 +76,11 @@ class RowList(FollowingList[_ListRow]):
 
     async def find_parts(self, sources: Sequence[RowAddress]) -> dict[RowAddress, _ListRow]:
         """Return the row of the list that each entity belongs into; each row is read once. Raises DecodeError."""
-        db, place, own = self.db, self.place, RowAddress.of(self.place)
 
-        async def read(row_key: str) -> _ListRow:
-            return _ListRow(row_key, await read_row(db, own.beside(row_key), name=place.kind))
+        async def read(address: RowAddress) -> Row | None:
+            return await read_row(self.db, address, name=self.place.kind)
 
-        found = dict[RowAddress, _ListRow]()
-        deeper = sources
-        for depth in range(BITS):
-            row_keys = {each: place.list_key + SEPARATOR + _bits_of(each, depth) for each in deeper}
-            rows = {row.row_key: row for row in await map_together(read, list(dict.fromkeys(row_keys.values())))}
-            found |= {each: rows[row_key] for each, row_key in row_keys.items()}
-            deeper = [each for each in row_keys if is_divided(found[each].stored)]
-            if not deeper:
-                return found
-        raise DecodeError(
-            f"is a list of keys that is divided {BITS} times, which no list can be; delete its rows, then run "
-            "db.build_index of the list",
-            place.kind,
-            (place.partition_key, place.row_key),
-        )
+        return await _find_parts(read, self.place, sources)
 
     async def correct_part(self, part: _ListRow, wanted: Mapping[RowAddress, str | None]) -> bool:
         """Write a row, or divide it, unless it is right. Takes, returns and raises as `FollowingList.correct_part`."""
@@ -122,13 +122,42 @@ class RowList(FollowingList[_ListRow]):
         coming = sum(len(_text_of(each, after[each]).encode()) + 1 for each in after.keys() - before.keys())
         if stored is not None and coming and bytes_of(stored) + coming > self.divide_at and len(before) > 1:
             depth = len(row_key) - len(place.list_key)
-            operations = [Operation(Verb.REPLACE, row_of(row_key, {}, divided=True), stored["odata.etag"])]
+            divided = row_of(row_key, {}, divided=True)
+            operations = [Operation(Verb.REPLACE, divided, stored["odata.etag"], canonical=True)]
             for bit in "01":
                 half = {each: version for each, version in before.items() if _bits_of(each, depth)[-1] == bit}
-                operations.append(Operation(Verb.INSERT, row_of(row_key + bit, half)))
+                operations.append(Operation(Verb.INSERT, row_of(row_key + bit, half), canonical=True))
             return operations
         row = row_of(row_key, after)
-        return [Operation(Verb.INSERT, row) if stored is None else Operation(Verb.REPLACE, row, stored["odata.etag"])]
+        if stored is None:
+            return [Operation(Verb.INSERT, row, canonical=True)]
+        return [Operation(Verb.REPLACE, row, stored["odata.etag"], canonical=True)]
+
+
+async def _find_parts(
+    read: ReadRow, place: PlacedListEntry, sources: Sequence[RowAddress]
+) -> dict[RowAddress, _ListRow]:
+    """Return the row of a list that each entity belongs into; each row is read once. Raises DecodeError."""
+    own = RowAddress.of(place)
+
+    async def read_part(row_key: str) -> _ListRow:
+        return _ListRow(row_key, await read(own.beside(row_key)))
+
+    found = dict[RowAddress, _ListRow]()
+    deeper = sources
+    for depth in range(BITS):
+        row_keys = {each: place.list_key + SEPARATOR + _bits_of(each, depth) for each in deeper}
+        rows = {row.row_key: row for row in await map_together(read_part, list(dict.fromkeys(row_keys.values())))}
+        found |= {each: rows[row_key] for each, row_key in row_keys.items()}
+        deeper = [each for each in row_keys if is_divided(found[each].stored)]
+        if not deeper:
+            return found
+    raise DecodeError(
+        f"is a list of keys that is divided {BITS} times, which no list can be; delete its rows, then run "
+        "db.build_index of the list",
+        place.kind,
+        (place.partition_key, place.row_key),
+    )
 
 
 def _bits_of(source: RowAddress, count: int) -> str:

@@ -4,7 +4,7 @@ Looking up index lists: the rows of a list, then the entities that it names.
 
 import heapq
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from itertools import groupby, islice
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ...audit.scan import pages
 from ...connection.connection import TURN, Connection
 from ...connection.index_states import find_unreadable, not_readable
+from ...connection.nearby import NearbyRows
 from ...connection.rows import is_place, read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TableOrmError, TemplateError
@@ -20,6 +21,7 @@ from ...models.derivation import RowsOf, bound_to, refuse_building
 from ...models.entity import Entity
 from ...models.reserved import ENTITY_TYPE
 from ...protocol.edm import utf16_key
+from ...protocol.limits import MAX_PAGE
 from ...stores import Bounds, Row, RowAddress
 from .blob_list import BlobListMaintainer
 from .blobs import blobs_of
@@ -94,25 +96,58 @@ async def look_up(
                 packed.append(_pack(rest))
                 rest.clear()
     runs = [*map(_unpack, packed), sorted(rest, key=_order)]
-    numbered = enumerate(key for key, _ in groupby(heapq.merge(*runs, key=_order)))
+    keys = (key for key, _ in groupby(heapq.merge(*runs, key=_order)))
+    nearby = NearbyRows(db, table, name=schema.primary.name, concurrency=concurrency)
+    entities: list[E] = []
+
+    def make_entity(row: Row | None) -> E | None:
+        # It may have left the list since that was read.
+        return load(row) if row is not None and schema.is_listed(row, partition_key, list_key) else None
+
+    while some := list(islice(keys, MAX_PAGE)):
+        ranges = [key for key in some if db.boundary.holds_partition(schema.primary, key[0])]
+        rows = await nearby.read(ranges)
+        entities += await _load_members(db, schema, some, rows, make_entity, concurrency)
+    return entities
+
+
+async def _load_members(
+    db: Connection,
+    schema: ListSchema,
+    keys: Sequence[tuple[str, str]],
+    known: Mapping[tuple[str, str], Row | None],
+    make_entity: Callable[[Row | None], E | None],
+    concurrency: int,
+) -> list[E]:
+    """
+    Return the entities with some keys, in order.
+
+    Args:
+        db: The database.
+        schema: The index list.
+        keys: The keys.
+        known: Rows that were read already; None for one that is not there. The others are read one by one.
+        make_entity: Makes the entity of a row; None if that is not in the list.
+        concurrency: Requests at the same time, at most.
+    """
+    table, numbered = schema.primary.table_name(), iter(enumerate(keys))
     found: dict[int, E] = {}
 
     async def work() -> None:
         for number, key in numbered:
-            address = RowAddress(table, *key)
+            address, row = RowAddress(table, *key), known.get(key)
             try:
-                row = await read_row(db, address, name=schema.primary.name)
+                row = row if key in known else await read_row(db, address, name=schema.primary.name)
             except TableOrmError:
                 if is_place(address):
                     raise
                 row = None  # who may write a list may name a key that no row can have
             await db.yield_to_loop(concurrency)  # of so many tasks, each of which has its turn
-            # It may have left the list since that was read.
-            entity = load(row) if row is not None and schema.is_listed(row, partition_key, list_key) else None
+            entity = make_entity(row)
             if entity is not None:
                 found[number] = entity
 
-    await work_together(work, concurrency if packed else min(concurrency, len(rest)))
+    await work_together(work, min(concurrency, len(keys)))
     return [found[number] for number in sorted(found)]
 
 

@@ -36,7 +36,7 @@ def bits_of(key: str, count: int) -> str:
 
 def list_row(partition_key: str, row_key: str, kind: str, keys: Iterable[str], *, divided: bool = False) -> Row:
     """
-    A row of a list.
+    A row of a list, in canonical form: no store needs to read the keys again to see whether they are base64.
 
     Args:
         partition_key: Of the entities.

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 from msgspec import structs
 
+from ...connection.boundary import Boundary
 from ...derived.index.eventual_schema import EventualIndexSchema
 from ...derived.index.schema import EntrySchema
 from ...errors import ModelError
@@ -50,6 +51,27 @@ class PrimaryFetch:
     test: Test
     select: tuple[str, ...] | None
     load: Callable[[list[Row]], list[Any]]
+
+    def keys_of(self, entry: Row, boundary: Boundary) -> tuple[str, str] | None:
+        """
+        Return the keys of the primary that is fetched for an index entry, if a range of keys around it may be read.
+
+        Args:
+            entry: The entry.
+            boundary: What may be read.
+
+        Raises:
+            DecodeError: The entry names no primary.
+        """
+        resolved = self.entries.resolve(entry)
+        if resolved is None:
+            return None
+        schema, version = resolved
+        assert isinstance(schema, EntrySchema)
+        if not schema.follows and version >= schema.version:
+            return None
+        keys = schema.owner_keys(entry)
+        return keys if boundary.holds_partition(schema.primary, keys[0]) else None
 
     async def read(self, entry: Row, fetch: FetchPoint) -> Any:
         """

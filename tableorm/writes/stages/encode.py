@@ -1,19 +1,28 @@
 """
 Stage 3, encode: a Change becomes one operation on one logical row, after stage 2 where it needs the stored row.
 
-What each verb changes is its patch, see `patching`. What is sent for that:
+| verb           | sends                                        | if its row was read for this write            |
+|----------------|----------------------------------------------|-----------------------------------------------|
+| insert         | INSERT of the whole row                      |                                               |
+| upsert merge   | INSERT_OR_MERGE of all fields, and of all    | MERGE of these; INSERT if there is none       |
+|                | unknown properties that it has               |                                               |
+| upsert replace | INSERT_OR_REPLACE by the whole row           | REPLACE; INSERT if there is none              |
+| replace        | REPLACE by all fields, with the unknown      | likewise, with those of that row              |
+|                | properties that the row has                  |                                               |
+|                | REPLACE by what the subject has alone, with  |                                               |
+|                | `drop_extra` or of a bag                     |                                               |
+| save           | MERGE of what was changed; REPLACE, if a     | MERGE or REPLACE of that row with the changes |
+|                | property is removed; or nothing              |                                               |
+| merge          | MERGE of the chosen fields, or of all        | MERGE of these                                |
+| delete         | DELETE                                       | DELETE                                        |
+| guard, rebuild | MERGE of nothing                             |                                               |
 
-| patch                                       | sent                                                                   |
-|---------------------------------------------|------------------------------------------------------------------------|
-| deletes the row                             | DELETE                                                                 |
-| expects no row                              | INSERT of what it sets                                                 |
-| decides the whole row                       | INSERT_OR_REPLACE; REPLACE if there must be a row                      |
-| decides the fields, or removes a property   | REPLACE by the known row with the patch applied: no merge removes      |
-| the known row was upgraded                  | likewise, so that no row is half of the older version                  |
-| anything else                               | INSERT_OR_MERGE of what it sets; MERGE if there must be a row          |
-| changes nothing, and is no guard            | nothing                                                                |
+A save or merge of an upgraded row is a REPLACE, so that no row is half of the older version. The condition of an
+operation is `if_match` of its change; `complete` puts the ETag there under which it has read a row, and says whether
+there is one.
 
-An upsert of which the stored row was read expects what was found.
+A verb says what it changes as a patch, which `patching` makes: whether there must be a row, how much of it the patch
+decides, and what it sets and removes. Here the patch is applied to what is known of the row.
 """
 
 from msgspec import structs
@@ -27,45 +36,48 @@ from ..patch import Expects, Extent, Known, apply, is_removed
 from ..plan import Change, Mode, PlannedWrite
 from ..rows import compare, content
 from .patching import keep_kind
+from .prepare import refuse_removal
 
 __all__ = ["encode", "is_partial", "is_stale", "needs_row"]
 
 _GUARDS = (Mode.GUARD, Mode.REBUILD)
+_MERGES = (Mode.MERGE, Mode.UPSERT_MERGE)
 
 
 def needs_row(change: Change) -> bool:
     """
     Return whether the stored row must be read before this can be written.
 
-    | the subject                         | reads first                                                              |
-    |-------------------------------------|--------------------------------------------------------------------------|
-    | changes nothing                     | never                                                                    |
-    | was read from an index entry        | always: it has no ETag                                                   |
-    | has rows derived from it            | unless its whole row is known, under an ETag: it says where they are     |
-    | is replaced, but unknown properties | likewise: which there are                                                |
-    | removes a property                  | if its row is known in part                                              |
-    | was upgraded, and is merged         | if its row may be another version than was read                          |
+    Asked in this order, of what the subject remembers of the row:
+
+    | the write                                          | reads first                                           |
+    |----------------------------------------------------|-------------------------------------------------------|
+    | is an insert or a guard, or changes nothing        | never                                                 |
+    | is of what was read from an index entry            | always: that has no ETag                              |
+    | is of a model with derived rows                    | if it is an upsert, or the row is not surely known    |
+    | is a replace that keeps unknown properties         | if the row is not surely known                        |
+    | removes a property                                 | if the row is known in part                           |
+    | is a merge of a model with versions                | if the row may be another than is remembered          |
+
+    A row is surely known if all of it was read, and its ETag is sent, or the transaction holds its write.
     """
     patch, known, schema = change.patch, change.before, change.schema
     if change.is_read or patch.expects is Expects.ABSENT or change.mode in _GUARDS:
         return False
-    tracked = schema is not None and schema.tracked
-    if known is None:
-        return tracked or patch.extent is Extent.FIELDS
-    if patch.is_idle and not known.upgraded:
+    if patch.is_idle and not (known is not None and known.upgraded):
         return False
-    if isinstance(known.proof, frozenset):
+    if change.is_copied:
         return True
-    surely = known.complete and known.proof is not None
-    if tracked:
-        if not surely or patch.expects is Expects.EITHER:
-            return True
-        return schema is not None and schema.moved_from is not None and old_place_of(known.row) is not None
+    surely = known is not None and known.complete and known.proof is not None
+    if schema is not None and schema.tracked:
+        at_older_key = schema.moved_from is not None and known is not None and old_place_of(known.row) is not None
+        return not surely or patch.expects is Expects.EITHER or at_older_key
     if patch.extent is Extent.FIELDS:
         return not surely
-    if patch.remove:
-        return not known.complete
-    return known.upgraded and known.proof is None and patch.extent is Extent.SOME
+    if patch.remove and change.mode is Mode.SAVE:
+        return known is not None and not known.complete
+    merges = change.mode is Mode.MERGE or (known is not None and known.upgraded)
+    return merges and change.is_unseen and patch.extent is Extent.SOME and schema is not None and schema.version > 1
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -76,8 +88,11 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
         change: What to write.
         index: Its position among the user's changes.
         token: The write token, if the row carries them; a new one if not given.
+
+    Raises:
+        EncodeError: A merge would have to remove a property.
     """
-    patch, known, members = change.patch, change.stored, change.patch.set
+    patch, stored, members = change.patch, change.stored, change.patch.set
     if members is None:
         return _delete(change, index)
     must_exist = patch.expects is Expects.PRESENT
@@ -85,23 +100,25 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
         replace = Verb.REPLACE if must_exist else Verb.INSERT_OR_REPLACE
         verb = Verb.INSERT if patch.expects is Expects.ABSENT else replace
         return _finish(change, index, token, verb, members, members)
-    upgrades = known is not None and known.upgraded and known.complete
-    touches = upgrades or change.mode in _GUARDS
-    if patch.is_idle and not touches:
+    guards = change.mode in _GUARDS
+    upgrades = not guards and stored is not None and stored.upgraded and stored.complete
+    removes = stored is not None and is_removed(patch, stored.row)
+    if change.mode in _MERGES and (removes or (patch.remove and not change.is_read)):
+        refuse_removal(change.schema, sorted(patch.remove))
+    whole = removes or upgrades or patch.extent is Extent.FIELDS
+    if not (members or whole or guards):
         return None
     after = change.shown or {}
-    if change.is_read and known is not None:
-        members = _respelled(members, known, change)
-        after = apply(structs.replace(patch, set=members), content(known.row)) or {}
-    removes = known is not None and is_removed(patch, known.row)
-    if removes or upgrades or patch.extent is Extent.FIELDS:
-        return _finish(change, index, token, Verb.REPLACE, after, after)
-    if not members and not touches:
-        return None  # what was to be removed is not there
-    verb = Verb.MERGE if must_exist else Verb.INSERT_OR_MERGE
-    exact = must_exist and known is not None and known.complete and known.proof is not None
-    members = {"PartitionKey": change.partition_key, "RowKey": change.row_key, **members}
-    write = _finish(change, index, token, verb, members, after, partial=not exact)
+    if change.is_read and stored is not None:
+        members = _respelled(members, stored, change)
+        after = apply(structs.replace(patch, set=members), content(stored.row)) or {}
+    if whole:
+        write = _finish(change, index, token, Verb.REPLACE, after, after)
+    else:
+        verb = Verb.MERGE if must_exist else Verb.INSERT_OR_MERGE
+        exact = must_exist and stored is not None and stored.complete and stored.proof is not None
+        members = {"PartitionKey": change.partition_key, "RowKey": change.row_key, **members}
+        write = _finish(change, index, token, verb, members, after, partial=not exact)
     return structs.replace(write, stale=True) if is_stale(change) else write
 
 
@@ -124,10 +141,13 @@ def _respelled(members: Row, known: Known, change: Change) -> Row:
 
 
 def is_stale(change: Change) -> bool:
-    """Return whether a merge of some fields overwrites a version that its subject, which knows another, never saw."""
+    """
+    Return whether the subject may show less than the row has after the write: a merge of some fields over a version
+    that its subject, which knows another, never saw.
+    """
     if change.only is None or change.mode is not Mode.MERGE or change.before is None or change.before.proof is not None:
         return False
-    return change.schema is None or len(change.only) < len(change.schema.stored)
+    return change.schema is None or len({*change.only}) < len(change.schema.stored)
 
 
 def is_partial(change: Change) -> bool:

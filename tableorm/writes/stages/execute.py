@@ -520,6 +520,8 @@ def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
         stored=row,
         partial=partial,
         loaded=state.loaded if partial else None,
+        # Only a whole row makes it one of the present version.
+        upgraded=change.stored is not None and change.stored.upgraded and write.operation.verb is Verb.MERGE,
         superseded=superseded,
         found_at=state.found_at,
         extra=state.extra,

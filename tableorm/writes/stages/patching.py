@@ -5,12 +5,12 @@ Part of stage 1, change: what a verb sets and removes, as the difference to what
 |-----------------|---------|--------|---------------------------------------|-----------------------------------------|
 | INSERT          | absent  | row    | all fields, all unknown properties    | -                                       |
 | UPSERT_REPLACE  | either  | row    | all fields, all unknown properties    | whatever is not set                     |
-| UPSERT_MERGE    | either  | some   | all fields, all unknown properties    | -                                       |
+| UPSERT_MERGE    | either  | some   | all fields, all unknown properties    | what a save would: it is refused        |
 | REPLACE         | present | fields | all fields, changed unknown ones      | fields that are None, what is not there |
 | with drop_extra | present | row    | all fields                            | whatever is not set                     |
 | SAVE            | present | some   | what was changed                      | what is None now, what was taken out    |
-| MERGE           | present | some   | the chosen fields; or all of them and | -                                       |
-|                 |         |        | changed unknown ones                  |                                         |
+| MERGE           | present | some   | the chosen fields; or all of them and | what a save would, if all are merged:   |
+|                 |         |        | changed unknown ones                  | it is refused                           |
 | DELETE          | present | row    | None                                  | all                                     |
 | GUARD, REBUILD  | present | some   | nothing                               | -                                       |
 
@@ -32,7 +32,7 @@ from ...stores import Row, RowAddress
 from ..patch import Expects, Extent, Known, Patch, without
 from ..plan import Mode
 from ..rows import NOT_PROPERTIES, changes, compare, content, is_absent_value, overlaid
-from .prepare import no_removal, refuse_removal
+from .prepare import no_removal
 
 __all__ = ["DELETED", "UNTOUCHED", "Patched", "Shown", "bag_patch", "entity_patch", "keep_kind", "new_patch"]
 
@@ -126,8 +126,8 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
         assert before is not None
         return _changed(shown, row, changed), whole, weight
     if mode is Mode.UPSERT_MERGE and before is not None:
-        refuse_removal(schema, _removed(shown, row))
-        whole = overlaid(before.row, whole)
+        gone = frozenset(_removed(shown, row))
+        return Patch(Expects.EITHER, Extent.SOME, row, gone), overlaid(without(before.row, gone), whole), weight
     if blind:
         return _blind_patch(mode, row), whole, weight
     if drop_extra:
@@ -172,9 +172,7 @@ def _save_loaded(shown: Shown) -> Patched:
 
 def _merge_all(shown: Shown) -> Patched:
     row = _loaded(shown)
-    if shown.before is not None:
-        refuse_removal(shown.schema, _removed(shown, row))
-    return _merged(shown, row)
+    return _merged(shown, row, frozenset() if shown.before is None else frozenset(_removed(shown, row)))
 
 
 def _merge_some(shown: Shown, only: Sequence[str]) -> Patched:
@@ -189,10 +187,10 @@ def _merge_some(shown: Shown, only: Sequence[str]) -> Patched:
     return _merged(shown, row)
 
 
-def _merged(shown: Shown, row: Row) -> Patched:
+def _merged(shown: Shown, row: Row, gone: frozenset[str] = frozenset()) -> Patched:
     keys = {"PartitionKey": shown.address.partition_key, "RowKey": shown.address.row_key}
-    known = keys if shown.before is None else shown.before.row
-    return Patch(Expects.PRESENT, Extent.SOME, row), overlaid(known, row), None
+    known = keys if shown.before is None else without(shown.before.row, gone)
+    return Patch(Expects.PRESENT, Extent.SOME, row, gone), overlaid(known, row), None
 
 
 def _is_surely_absent(before: Known | None, info: FieldInfo) -> bool:
@@ -275,26 +273,22 @@ def bag_patch(
     """
     row = _content(mode, bag, before)
     if mode in _BLIND:
-        whole = row
         if mode is Mode.UPSERT_MERGE and before is not None:
-            refuse_removal(None, _taken_out(before, row))
-            whole = overlaid(before.row, row)
-        return _blind_patch(mode, row), whole, None
+            gone = frozenset(_taken_out(before, row))
+            return Patch(Expects.EITHER, Extent.SOME, row, gone), overlaid(without(before.row, gone), row), None
+        return _blind_patch(mode, row), row, None
     if before is None:
         if mode is not Mode.MERGE:
             return Patch(Expects.PRESENT, Extent.ROW, row), row, None
         keys = {"PartitionKey": bag.partition_key, "RowKey": bag.row_key}
         row = _chosen(bag, row, only)
         return Patch(Expects.PRESENT, Extent.SOME, row), keys | row, None
-    removed = _taken_out(before, row)
+    gone = frozenset(_taken_out(before, row))
     if mode is Mode.MERGE:
-        if only is None:
-            refuse_removal(None, removed)
-        row = _chosen(bag, row, only)
-        return Patch(Expects.PRESENT, Extent.SOME, row), overlaid(before.row, row), None
+        row, gone = _chosen(bag, row, only), gone if only is None else frozenset()
+        return Patch(Expects.PRESENT, Extent.SOME, row, gone), overlaid(without(before.row, gone), row), None
     if mode is Mode.REPLACE and (before.complete or drop_extra):
         return Patch(Expects.PRESENT, Extent.ROW, row), row, None
-    gone = frozenset(removed)
     if mode is Mode.REPLACE:  # a bag that knows its row in part changes the rest of it in nothing
         return Patch(Expects.PRESENT, Extent.FIELDS, row, gone), overlaid(without(before.row, gone), row), None
     changed = changes(before.row, row)

@@ -493,7 +493,7 @@ async def test_a_recount_lets_others_work_between_rows(db: Database, monkeypatch
     await db.audit(Department, Employee, parallel=1)
 
     (rows,) = clean
-    assert turns == [rows, rows, rows, rows // 2, rows]
+    assert sorted(turns) == [rows // 2, *[rows] * 4]
 
 
 # What does not exist

@@ -449,7 +449,7 @@ async def test_entities_are_read_at_the_same_time(asked: int | None, most: int) 
     async with Database(backend) as db:
         await db.create_tables(Person)
         for number in range(60):
-            person = Person(team="a", id=number, city="Bern")
+            person = Person(team=f"{number:02d}", id=number, city="Bern")  # each is in a partition of its own
             await store_person(db, person)
             await store_entry(db, "by_city", person)
         query = in_bern(db) if asked is None else in_bern(db).concurrency(asked)

@@ -2,6 +2,7 @@
 States of index lists: a list is looked up when the store says that each entity is in it, wherever lists are kept.
 """
 
+import binascii
 import datetime as dt
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -316,3 +317,31 @@ async def test_states_of_lists_on_azurite(azurite: Azurite) -> None:
             assert await look_up(other, Guest) == [0, 1, 2, 9]
         await db.drop_table(Guest)
         assert await db.index_states() == []
+
+
+async def test_the_keys_of_a_list_are_read_once_for_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An insert, a save and a delete decode the keys of each list once, and judge none of what they have just made."""
+    decode, decoded = binascii.a2b_base64, list[str]()
+
+    def note(text: str, **options: Any) -> bytes:
+        decoded.append(text)
+        return decode(text, **options)
+
+    async with connect("local::memory:") as db:
+        await db.create_tables(Guest)
+        await db.insert(Guest(house="a", id=1, city="x"))
+        await db.insert(Guest(house="a", id=2, city="y"))
+        monkeypatch.setattr(binascii, "a2b_base64", note)
+        guest = Guest(house="a", id=3, city="x")
+        await db.insert(guest)
+        inserted = len(decoded)
+        guest.city = "y"
+        await db.save(guest)
+        saved = len(decoded) - inserted
+        await db.delete(guest)
+        deleted = len(decoded) - inserted - saved
+        monkeypatch.undo()
+        listed = [len(await db.lookup(Guest.in_city, house="a", city=city)) for city in "xy"]
+
+    assert (inserted, saved, deleted) == (1, 2, 1)
+    assert listed == [1, 1]

@@ -46,6 +46,26 @@ async def test_several_changes_of_one_entity_are_one(db: Database) -> None:
     }
 
 
+@pytest.mark.parametrize("verb", ["insert", "save", "upsert", "replace"])
+@pytest.mark.parametrize("together", ["transaction", "bulk"])
+async def test_what_is_changed_after_it_was_given(db: Database, together: str, verb: str) -> None:
+    """Entries are of the entity as it was given; what is changed later in the block belongs to another write."""
+    (one,) = await prepare(db, 1) if verb in ("save", "replace") else [employee(1)]
+    await db.create_tables(Employee)
+    one.email, one.last_name = "given@x", "Given"
+    async with db.transaction() if together == "transaction" else db.bulk() as block:
+        given = getattr(block, verb)(one)
+        if together == "bulk":
+            await given
+        one.email, one.last_name, one.age = "later@x", "Later", 77
+
+    await check(db)
+    assert (one.email, (await db.get(Employee, department="Sales", id=1)).email) == ("later@x", "given@x")
+    await db.save(one)
+    await check(db)
+    assert (await db.get(Employee, department="Sales", id=1)).last_name == "Later"
+
+
 async def test_what_was_loaded_is_changed_twice(db: Database) -> None:
     """Of the copies that were there before, none is left behind."""
     one, *_ = await prepare(db)
