@@ -23,7 +23,7 @@ from ..models.schema import Schema, concrete
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowQuery
-from .check import AuditedSchema
+from .check import AuditedMaintainer
 from .context import OUT_OF_REACH, AuditContext, SnapshotTurns
 from .first_look import Candidate, FirstLook, Verification
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
@@ -100,7 +100,7 @@ async def audit(
     await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
     for schema in schemas:
         for each in schema.derived.values():
-            if isinstance(each, AuditedSchema) and each.in_blobs:
+            if isinstance(each, AuditedMaintainer) and each.in_blobs:
                 context = AuditContext(db=db, kinds=kinds[schema.table_name()], repair=repair, turns=turns)
                 await each.audit_blobs(context)
                 counts.add(context.counts)

@@ -28,7 +28,7 @@ from ..stores import Row
 from ..writes.bulk.pacing import Pace
 from ..writes.commit import commit
 from .audit import Steps, audit_range, check_arguments, work_on_ranges
-from .check import AuditedSchema
+from .check import AuditedMaintainer
 from .context import OUT_OF_REACH, AuditContext, SnapshotTurns
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from .report import AuditCounts, BuildReport, make_report
@@ -108,7 +108,7 @@ class IndexBuild:
     """
 
     def __init__(self, db: Connection, index: DerivationOf[Any], parallel: int) -> None:
-        self.declared: list[AuditedSchema] = _find_declarations(index)
+        self.declared: list[AuditedMaintainer] = _find_declarations(index)
         self.schemas: list[Schema] = concrete(index.model.__schema__)
         if not self.schemas:
             raise ModelError(
@@ -152,7 +152,7 @@ class IndexBuild:
         return not await find_unreadable(self._db, asked)
 
 
-def _find_declarations(index: object) -> list[AuditedSchema]:
+def _find_declarations(index: object) -> list[AuditedMaintainer]:
     """
     Return what is to be built, in each concrete class.
 
@@ -164,7 +164,7 @@ def _find_declarations(index: object) -> list[AuditedSchema]:
     schema: object = getattr(model, "__schema__", None) if isinstance(model, type) else None
     derived = [each.derived for each in concrete(schema)] if isinstance(schema, Schema) else []
     buildable = [
-        {name: each for name, each in some.items() if isinstance(each, AuditedSchema) and each.buildable}
+        {name: each for name, each in some.items() if isinstance(each, AuditedMaintainer) and each.buildable}
         for some in derived
     ]
     if isinstance(index, DerivationOf) and all(index.name in some for some in buildable):
@@ -219,7 +219,7 @@ def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
     noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
     if noted == due or not snapshot.legible:
         return None  # the audit says what is wrong with an entity, if something is
-    return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
+    return [entry.local_key for entry in (due, noted) if entry is not None and entry.local_key is not None]
 
 
 async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequence[Sequence[Row]]) -> None:

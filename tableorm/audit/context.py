@@ -24,7 +24,6 @@ from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..stores import Bounds, Operation, Row, RowAddress
 from ..writes.bulk.pacing import Pace
-from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
 from .scan import pages
 
@@ -233,11 +232,6 @@ class AuditContext:
             some = rows[start : start + _MOST_IN_A_TURN]
             await self.turns.take(len(some))
             yield some
-
-    async def pause(self, lost: int) -> None:
-        """Wait before something is looked at again, if so many attempts in a row have not got on; not if it is 0."""
-        if lost:
-            await asyncio.sleep(pause_of(self.db, lost))
 
     async def settle(self, address: RowAddress, stored: Row | None, repairs: Sequence[Operation] = ()) -> bool:
         """

@@ -2,7 +2,6 @@
 Transactions: operations collected in a block, sent as one entity group transaction when it ends.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -11,6 +10,7 @@ from msgspec import structs
 
 from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
 from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
 from ..expressions import Field
@@ -31,14 +31,13 @@ from .pending import (
     check_follows,
     copy_subject,
     other_object,
+    read_too_late,
     restore_subject,
     take_values,
-    two_late,
     unread,
     unwritten,
 )
 from .plan import Change, PlannedWrite, SendOptions, in_transaction
-from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import (
     as_given,
     delete_change,
@@ -317,7 +316,7 @@ class Transaction(AsyncOnly):
         """
         address = RowAddress.of(key)
         if address in self._late:
-            raise two_late(key)
+            raise read_too_late(key)
         if address not in self._rows:
             fields = instance.__dict__ if isinstance(instance, Entity) else None
             fresh = await load_existing(self._db, self._load, key, fields)
@@ -351,7 +350,7 @@ class Transaction(AsyncOnly):
             NotSupported: Another object stands for the row, or the row is to be read before it is written.
         """
         if self._late and _address(subject) in self._late:
-            raise two_late(key_of(subject))
+            raise read_too_late(key_of(subject))
         if id(subject) not in self._known:
             return None
         held = self._rows.get(_address(subject))
@@ -407,7 +406,7 @@ class Transaction(AsyncOnly):
             # What was given of the row may tell all of it.
             needs = needs_row(change) and (pending is None or pending.partial)
             if change.address in self._late or (needs and pending is not None):
-                raise two_late(change)
+                raise read_too_late(change)
             late = late or needs
         return late
 
@@ -423,9 +422,7 @@ class Transaction(AsyncOnly):
         known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
-            for attempt in range(ATTEMPTS):
-                if attempt:
-                    await asyncio.sleep(pause_of(self._db, attempt))
+            async for attempt in Attempts(self._db, ATTEMPTS):
                 await turn.take(self._late)
                 late = await map_together(self._completed, list(self._late.values()))
                 writes = [*known, *(write for write in late if write is not None)]

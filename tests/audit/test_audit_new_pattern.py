@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from tableorm import Database, Entity, Mapped, connect, field
-from tableorm.audit.check import WRONG, AuditedSchema, Check, IsCandidate, Phase, VerifyEntity
+from tableorm.audit.check import WRONG, AuditedMaintainer, Check, IsCandidate, Phase, VerifyEntity
 from tableorm.audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from tableorm.audit.report import Damage
 from tableorm.models.derivation import Derivation
@@ -40,7 +40,7 @@ class PointsEntry(ManifestEntry, frozen=True, gc=False):
 class PointsEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     """Points that come to the row of a group, or leave it."""
 
-    address: str
+    row_key: str
     origin: PlannedWrite
     kind: str
     points: int
@@ -59,7 +59,7 @@ class PointsEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     def operation(self, stored: Row | None, token: str) -> Operation | None:
         """Return the write of the row, under the ETag it was read with."""
         points = self.points + (0 if stored is None else stored["Points"])
-        row = _total_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, points)
+        row = _total_row(self.origin.operation.row["PartitionKey"], self.row_key, self.kind, points)
         row[WRITE_TOKENS] = with_token(tokens_of(stored), token)
         return Operation(Verb.INSERT, row) if stored is None else Operation(Verb.REPLACE, row, stored["odata.etag"])
 
@@ -75,7 +75,7 @@ class _Rules(EntryRules[PointsEntry]):
         return [PointsEffect(entry.row_key, write, entry.kind, -entry.points)]
 
 
-class PointsMaintainer(AuditedSchema):
+class PointsMaintainer(AuditedMaintainer):
     """The points of a model."""
 
     entry_type = PointsEntry

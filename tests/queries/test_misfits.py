@@ -28,7 +28,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.marker_rows import CHANGE_KIND
 from tableorm.stores import Operation, Row, Verb
 from tests.rekeys import set_phase
@@ -352,8 +352,8 @@ async def test_what_an_upgrade_raises(memory: Database) -> None:
     assert [entity.id for entity in (await memory.select(Raising).page()).items] == [0, 1]
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.BACK])
-async def test_while_entities_get_new_keys(memory: Database, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
+async def test_while_entities_get_new_keys(memory: Database, phase: RekeyPhase) -> None:
     """All entities are given, at whichever key they are, before the error of the one that does not fit."""
     await memory.create_tables(Old, New)
     set_phase(memory, New, phase)

@@ -29,10 +29,10 @@ from tableorm import (
 from tableorm.audit.check import Phase
 from tableorm.audit.context import AuditContext, SnapshotTurns
 from tableorm.audit.table_audit import TableAudit
+from tableorm.connection import races
 from tableorm.connection.connection import connection_of
 from tableorm.models.kinds import KindSet
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
-from tableorm.writes import races
 from tests.torture import every
 
 

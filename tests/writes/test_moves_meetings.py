@@ -32,7 +32,9 @@ from tableorm import (
     field,
 )
 from tableorm.audit.moves import MoveCheck
+from tableorm.connection import races
 from tableorm.connection.connection import connection_of
+from tableorm.connection.races import ATTEMPTS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.move_command import MoveCommand, move_of
@@ -40,9 +42,8 @@ from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes import races, relocation
+from tableorm.writes import relocation
 from tableorm.writes.commit import RELOCATION
-from tableorm.writes.races import ATTEMPTS
 from tests import unfinished_moves
 from tests.faults import Fate, FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of

@@ -24,7 +24,7 @@ from tableorm import (
     field,
     upgrade,
 )
-from tableorm.audit.check import AuditedSchema
+from tableorm.audit.check import AuditedMaintainer
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Verb
 from tableorm.testing import MemoryStore
@@ -90,7 +90,7 @@ def undo(*given: Any) -> object:
 
 INTERFACE: list[tuple[Callable[..., object], int]] = [
     (undo, 3),
-    (AuditedSchema.checks, 2),
+    (AuditedMaintainer.checks, 2),
     (Fill.apply_to, 3),
     (Maintainer.effects, 3),
     (Maintainer.rebuild, 3),
