@@ -149,10 +149,12 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     """Return the patch of a save of an entity that was read in full."""
     before = shown.before
     assert before is not None
-    removed = frozenset(name for name in before.row if name not in row and _is_property(name))
-    if not removed and not before.upgraded and _is_only_made(shown, changed):
-        return Patch(Expects.PRESENT, Extent.SOME, {})
-    return Patch(Expects.PRESENT, Extent.SOME, changed, removed)
+    removed = [name for name in before.row if name not in row and _is_property(name)]
+    if removed:
+        return Patch(Expects.PRESENT, Extent.SOME, changed, frozenset(removed))
+    if not before.upgraded and _is_only_made(shown, changed):
+        changed = {}
+    return Patch(Expects.PRESENT, Extent.SOME, changed)
 
 
 def _save_loaded(shown: Shown) -> Patched:
