@@ -111,12 +111,12 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     @property
     def partition_key(self) -> str:
-        """As stored, or to be stored."""
+        """PartitionKey of the row, as stored or to be stored."""
         return self.address.partition_key
 
     @property
     def row_key(self) -> str:
-        """As stored, or to be stored."""
+        """RowKey of the row, as stored or to be stored."""
         return self.address.row_key
 
     @property
