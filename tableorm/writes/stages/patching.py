@@ -287,7 +287,7 @@ def bag_patch(
         return Patch(Expects.PRESENT, Extent.SOME, row), keys | row, None
     gone = frozenset(_taken_out(before, row))
     if mode is Mode.MERGE:
-        row, gone = _chosen(bag, row, only), gone if only is None else frozenset()
+        row, gone = _chosen(bag, row, only), gone if only is None else frozenset[str]()
         return Patch(Expects.PRESENT, Extent.SOME, row, gone), overlaid(without(before.row, gone), row), None
     if mode is Mode.REPLACE and (before.complete or drop_extra):
         return Patch(Expects.PRESENT, Extent.ROW, row), row, None
