@@ -223,6 +223,7 @@ async def test_workers_finish_what_was_under_way(db: Database, url: str) -> None
     connection = connection_of(db)
     given_up = [each async for each in find_pending(connection, "StoredParcels") if each.decision.error]
     assert [each.decision.tries for each in given_up] == [1]
+    assert given_up[0].decision.progress == {0: ("send", {"via": "rail", "packed": True})}
     await ring_again(connection, given_up[0])
 
     async with db.worker(Person, Note, Parcel, Ship, OLD_PARCELS, cold) as worker:
