@@ -209,7 +209,7 @@ def test_the_deepest_tree() -> None:
     assert compile_filter(tree)(row) is evaluate(tree, {"a": (1, Edm.INT32), "RowKey": ("r", Edm.STRING)})
 
 
-@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 100_000])
+@pytest.mark.parametrize("levels", [MAX_DEPTH + 1, 10_000])
 @pytest.mark.parametrize("use", [check_depth, to_odata, matcher, compile_filter])
 def test_a_tree_that_is_too_deep(levels: int, use: Callable[[Filter], object]) -> None:
     """One level more is refused with the limit, and so is any number of them."""

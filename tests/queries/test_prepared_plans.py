@@ -177,11 +177,11 @@ def test_what_is_kept_is_bounded() -> None:
     """Shapes without end push each other out; one that is very large is not kept at all."""
     kinds = fresh(Order)
     counts: list[int] = []
-    for number in range(1_500):
+    for number in range(400):
         fields = [Order.note == "x" if number >> bit & 1 else Order.amount == 1 for bit in range(12)]
         planner_of(kinds).plan([SHOP, *fields])
         counts.append(len(planner_of(kinds).plans))
-    assert max(counts) < 1_000
+    assert max(counts) < 400
 
     large = AnyOf(tuple((Order.number == number) & (Order.amount == 1) for number in range(1_000)))
     before = len(planner_of(kinds).plans)
