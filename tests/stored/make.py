@@ -26,7 +26,7 @@ import pytest
 from tableorm import Database, OutcomeUnknown, TableOrmError, connect
 from tableorm.audit import scan
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
+from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.logs import LogStream
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.table_queue import TableQueueStore
@@ -205,12 +205,12 @@ async def make_rekeys(db: Database, url: str) -> None:
     for number in range(1, 6):
         await db.insert(Trip(day="mon", id=number, text=f"t{number}"))
     rekeying = rekeys.rekeying_of(NewTrip)
-    await change_phase(connection_of(db), rekeying, await load_phase(connection_of(db), rekeying), Phase.MOVE)
+    await change_phase(connection_of(db), rekeying, await load_phase(connection_of(db), rekeying), RekeyPhase.MOVE)
     await rekeys.move(db, NewTrip, 2)
     await db.save((await db.get(NewTrip, id=1, day="mon")).evolve(text="written since"))
     for writes in (2, 1):
         async with connect(url, retry=QUICK) as dying:
-            rekeys.set_phase(dying, NewTrip, Phase.MOVE)
+            rekeys.set_phase(dying, NewTrip, RekeyPhase.MOVE)
             fail_between(dying).plan(*[Fate.FINE] * writes, *DEAD)
             with suppress(TableOrmError):
                 await rekeys.move(dying, NewTrip, 1)

@@ -122,6 +122,33 @@ async def test_an_etag_that_is_given_counts_after_other_changes(things: Database
     assert await things.get_or_none(Thing, name="b") is None
 
 
+@pytest.mark.parametrize("second", ["merge some", "merge", "upsert"])
+@pytest.mark.parametrize("first", ["save", "replace"])
+@pytest.mark.parametrize("whole", [False, True])
+async def test_what_one_change_removes_the_next_need_not(
+    things: Database, first: str, second: str, whole: bool
+) -> None:
+    """Together they are one replace, as they would be one after the other; of an entity and of a bag."""
+    await things.insert(Thing(name="a", text="old", number=1))
+    thing: Any = await (things.get(PropertyBag.key("Things", "g", "a")) if whole else load(things))
+    async with things.transaction() as tx:
+        if whole:
+            thing.pop("text")
+        else:
+            thing.text = None
+        tx.save(thing) if first == "save" else tx.replace(thing)
+        if whole:
+            thing["number"] = 7
+        else:
+            thing.number = 7
+        if second == "upsert":
+            tx.upsert(thing)
+        else:
+            tx.merge(thing, only=["number"] if second == "merge some" else None)
+
+    assert dict(await things.get(PropertyBag.key("Things", "g", "a"))) == {"EntityType": "Thing", "number": 7}
+
+
 @pytest.mark.parametrize("mode", ["merge", "replace"])
 async def test_an_upsert_and_an_etag(things: Database, mode: Any) -> None:
     """Together they are a write of that version of the row: it is there, and no other is written over."""
