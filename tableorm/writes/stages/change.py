@@ -278,8 +278,8 @@ def _remembered(
 
 def _dropped(schema: Schema, pending: PlannedWrite) -> Row | None:
     """Return the unknown properties that an entity still shows, and its write in the transaction has left out."""
-    after, shown, patch = pending.after, pending.change.shown, pending.change.patch
-    if after is None or shown is None or shown is patch.set or patch.extent is not Extent.ROW:
+    after, shown, patch = pending.after or {}, pending.change.shown, pending.change.patch
+    if not shown or shown is patch.set or patch.extent is not Extent.ROW:
         return None
     return {name: value for name, value in schema.unknown(shown).items() if name not in after}
 
@@ -492,7 +492,9 @@ def delete_change(
     before: Known | None = None
     if not isinstance(subject, Key):
         before = _remembered(subject, state, row, None, condition, blind=False, copied=copied)
-    return _row_change(verb, Mode.DELETE, subject, condition, before, (DELETED, {}, None))
+    # Of what a transaction deletes its entity shows what an earlier change has left out, and nothing else.
+    dropped = _dropped(subject.__schema__, pending) if pending is not None and isinstance(subject, Entity) else None
+    return _row_change(verb, Mode.DELETE, subject, condition, before, (DELETED, dropped or {}, None))
 
 
 def guard_change(subject: Subject) -> Change:
