@@ -32,6 +32,13 @@ def call_of(headers: Mapping[str, str] | None = None, /, **query: str) -> Call:
     return Call(verb="GET", place=PLACE, resource=ENTITY, options=named, headers=CIMultiDict(headers or {}), body=b"")
 
 
+def test_a_method_that_is_given_twice() -> None:
+    """`X-HTTP-Method` stands once."""
+    with pytest.raises(Fault) as caught:
+        options.effective_verb("POST", CIMultiDict([("X-HTTP-Method", "MERGE")] * 2))
+    assert caught.value.code == Code.XMETHOD_COUNT
+
+
 def test_timeouts() -> None:
     """A number of seconds; none and 0 are no limit."""
     assert [options.seconds_of(call_of(timeout=text)) for text in ("", "0", "1", "007")] == [None, None, 1, 7]
