@@ -1,5 +1,5 @@
 """
-The wire by itself: what is read of addresses, headers, queries and frames, and what answers are made of.
+The wire by itself: what is read of headers and values, and how pages are encoded.
 """
 
 import json
