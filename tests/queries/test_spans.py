@@ -1,6 +1,5 @@
 """
-Which values of the field of their tables conditions leave: spans in order, of which no two overlap; and what is left of
-the conditions in one table.
+Spans of periods that conditions leave: what is refused.
 """
 
 import datetime as dt

@@ -1,5 +1,5 @@
 """
-Group commit: how the requests that wait are spread over transactions.
+Group commit: requests that share a transaction, in order, and what each is told when it fails.
 """
 
 import asyncio

@@ -271,6 +271,7 @@ async def test_spellings_of_paths(api: Api, path: str, key: str) -> None:
         ("/Tab(PartitionKey='p')", 400, "InvalidInput"),
         ("/Tab(PartitionKey='p',RowKey='r", 400, "InvalidInput"),
         ("/Tab('p','r')", 400, "InvalidInput"),
+        ("/()", 400, "InvalidInput"),
         ("/Tab(PartitionKey='p',RowKey='%ff')", 400, "InvalidUri"),
         ("/No(PartitionKey='p',RowKey='r')", 400, "OutOfRangeInput"),
         ("/No-1(PartitionKey='p',RowKey='r')", 400, "InvalidResourceName"),

@@ -265,11 +265,12 @@ async def test_policies_that_are_refused(api: Api, inside: str, said: str) -> No
 
 
 async def test_documents_that_grow(api: Api) -> None:
-    """A document with entities is refused before any is expanded."""
+    """A document with entities is refused before any is expanded; one with another root is none of policies."""
     entities = b'<!DOCTYPE a [<!ENTITY b "xx"><!ENTITY c "&b;&b;">]>'
     bomb = b'<?xml version="1.0"?>' + entities + b"<SignedIdentifiers>&c;</SignedIdentifiers>"
 
-    assert (await api("PUT", "/Tab", bomb, query="comp=acl")).code == "InvalidXmlDocument"
+    for document in (bomb, b"<Other/>"):
+        assert (await api("PUT", "/Tab", document, query="comp=acl")).code == "InvalidXmlDocument"
 
 
 SERVICE = "restype=service&comp=properties"
@@ -384,6 +385,7 @@ async def test_properties_that_are_refused(api: Api, inside: str) -> None:
         (LOGGING * 2, f"{XML}StorageServiceProperties has 2 elements Logging."),
         (without(LOGGING, "Version"), f"{VALUE}Version '' is not 1.0."),
         (LOGGING.replace("1.0", "2.0"), f"{VALUE}Version '2.0' is not 1.0."),
+        (LOGGING.replace("<Delete>true", "<Delete>yes"), f"{VALUE}Delete 'yes' is neither true nor false."),
         (without(LOGGING, "RetentionPolicy"), f"{XML}Logging has no RetentionPolicy."),
         (without(METRICS, "RetentionPolicy"), f"{XML}HourMetrics has no RetentionPolicy."),
         (LOGGING.replace("<Days>5", "<Days>0"), f"{VALUE}Days '0' is not a number from 1 to 365."),

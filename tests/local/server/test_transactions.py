@@ -316,6 +316,7 @@ PART = b"--changeset_b\r\nContent-Type: application/http\r\n\r\n"
         HEAD + PART + b"POST /Tab HTTP/1.1\r\n\r\n{}\r\n--changeset_b--",
         HEAD + PART + b"POST /Tab\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
         HEAD + PART + b"POST /Tab HTTP/1.1\r\nno header\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
+        HEAD + PART + b"POST /Tab HTTP/1.1\r\n: b\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
         HEAD + b"--changeset_b\r\n\r\nPOST /Tab HTTP/1.1\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",
         HEAD + b"--changeset_b--\r\n" + HEAD + b"--changeset_b--\r\n--batch_a--",
         HEAD + PART + b"POST /Tab\xff HTTP/1.1\r\n\r\n{}\r\n--changeset_b--\r\n--batch_a--",

@@ -1,5 +1,5 @@
 """
-The wire by itself: what is read of addresses, headers, queries and frames, and what answers are made of.
+The wire by itself: what is read of headers and values, and how pages are encoded.
 """
 
 import json
@@ -30,6 +30,13 @@ def call_of(headers: Mapping[str, str] | None = None, /, **query: str) -> Call:
     """A call with these headers, and these parameters of the query."""
     named = {name if name in ("timeout", "comp") else f"${name}": value for name, value in query.items()}
     return Call(verb="GET", place=PLACE, resource=ENTITY, options=named, headers=CIMultiDict(headers or {}), body=b"")
+
+
+def test_a_method_that_is_given_twice() -> None:
+    """`X-HTTP-Method` stands once."""
+    with pytest.raises(Fault) as caught:
+        options.effective_verb("POST", CIMultiDict([("X-HTTP-Method", "MERGE")] * 2))
+    assert caught.value.code == Code.XMETHOD_COUNT
 
 
 def test_timeouts() -> None:
