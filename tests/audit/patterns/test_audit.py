@@ -13,13 +13,12 @@ import pytest
 
 from tableorm import Damage, Database, Entity, IndexList, Mapped, PropertyBag, field
 from tableorm.audit import audit as auditing
-from tableorm.connection.connection import Connection
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.damage import Case, Cases, found_by
 from tests.database.conftest import also_in_file
+from tests.derived.patterns.client import Client
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
-from tests.derived.patterns.test_random import Client
 from tests.torture import on_stores, seeds
 
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"
@@ -475,25 +474,6 @@ async def test_a_row_deep_in_a_list_costs_few_requests(db: Database) -> None:
     assert report.requests - clean.requests < 3 * 32 + 20
     assert report.undecided == 0
     assert (await db.audit(Employee)).clean
-
-
-async def test_a_recount_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are read to be counted anew are counted too, to give the loop to other tasks."""
-    await fill(db)
-    turns: list[int] = []
-
-    async def count(_: Connection, rows: int = 1) -> None:
-        turns.append(rows)
-
-    monkeypatch.setattr(Connection, "yield_to_loop", count)
-    await db.audit(Department, Employee, parallel=1)
-    clean = turns.copy()
-    await merge(db, HEAD, juniors=77)
-    turns.clear()
-    await db.audit(Department, Employee, parallel=1)
-
-    (rows,) = clean
-    assert sorted(turns) == [rows // 2, *[rows] * 4]
 
 
 # What does not exist
