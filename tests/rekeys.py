@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 from tableorm import Database, Entity, connect
+from tableorm.connection import races
 from tableorm.connection.connection import Connection, connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.rekeying import Rekeying
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.schema import Schema
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tableorm.testing import MemoryStore
-from tableorm.writes import races
 from tableorm.writes.rekey.finalize import finalize_window
 from tableorm.writes.rekey.meetings import resolve_window
 from tableorm.writes.rekey.report import WindowReport
@@ -51,7 +51,7 @@ def rekeying_of(model: type[Entity]) -> Rekeying[Schema]:
     return rekeying
 
 
-def set_phase(db: Database, model: type[Entity], phase: Phase) -> None:
+def set_phase(db: Database, model: type[Entity], phase: RekeyPhase) -> None:
     """Let a database take a phase for the present one, as if it had just asked the store."""
     known = connection_of(db).known_phase(rekeying_of(model).digest)
     known.phase, known.asked = phase, asyncio.get_running_loop().time()

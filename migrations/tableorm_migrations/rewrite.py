@@ -15,6 +15,7 @@ from tableorm.audit.audit import Steps, check_arguments, work_on_ranges
 from tableorm.audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
+from tableorm.connection.races import ATTEMPTS
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.periods import require_plain_tables
@@ -22,7 +23,6 @@ from tableorm.models.schema import Schema, concrete
 from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.modify_together import modify_target
-from tableorm.writes.races import ATTEMPTS
 
 from .report import RewriteCounts, RewriteReport
 

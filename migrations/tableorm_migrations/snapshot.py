@@ -13,7 +13,7 @@ from typing import Any, cast
 import msgspec
 
 from tableorm import Entity, ModelError
-from tableorm.audit.check import AuditedSchema
+from tableorm.audit.check import AuditedMaintainer
 from tableorm.models.entity import schema_of
 from tableorm.models.json_types import is_pydantic_model, members_of_pydantic
 from tableorm.models.property_types import PropertyType, annotation_name
@@ -185,7 +185,9 @@ def write_snapshot(path: Path, snapshot: Snapshot) -> None:
 
 def _describe(schema: Schema) -> ModelLayout:
     partition, row = schema.templates()
-    derived = {name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedSchema)}
+    derived = {
+        name: dict(each.describe()) for name, each in schema.derived.items() if isinstance(each, AuditedMaintainer)
+    }
     return ModelLayout(
         name=schema.name,
         table=schema.table_text(),

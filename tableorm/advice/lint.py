@@ -9,7 +9,7 @@ from uuid import UUID
 
 import attrs
 
-from ..audit.check import AuditedSchema
+from ..audit.check import AuditedMaintainer
 from ..errors import ModelError, near
 from ..keys.bounds import Part
 from ..keys.formats import Order
@@ -113,7 +113,7 @@ def _check_numbers(schema: Schema) -> Iterator[LintFinding]:
 def _check_derived(schema: Schema) -> Iterator[LintFinding]:
     writes = 1
     for each in schema.derived.values():
-        if not isinstance(each, AuditedSchema):
+        if not isinstance(each, AuditedMaintainer):
             continue
         declared = each.describe()
         match declared["pattern"]:
@@ -142,7 +142,7 @@ def _check_derived(schema: Schema) -> Iterator[LintFinding]:
         yield _finding("many-writes", schema.name, f"a change of an entity writes up to {writes} rows")
 
 
-def _check_list(declared: AuditedSchema) -> Iterator[LintFinding]:
+def _check_list(declared: AuditedMaintainer) -> Iterator[LintFinding]:
     fields = {name for template in declared.row_templates() for name in template.fields} & declared.schema.fields.keys()
     kinds = [declared.schema.fields[name].type.annotation for name in sorted(fields)]
     if kinds and all(isinstance(kind, type) and issubclass(kind, bool | enum.Enum) for kind in kinds):

@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 
 import attrs
 
-from ..connection.connection import TURN, Connection
+from ..connection.connection import Connection
 from ..connection.index_states import find_unreadable
 from ..connection.logger import make_logger
 from ..connection.tasks import work_together
@@ -23,8 +23,8 @@ from ..models.schema import Schema, concrete
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowQuery
-from .check import AuditedSchema
-from .context import OUT_OF_REACH, AuditContext
+from .check import AuditedMaintainer
+from .context import OUT_OF_REACH, AuditContext, SnapshotTurns
 from .first_look import Candidate, FirstLook, Verification
 from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
@@ -84,7 +84,7 @@ async def audit(
             ranges += audit_ranges_of(some.table, some.schemas, 1 if is_small else parallel)
     else:
         ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts, kinds)
-    begun = time.monotonic() - counts.seconds
+    begun, turns = time.monotonic() - counts.seconds, SnapshotTurns()
     # An index that is not complete lacks entries, which is no damage.
     derived = [each for schema in schemas for each in schema.derived.values()]
     await find_unreadable(db, [d.declaration for d in derived if d.declaration and d.building is None])
@@ -94,15 +94,14 @@ async def audit(
         return make_report(counts, purpose, ranges)
 
     def work(part: AuditRange) -> Steps[AuditCounts]:
-        return audit_range(
-            AuditContext(db=db, kinds=kinds[part.table], repair=repair, guests=guests[part.table]), part, parallel
-        )
+        some, others = kinds[part.table], guests[part.table]
+        return audit_range(AuditContext(db=db, kinds=some, repair=repair, guests=others, turns=turns), part, parallel)
 
     await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
     for schema in schemas:
         for each in schema.derived.values():
-            if isinstance(each, AuditedSchema) and each.in_blobs:
-                context = AuditContext(db=db, kinds=kinds[schema.table_name()], repair=repair)
+            if isinstance(each, AuditedMaintainer) and each.in_blobs:
+                context = AuditContext(db=db, kinds=kinds[schema.table_name()], repair=repair, turns=turns)
                 await each.audit_blobs(context)
                 counts.add(context.counts)
     return report()
@@ -200,7 +199,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
         part: The range, without what is done of it.
         parallel: How many candidates are verified at the same time.
     """
-    db, counts = context.db, context.counts
+    counts = context.counts
     where = _rows_to_check(context.kinds, context.guests)
     table = TableAudit(context)
     segment, count, last = Segment(table), 0, None
@@ -216,36 +215,32 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
                 async with aclosing(context.pages(where, regions, "audit")) as found:
                     async for rows in found:
                         candidates: list[Candidate] = []
-                        for start in range(0, len(rows), TURN):
-                            some = rows[start : start + TURN]
+                        async for some in context.in_turns(rows):
                             candidates += segment.candidates(phase, some)
-                            await db.yield_to_loop(len(some))
                         await _run(context, await look.find_left(candidates), parallel)
         return part if last is None else attrs.evolve(part, partition=last)
 
     async with aclosing(context.pages(where, part.left, "audit")) as found:
         async for rows in found:
             start = 0
-            if rows and db.store.capabilities.ordered and count + len(rows) >= SEGMENT:
+            if rows and context.db.store.capabilities.ordered and count + len(rows) >= SEGMENT:
                 cut = partition_start(rows, last)
                 if cut is not None:
-                    await _add_rows(db, segment, rows[:cut])
+                    await _add_rows(context, segment, rows[:cut])
                     last = rows[cut - 1]["PartitionKey"] if cut else last
                     part = await verify_candidates(part, last)
                     yield part, counts.take()
                     segment, count, start = Segment(table), 0, cut
-            await _add_rows(db, segment, rows[start:])
+            await _add_rows(context, segment, rows[start:])
             count += len(rows) - start
             last = rows[-1]["PartitionKey"] if rows else last
     part = await verify_candidates(part, None)
     yield attrs.evolve(part, done=True), counts
 
 
-async def _add_rows(db: Connection, segment: Segment, rows: Sequence[Row]) -> None:
-    for start in range(0, len(rows), TURN):
-        some = rows[start : start + TURN]
+async def _add_rows(context: AuditContext, segment: Segment, rows: Sequence[Row]) -> None:
+    async for some in context.in_turns(rows):
         segment.add(some)
-        await db.yield_to_loop(len(some))
 
 
 async def _run(context: AuditContext, verifications: Sequence[Verification], parallel: int) -> None:
@@ -253,6 +248,7 @@ async def _run(context: AuditContext, verifications: Sequence[Verification], par
 
     async def worker() -> None:
         for verify in todo:
+            await context.turns.take()  # an embedded store answers without waiting
             try:
                 await verify()
             except OUT_OF_REACH:

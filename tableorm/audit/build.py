@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import attrs
 
-from ..connection.connection import TURN, Connection
+from ..connection.connection import Connection
 from ..connection.index_states import find_unreadable, make_readable
 from ..errors import ModelError, shown
 from ..models.derivation import DerivationOf
@@ -28,8 +28,8 @@ from ..stores import Row
 from ..writes.bulk.pacing import Pace
 from ..writes.commit import commit
 from .audit import Steps, audit_range, check_arguments, work_on_ranges
-from .check import AuditedSchema
-from .context import OUT_OF_REACH, AuditContext
+from .check import AuditedMaintainer
+from .context import OUT_OF_REACH, AuditContext, SnapshotTurns
 from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
 from .report import AuditCounts, BuildReport, make_report
 from .table_audit import rebuild_write, with_related
@@ -108,7 +108,7 @@ class IndexBuild:
     """
 
     def __init__(self, db: Connection, index: DerivationOf[Any], parallel: int) -> None:
-        self.declared: list[AuditedSchema] = _find_declarations(index)
+        self.declared: list[AuditedMaintainer] = _find_declarations(index)
         self.schemas: list[Schema] = concrete(index.model.__schema__)
         if not self.schemas:
             raise ModelError(
@@ -119,7 +119,7 @@ class IndexBuild:
         self._kinds = KindSet.of([schema.model for schema in self.schemas])
         self.table = self.schemas[0].table_name()
         self._db, self._name, self._parallel = db, index.name, parallel
-        self._limit = asyncio.Semaphore(parallel)
+        self._limit, self._turns = asyncio.Semaphore(parallel), SnapshotTurns()
 
     def plan_ranges(self, workers: int) -> list[AuditRange]:
         """Return the ranges in which the index is built, and those in which it is audited, for some workers."""
@@ -134,7 +134,9 @@ class IndexBuild:
             part: The range.
             pace: Limits how many rows are read in a second; None for any number.
         """
-        context = AuditContext(db=self._db, kinds=self._kinds, repair=True, only=self._name, pace=pace)
+        context = AuditContext(
+            db=self._db, kinds=self._kinds, repair=True, only=self._name, pace=pace, turns=self._turns
+        )
         return _build_range(context, self._limit, part) if part.building else audit_range(context, part, self._parallel)
 
     async def make_readable(self, *, no_older_writers: bool) -> bool:
@@ -150,7 +152,7 @@ class IndexBuild:
         return not await find_unreadable(self._db, asked)
 
 
-def _find_declarations(index: object) -> list[AuditedSchema]:
+def _find_declarations(index: object) -> list[AuditedMaintainer]:
     """
     Return what is to be built, in each concrete class.
 
@@ -162,7 +164,7 @@ def _find_declarations(index: object) -> list[AuditedSchema]:
     schema: object = getattr(model, "__schema__", None) if isinstance(model, type) else None
     derived = [each.derived for each in concrete(schema)] if isinstance(schema, Schema) else []
     buildable = [
-        {name: each for name, each in some.items() if isinstance(each, AuditedSchema) and each.buildable}
+        {name: each for name, each in some.items() if isinstance(each, AuditedMaintainer) and each.buildable}
         for some in derived
     ]
     if isinstance(index, DerivationOf) and all(index.name in some for some in buildable):
@@ -189,11 +191,9 @@ async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: Au
             if not rows:
                 continue
             incomplete: list[_Incomplete] = []
-            for start in range(0, len(rows), TURN):
-                some = rows[start : start + TURN]
+            async for some in context.in_turns(rows):
                 row_keys = [_rows_to_write(context, row) for row in some]
                 incomplete += [(keys, row) for keys, row in zip(row_keys, some, strict=True) if keys is not None]
-                await db.yield_to_loop(len(some))
             partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
             # Those of a partition after each other: they may write the same list, or the same count.
             await asyncio.gather(*(_write(context, limit, [*_chunks(group)]) for group in partitions))
@@ -219,7 +219,7 @@ def _rows_to_write(context: AuditContext, row: Row) -> list[str] | None:
     noted, due = snapshot.manifest.get(name), snapshot.expected.get(name)
     if noted == due or not snapshot.legible:
         return None  # the audit says what is wrong with an entity, if something is
-    return [entry.address for entry in (due, noted) if entry is not None and entry.address is not None]
+    return [entry.local_key for entry in (due, noted) if entry is not None and entry.local_key is not None]
 
 
 async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequence[Sequence[Row]]) -> None:

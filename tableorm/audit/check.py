@@ -1,7 +1,7 @@
 """
 `Check`: what a pattern tells the audit of what it derives from entities; the audit itself knows no pattern.
 
-A declaration of a model offers its checks by `AuditedSchema.checks`. Each check answers two questions: which claims
+A declaration of a model offers its checks by `AuditedMaintainer.checks`. Each check answers two questions: which claims
 follow from an entity and from a derived row (`claims`, `row_claims`, `contributions`), and what is wrong where these do
 not agree (`compare`, `verify_row`, `verify_totals`).
 """
@@ -16,7 +16,7 @@ from ..writes.maintainer import Maintainer
 from .context import AuditContext, EntitySnapshot, Problem
 from .first_look import FirstLook
 
-__all__ = ["WRONG", "AuditedSchema", "Check", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
+__all__ = ["WRONG", "AuditedMaintainer", "Check", "IsCandidate", "Phase", "VerifyEntity", "VerifyTotals"]
 
 WRONG = 1
 """
@@ -50,7 +50,7 @@ entities that hold the totals, and a function that verifies one entity.
 """
 
 
-class AuditedSchema(Maintainer):
+class AuditedMaintainer(Maintainer):
     """
     A declaration, bound to its model, that the audit checks too: the interface that a pattern implements in full.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from ..connection.connection import TURN, Connection
+from ..connection.connection import Connection
 from ..connection.index_states import known_unreadable
 from ..connection.rows import is_place, read_row
 from ..connection.translate import translate
@@ -24,11 +24,10 @@ from ..protocol.codes import LOST_RACE, Fault
 from ..protocol.filters import Filter
 from ..stores import Bounds, Operation, Row, RowAddress
 from ..writes.bulk.pacing import Pace
-from ..writes.races import pause_of
 from .report import AuditCounts, Damage, Finding
 from .scan import pages
 
-__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "kind_of"]
+__all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "SnapshotTurns", "kind_of"]
 
 OUT_OF_REACH = (AccessDenied, TableNotFound, Throttled, Unavailable)
 """What concerns a whole table. Whatever else is raised for a row concerns that one alone, and ends no audit."""
@@ -93,6 +92,24 @@ class Problem:
     refused: str | None = None
 
 
+_MOST_IN_A_TURN = 10  # snapshots, which take a millisecond or two together
+
+
+class SnapshotTurns:
+    """Bounds how many snapshots all that work on one audit make in one turn of the event loop."""
+
+    def __init__(self) -> None:
+        self._made, self._lock = 0, asyncio.Lock()
+
+    async def take(self, count: int = 1) -> None:
+        """Wait until so many snapshots may be made, which the caller then makes at once; other tasks run in between."""
+        async with self._lock:  # who comes later waits too, so that each goes on in a turn of its own
+            self._made += count
+            if self._made > _MOST_IN_A_TURN:
+                self._made = count
+                await asyncio.sleep(0)
+
+
 @attrs.frozen(eq=False, kw_only=True)
 class AuditContext:
     """
@@ -105,6 +122,7 @@ class AuditContext:
         only: Name of the one declaration that is checked; None for all.
         guests: Audited models of other tables, of which derived rows are in this one.
         pace: Limits how many rows are read by the page in a second; None for any number.
+        turns: Those of the audit, which others take part in.
         counts: What was found.
     """
 
@@ -114,6 +132,7 @@ class AuditContext:
     only: str | None = None
     guests: Sequence[Schema] = ()
     pace: Pace | None = None
+    turns: SnapshotTurns
     counts: AuditCounts = attrs.field(factory=AuditCounts)
 
     def is_incomplete(self, declaration: IndexDeclaration | None, *, building: bool | None) -> bool:
@@ -204,15 +223,15 @@ class AuditContext:
         """Yield all rows of a partition that satisfy a condition, some at a time; other tasks run in between."""
         async with aclosing(self.pages(where, [KeyRegion(Bounds.only(partition_key))], "audit")) as found:
             async for rows in found:
-                for start in range(0, len(rows), TURN):
-                    some = rows[start : start + TURN]
+                async for some in self.in_turns(rows):
                     yield some
-                    await self.db.yield_to_loop(len(some))
 
-    async def pause(self, lost: int) -> None:
-        """Wait before something is looked at again, if so many attempts in a row have not got on; not if it is 0."""
-        if lost:
-            await asyncio.sleep(pause_of(self.db, lost))
+    async def in_turns(self, rows: Sequence[Row]) -> AsyncGenerator[Sequence[Row], None]:
+        """Yield rows, of which the caller makes snapshots at once, some at a time; other tasks run in between."""
+        for start in range(0, len(rows), _MOST_IN_A_TURN):
+            some = rows[start : start + _MOST_IN_A_TURN]
+            await self.turns.take(len(some))
+            yield some
 
     async def settle(self, address: RowAddress, stored: Row | None, repairs: Sequence[Operation] = ()) -> bool:
         """

@@ -9,12 +9,12 @@ import datetime as dt
 from collections.abc import Iterable
 from contextlib import aclosing, suppress
 
-from ..connection.rows import is_place, time_of
+from ..connection.rows import delete_as_read, is_place, time_of
 from ..errors import DecodeError, NotSupported
 from ..keys.ranges import KeyRegion
 from ..models.marker_rows import DECISION_KIND
 from ..outbox.decision import DECISION_ROWS, Decision, decision_of, delete_decision
-from ..stores import CLOCK, Bounds, Operation, Row, RowAddress, Verb
+from ..stores import CLOCK, Bounds, Row, RowAddress
 from ..writes.deferred import carry_out, schemas_by_kind
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem
@@ -95,8 +95,7 @@ class DecisionCheck(Check):
             return
         if not decision.committed:
             if context.repair and age > _LONGEST_REQUEST:
-                keys = {"PartitionKey": address.partition_key, "RowKey": address.row_key}
-                await context.send([Operation(Verb.DELETE, keys, row["odata.etag"])])
+                await context.send([delete_as_read(row)])
             return
         refused = await self._carry_out(decision) if context.repair else None
         failed = "" if decision.error is None else f"; workers have given up ({decision.error})"

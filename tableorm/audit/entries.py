@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping
 import attrs
 import msgspec
 
+from ..connection.races import ATTEMPTS, Attempts
+from ..connection.rows import delete_as_read
 from ..errors import shown
 from ..models.manifest import IndexEntry, ManifestEntry, PlacedEntry, PlacedListEntry
 from ..models.reserved import COPY_OF, ENTITY_TYPE, MANIFEST
 from ..models.schema import Schema
-from ..stores import Operation, Row, RowAddress, Verb
-from ..writes.races import ATTEMPTS
+from ..stores import Operation, Row, RowAddress
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .report import Damage
@@ -203,8 +204,7 @@ class EntryCheck(Check):
 
     async def _verify_owner(self, address: RowAddress) -> None:
         context, row_key = self.context, address.row_key
-        for attempt in range(ATTEMPTS):
-            await context.pause(attempt)
+        async for _ in Attempts(context.db, ATTEMPTS):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)) or not self.accepts(row):
                 return
@@ -219,8 +219,7 @@ class EntryCheck(Check):
                 )
                 problem = Problem(Damage.ORPHAN, name, row_key, text)
                 # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
-                keys = {"PartitionKey": address.partition_key, "RowKey": row_key}
-                repairs = [Operation(Verb.DELETE, keys, row["odata.etag"])]
+                repairs = [delete_as_read(row)]
             else:
                 owner, repairs = "", list[Operation]()
                 text = f"the {self.noun} at {shown(row_key)} names no entity, as each that tableorm writes does"

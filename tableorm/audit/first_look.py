@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 import attrs
 
 from ..connection.nearby import NearbyRows
-from ..connection.rows import is_place
 from ..connection.tasks import stop_tasks, work_together
 from ..stores import Row, RowAddress
 from .context import OUT_OF_REACH, AuditContext
@@ -28,7 +27,7 @@ _MOST_KEPT = 4000
 _SLICE = 10
 """Candidates that go on at the same time, so that other tasks get their turn."""
 
-_Place = tuple[str, RowAddress]  # with what is read: rows of one sort lie close together, or do not
+_Asked = tuple[str, RowAddress]  # with what is read: rows of one sort lie close together, or do not
 
 
 @attrs.frozen(eq=False)
@@ -58,8 +57,8 @@ class FirstLook:
     def __init__(self, context: AuditContext, parallel: int) -> None:
         self._context, self._parallel = context, parallel
         self._nearby: dict[tuple[str, str], NearbyRows] = {}
-        self._found: dict[_Place, Row | None] = {}
-        self._due: list[tuple[_Place, asyncio.Future[Row | None]]] = []
+        self._found: dict[_Asked, Row | None] = {}
+        self._due: list[tuple[_Asked, asyncio.Future[Row | None]]] = []
         self._task: asyncio.Task[None] | None = None
         self._started = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -96,26 +95,26 @@ class FirstLook:
         except Exception:  # noqa: BLE001 - its verification says what is wrong
             return False
 
-    async def read(self, place: RowAddress, sort: str) -> Row | None:
+    async def read(self, address: RowAddress, sort: str) -> Row | None:
         """
         Read a row; None if there is none, or no row can be there.
 
         Args:
-            place: Where it is.
+            address: Where it is.
             sort: What it is a row of: a model, or a declaration of it.
         """
-        (row,) = await self.read_all([place], sort)
+        (row,) = await self.read_all([address], sort)
         return row
 
-    async def read_all(self, places: Sequence[RowAddress], sort: str) -> list[Row | None]:
+    async def read_all(self, addresses: Sequence[RowAddress], sort: str) -> list[Row | None]:
         """Read several rows, as `read` does."""
-        if len(self._found) + len(self._due) + len(places) > _MOST_KEPT:
+        if len(self._found) + len(self._due) + len(addresses) > _MOST_KEPT:
             async with self._turn:  # one candidate after the other, so that few rows are held
-                found = await self._read_sort(sort, places)
-            return [found[place] for place in places]
+                found = await self._read_sort(sort, addresses)
+            return [found[address] for address in addresses]
         loop = asyncio.get_running_loop()
-        waiting = [loop.create_future() for _ in places]
-        self._due += zip([(sort, place) for place in places], waiting, strict=True)
+        waiting = [loop.create_future() for _ in addresses]
+        self._due += zip([(sort, address) for address in addresses], waiting, strict=True)
         if self._task is None:
             self._task = asyncio.create_task(self._read_due())
         return [await future for future in waiting]
@@ -125,14 +124,14 @@ class FirstLook:
         while self._due:
             due, self._due = self._due, []
             by_sort: defaultdict[str, set[RowAddress]] = defaultdict(set)
-            for (sort, place), _ in due:
-                if (sort, place) not in self._found:
-                    by_sort[sort].add(place)
+            for (sort, address), _ in due:
+                if (sort, address) not in self._found:
+                    by_sort[sort].add(address)
             error: Exception | None = None
             try:
-                for sort, places in by_sort.items():
-                    found = await self._read_sort(sort, list(places))
-                    self._found |= {(sort, place): row for place, row in found.items()}
+                for sort, addresses in by_sort.items():
+                    found = await self._read_sort(sort, list(addresses))
+                    self._found |= {(sort, address): row for address, row in found.items()}
             except Exception as caught:  # noqa: BLE001 - raised in each that has asked
                 error = caught
             # Each that waits goes on by itself, and only some in one turn of the event loop: what they do takes time.
@@ -146,30 +145,28 @@ class FirstLook:
             await asyncio.sleep(0)  # those that ask for more do so now
         self._task = None
 
-    async def _read_sort(self, sort: str, places: Sequence[RowAddress]) -> dict[RowAddress, Row | None]:
+    async def _read_sort(self, sort: str, addresses: Sequence[RowAddress]) -> dict[RowAddress, Row | None]:
         """Read rows of one sort: by ranges of keys where they lie close together, the others one by one."""
         context = self._context
-        found: dict[RowAddress, Row | None] = dict.fromkeys(places)
-        possible = [place for place in places if is_place(place)]
-        for table in {place.table for place in possible}:
+        found: dict[RowAddress, Row | None] = dict.fromkeys(addresses)
+        left = addresses
+        for table in {address.table for address in left}:
             nearby = self._nearby.get((table, sort))
             if nearby is None:
                 nearby = NearbyRows(context.db, table, concurrency=self._parallel, across=True)
                 self._nearby[table, sort] = nearby
             sent = nearby.requests
-            near = await nearby.read([(each.partition_key, each.row_key) for each in possible if each.table == table])
+            near = await nearby.read([(each.partition_key, each.row_key) for each in left if each.table == table])
             context.counts.requests += nearby.requests - sent
             if context.pace is not None:
                 await context.pace.wait(len(near))
             found |= {RowAddress(table, *keys): row for keys, row in near.items()}
-            possible = [
-                each for each in possible if each.table != table or (each.partition_key, each.row_key) not in near
-            ]
-        far = iter(possible)
+            left = [each for each in left if each.table != table or (each.partition_key, each.row_key) not in near]
+        far = iter(left)
 
         async def read() -> None:
-            for place in far:
-                found[place] = await context.read(place)
+            for address in far:
+                found[address] = await context.read(address)
 
-        await work_together(read, min(self._parallel, len(possible)))
+        await work_together(read, min(self._parallel, len(left)))
         return found

@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 
+from ..connection.races import ATTEMPTS, Attempts
 from ..errors import (
     Conflict,
     DecodeError,
@@ -33,10 +34,9 @@ from ..models.schema import Schema, concrete
 from ..stores import Row, RowAddress
 from ..writes.commit import commit
 from ..writes.plan import PlannedWrite
-from ..writes.races import ATTEMPTS
 from ..writes.stages.change import rebuild_change
 from ..writes.stages.encode import encode
-from .check import AuditedSchema, Check
+from .check import AuditedMaintainer, Check
 from .context import AuditContext, EntitySnapshot, Problem, kind_of
 from .decisions import DecisionCheck
 from .entries import EntityCheck, EntryCheck
@@ -113,7 +113,7 @@ class TableAudit:
         declared = [each for schema in own for each in schema.derived.values()]
         declared += [e for schema in context.guests for e in schema.derived.values() if e.table == table]
         for each in declared:
-            if isinstance(each, AuditedSchema) and context.only in (None, each.name):
+            if isinstance(each, AuditedMaintainer) and context.only in (None, each.name):
                 for check in each.checks(context):
                     others = self._checks[check.schema]
                     if all(check.identity != other.identity for other in others):
@@ -165,10 +165,8 @@ class TableAudit:
         context = self.context
         repaired_first: set[str] = set()
         refused: dict[str | None, str] = {}
-        singly, lost = False, 0
-        for attempt in range(ATTEMPTS):
-            await context.pause(lost)
-            lost += 1
+        singly, attempts = False, Attempts(context.db, ATTEMPTS)
+        async for attempt in attempts:
             row = await context.read(address)
             snapshot = None if row is None else context.snapshot(row)
             if row is None or snapshot is None:
@@ -181,7 +179,7 @@ class TableAudit:
                 for each in sorted(first - repaired_first):
                     await self.verify_entity(address.beside(each), depth + 1)
                 repaired_first |= first
-                lost = 0
+                attempts.skip_pause()
                 continue
             kept = _names_to_keep(snapshot, problems) | refused.keys()
             problems = [
@@ -195,11 +193,12 @@ class TableAudit:
                     self._record(snapshot, part, repaired=True)
                     if not singly:
                         return
-                    lost = 0
+                    attempts.skip_pause()
                 elif attempt >= _REFUSALS and (isinstance(error, _REFUSED) or not isinstance(error, TableOrmError)):
                     if singly:
                         refused[name] = f"{type(error).__name__}: {error}"
-                    singly, lost = True, 0  # what can be repaired is, whatever else is wrong
+                    singly = True  # what can be repaired is, whatever else is wrong
+                    attempts.skip_pause()
                 continue
             if await context.settle(address, row):
                 self._record(snapshot, problems, repaired=False)

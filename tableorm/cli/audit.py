@@ -13,7 +13,7 @@ from ..audit.report import AuditReport
 from ..errors import counted
 from ..protocol.redaction import escape_unprintable
 from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
-from .progress import Progress
+from .progress import ProgressReporter
 
 __all__ = ["AUDIT", "Audit"]
 
@@ -60,7 +60,7 @@ class Audit:
         return 0 if report.clean else 1
 
     async def _run(self, args: argparse.Namespace) -> AuditReport:
-        progress = Progress(args.state, _describe)
+        progress = ProgressReporter(args.state, _describe)
         cursor = progress.read_cursor()
         async with open_existing(args) as db:
             try:

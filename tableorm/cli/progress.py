@@ -13,7 +13,7 @@ import attrs
 
 from ..audit.ranges import RangeReport
 
-__all__ = ["Progress", "draw_bar"]
+__all__ = ["ProgressReporter", "draw_bar"]
 
 R = TypeVar("R", bound=RangeReport)
 
@@ -28,7 +28,7 @@ def draw_bar(share: float) -> str:
 
 
 @attrs.define
-class Progress(Generic[R]):
+class ProgressReporter(Generic[R]):
     """
     Tells how far a command got, once a second: on stderr, and in a state file, where another run goes on.
 

@@ -15,7 +15,7 @@ from ..protocol.redaction import escape_unprintable
 from ..queries.sweep import is_swept
 from ..queries.sweep_report import SweepReport
 from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
-from .progress import Progress
+from .progress import ProgressReporter
 
 __all__ = ["SWEEP", "Sweep"]
 
@@ -59,7 +59,7 @@ class Sweep:
         return 1 if report.failed else 0
 
     async def _run(self, args: argparse.Namespace) -> SweepReport:
-        progress = Progress(args.state, SweepReport.__str__)
+        progress = ProgressReporter(args.state, SweepReport.__str__)
         cursor = progress.read_cursor()
         # A module has other models too.
         swept = [each for each in args.models if any(map(is_swept, concrete(schema_of(each))))]

@@ -29,7 +29,7 @@ from .connection import Connection, KnownPhase
 from .index_states import write_records
 from .rows import read_row, time_of
 
-__all__ = ["ASK_AGAIN", "Phase", "RekeyPhase", "change_phase", "current_phase", "load_phase"]
+__all__ = ["ASK_AGAIN", "RekeyPhase", "StoredPhase", "change_phase", "current_phase", "load_phase"]
 
 ASK_AGAIN = 60.0
 """After how many seconds a program asks for the phase again."""
@@ -38,7 +38,7 @@ _PARTITION = "re-keys"
 _OFFLINE = "Offline"
 
 
-class Phase(StrEnum):
+class RekeyPhase(StrEnum):
     """How far a re-key is."""
 
     EXPAND = "expand"
@@ -48,19 +48,22 @@ class Phase(StrEnum):
     BACK = "back"
 
 
-_FINAL = (Phase.SEALED, Phase.DONE)
+_FINAL = (RekeyPhase.SEALED, RekeyPhase.DONE)
 
 _NEXT = {
-    Phase.EXPAND: {Phase.MOVE, Phase.SEALED},  # sealed at once if everything is moved while nobody writes
-    Phase.MOVE: {Phase.SEALED, Phase.BACK},
-    Phase.BACK: {Phase.EXPAND},
-    Phase.SEALED: {Phase.DONE},
-    Phase.DONE: set[Phase](),
+    RekeyPhase.EXPAND: {
+        RekeyPhase.MOVE,
+        RekeyPhase.SEALED,
+    },  # sealed at once if everything is moved while nobody writes
+    RekeyPhase.MOVE: {RekeyPhase.SEALED, RekeyPhase.BACK},
+    RekeyPhase.BACK: {RekeyPhase.EXPAND},
+    RekeyPhase.SEALED: {RekeyPhase.DONE},
+    RekeyPhase.DONE: set[RekeyPhase](),
 }
 
 
 @attrs.frozen(kw_only=True)
-class RekeyPhase:
+class StoredPhase:
     """
     What the store says of the phase of a re-key.
 
@@ -72,13 +75,13 @@ class RekeyPhase:
             still, until they are deleted there.
     """
 
-    phase: Phase
+    phase: RekeyPhase
     since: dt.datetime | None = None
     etag: str | None = None
     offline: bool = False
 
 
-async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
+async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
     """
     Return the phase of a re-key, as the store said it within the last minute.
 
@@ -91,7 +94,7 @@ async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> Phase:
         async with known.lock:
             if not _is_known(known):
                 await load_phase(db, rekeying)
-    phase = Phase(str(known.phase))
+    phase = RekeyPhase(str(known.phase))
     if db.boundary.narrows and phase not in _FINAL:
         raise NotSupported(
             f"{rekeying} is in phase {phase.value!r}: a scope does not tell which older keys are its own; use the "
@@ -107,7 +110,7 @@ def _is_known(known: KnownPhase) -> bool:
     )
 
 
-async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
+async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> StoredPhase:
     """
     Ask the store for the phase of a re-key; the connection remembers it.
 
@@ -119,9 +122,9 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
     with suppress(TableNotFound):
         row = await read_row(db, RowAddress(UPKEEP_TABLE, _PARTITION, rekeying.digest))
     if row is None:
-        found = RekeyPhase(phase=Phase.EXPAND)
+        found = StoredPhase(phase=RekeyPhase.EXPAND)
     else:
-        found = RekeyPhase(
+        found = StoredPhase(
             phase=_read_phase(rekeying, row),
             since=time_of(row, str(rekeying)),
             etag=row["odata.etag"],
@@ -132,20 +135,20 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
     return found
 
 
-def _read_phase(rekeying: Rekeying[Schema], row: Row) -> Phase:
+def _read_phase(rekeying: Rekeying[Schema], row: Row) -> RekeyPhase:
     stored = row.get("Phase")
     try:
-        return Phase(str(stored))
+        return RekeyPhase(str(stored))
     except ValueError:
         raise DecodeError(
-            f"has {shown(stored)} as Phase, which is none of {', '.join(Phase)}; another program has written it: set "
-            f"it to the phase that the {rekeying} was in",
+            f"has {shown(stored)} as Phase, which is none of {', '.join(RekeyPhase)}; another program has written it: "
+            f"set it to the phase that the {rekeying} was in",
             UPKEEP_TABLE,
             (row["PartitionKey"], row["RowKey"]),
         ) from None
 
 
-async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPhase, phase: Phase) -> RekeyPhase:
+async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: StoredPhase, phase: RekeyPhase) -> StoredPhase:
     """
     Let a re-key enter its next phase, unless somebody has changed the phase since it was read.
 
@@ -162,7 +165,7 @@ async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPh
         NotSupported: No such phase follows.
         AccessDenied: Not permitted.
     """
-    allowed = _NEXT[read.phase] | ({Phase.EXPAND} if read.offline else set[Phase]())
+    allowed = _NEXT[read.phase] | ({RekeyPhase.EXPAND} if read.offline else set[RekeyPhase]())
     if phase not in allowed:
         following = ", ".join(sorted(allowed)) or "nothing"
         raise NotSupported(f"{rekeying}: {phase} does not follow {read.phase}; what may follow is {following}")
@@ -174,9 +177,9 @@ async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: RekeyPh
         "Table": rekeying.new.table_name(),
         "OldTable": rekeying.old.table_name(),
         "Phase": phase.value,
-        _OFFLINE: read.phase is Phase.EXPAND and phase is Phase.SEALED,
+        _OFFLINE: read.phase is RekeyPhase.EXPAND and phase is RekeyPhase.SEALED,
     }
-    if phase is Phase.EXPAND:
+    if phase is RekeyPhase.EXPAND:
         operation = Operation(Verb.DELETE, row, read.etag)
     elif read.etag is None:
         operation = Operation(Verb.INSERT, row)

@@ -16,7 +16,7 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..stores import Row, RowAddress
 from .connection import Connection
-from .rekey_phases import Phase, current_phase
+from .rekey_phases import RekeyPhase, current_phase
 from .rows import MOST_LOOKS, lost_look, read_live, read_row
 
 __all__ = ["Home", "has_older_keys", "is_over", "older_places", "read_home"]
@@ -43,9 +43,9 @@ _Look = Callable[[], Awaitable[tuple[Home | None, Sequence[str | None]]]]
 """Looks for an entity at one place; returns it, and the ETags of what is there otherwise."""
 
 
-def is_over(phase: Phase) -> bool:
+def is_over(phase: RekeyPhase) -> bool:
     """Return whether all entities have their newer keys, so that nobody looks for older ones any more."""
-    return phase in (Phase.SEALED, Phase.DONE)
+    return phase in (RekeyPhase.SEALED, RekeyPhase.DONE)
 
 
 async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
@@ -53,7 +53,7 @@ async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
     Return whether entities that have their older keys are written there, so that the newer table may be missing. Raises
     what `current_phase` raises.
     """
-    return await current_phase(db, rekeying) in (Phase.EXPAND, Phase.BACK)
+    return await current_phase(db, rekeying) in (RekeyPhase.EXPAND, RekeyPhase.BACK)
 
 
 def older_places(
@@ -117,7 +117,7 @@ async def read_home(
         partial(_look_at_newer, db, rekeying, target),
         partial(_look_at_older, db, rekeying, target, sources),
     ]
-    if phase is Phase.EXPAND:
+    if phase is RekeyPhase.EXPAND:
         looks.reverse()
     for _ in range(MOST_LOOKS):
         versions: list[Sequence[str | None]] = []

@@ -21,6 +21,7 @@ from .translate import translate
 __all__ = [
     "MOST_LOOKS",
     "OtherDenied",
+    "delete_as_read",
     "is_place",
     "lost_look",
     "read_live",
@@ -195,6 +196,11 @@ async def write_as_read(db: Connection, table: str, operations: Sequence[Operati
         keys = first.row["PartitionKey"], first.row["RowKey"]
         raise translate(fault, f"{first.verb} of {what}, {keys}", table) from fault
     return True
+
+
+def delete_as_read(row: Row) -> Operation:
+    """Return the delete of a row under the condition that it is as it was read."""
+    return Operation(Verb.DELETE, {"PartitionKey": row["PartitionKey"], "RowKey": row["RowKey"]}, row["odata.etag"])
 
 
 async def settle_forward(db: Connection, place: RowAddress, row: Row, other: RowAddress | None = None) -> bool:

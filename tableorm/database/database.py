@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 from ..access.scope import ScopeRules
+from ..connection.races import ATTEMPTS
 from ..errors import NotSupported
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
@@ -23,7 +24,6 @@ from ..writes.modify_together import modify_target
 from ..writes.move import leaves_partition
 from ..writes.move_entity import move_entity
 from ..writes.pending import Attempt
-from ..writes.races import ATTEMPTS
 from ..writes.rekey.explain import explain_in_phase
 from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change

@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, cast
 
 from ..connection.async_only import AsyncOnly
-from ..connection.beside import observed_blobs, observed_queues
 from ..connection.connection import Connected, Connection
 from ..connection.index_states import forget_table, note_declarations
 from ..connection.observe import Hook, Observation, Watch
 from ..connection.period_tables import coming_tables
+from ..connection.queue_and_blob_requests import observed_blobs, observed_queues
 from ..connection.translating import TranslatingStore
 from ..errors import Conflict, EntityNotFound, TableNotFound
 from ..models.entity import Entity, schema_of

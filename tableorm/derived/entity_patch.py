@@ -43,7 +43,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
     A change of another entity.
 
     Args:
-        address: RowKey of the entity.
+        row_key: RowKey of the entity.
         origin: The write that it comes from.
         amounts: What is added to properties.
         members: Properties that get a value, with their annotations; None removes one.
@@ -57,7 +57,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         shares: If it is of several writes, what each of them adds.
     """
 
-    address: str
+    row_key: str
     origin: PlannedWrite
     amounts: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     members: Row = msgspec.field(default_factory=dict[str, Any])
@@ -136,7 +136,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         value = start[name]
         problem = (
             f"breaks the validator of the field ({error}): {origin.origin} would change the {schema.name} "
-            f"{shown(self.address)} of this partition from {value} to that"
+            f"{shown(self.row_key)} of this partition from {value} to that"
         )
         refusal = EncodeError(problem, schema.name, schema.by_property[name].name, value + amounts[name])
         refusal.__cause__ = error
@@ -146,7 +146,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         """Return a merge under the ETag that was read; a replace where a property goes."""
         if stored is None:
             if self.needed is not None:
-                key = self.origin.operation.row["PartitionKey"], self.address
+                key = self.origin.operation.row["PartitionKey"], self.row_key
                 raise ReferenceNotFound(f"{self.origin.origin}: {self.needed}", Code.RESOURCE_NOT_FOUND, key)
             return None
         row = self._patched(stored)
@@ -158,16 +158,16 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         if gone:
             whole = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
             return Operation(Verb.REPLACE, {**whole, WRITE_TOKENS: tail}, stored["odata.etag"])
-        keys = {"PartitionKey": stored["PartitionKey"], "RowKey": self.address}
+        keys = {"PartitionKey": stored["PartitionKey"], "RowKey": self.row_key}
         return Operation(Verb.MERGE, {**keys, **changed, WRITE_TOKENS: tail}, stored["odata.etag"])
 
     def apply_to(self, write: PlannedWrite) -> PlannedWrite:
         """Return the user's write with what changes; a delete stays as it is, and is refused if the row is needed."""
         if write.after is None:
             if self.needed is not None and write.change.schema is None:
-                key = write.operation.row["PartitionKey"], self.address
+                key = write.operation.row["PartitionKey"], self.row_key
                 raise ReferenceNotFound(
-                    f"{self.origin.origin}: it needs the row {shown(self.address)} of this partition, which the same "
+                    f"{self.origin.origin}: it needs the row {shown(self.row_key)} of this partition, which the same "
                     f"transaction deletes by a {write.change}; leave out one of the two",
                     Code.RESOURCE_NOT_FOUND,
                     key,
@@ -203,9 +203,9 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         if found is None:
             kinds = "of an entity" if target is None else ", ".join(repr(each.kind) for each in concrete(target))
             raise WrongKind(
-                f"{self.origin.origin}: the row {shown(self.address)} of this partition should be of kind {kinds}, "
+                f"{self.origin.origin}: the row {shown(self.row_key)} of this partition should be of kind {kinds}, "
                 f"and is of {shown(kind)}",
-                (row["PartitionKey"], self.address),
+                (row["PartitionKey"], self.row_key),
                 row.get(ENTITY_TYPE),
             )
         return found
@@ -256,7 +256,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
             small = INT32_MIN <= total <= INT32_MAX
         if not INT32_MIN <= total <= INT32_MAX if small else not INT64_MIN <= total <= INT64_MAX:
             raise LimitExceeded(
-                f"{self.origin.origin}: {name} of the row {shown(self.address)} would be {total}, which is more than "
+                f"{self.origin.origin}: {name} of the row {shown(self.row_key)} would be {total}, which is more than "
                 "its type holds"
             )
         row[name] = total if small else str(total)
@@ -281,7 +281,7 @@ class EntityPatch(Effect, msgspec.Struct, frozen=True, eq=False, gc=False, kw_on
         """Return what a count begins with that the row does not have yet, and whether it is an Int32."""
         if version > schema.version:
             raise NotSupported(
-                f"{self.origin.origin}: the row {shown(self.address)} of this partition is of version {version} of "
+                f"{self.origin.origin}: the row {shown(self.row_key)} of this partition is of version {version} of "
                 f"{schema.name}, which this program knows as version {schema.version}, and has no {shown(name)} to "
                 "count in; update this program"
             )

@@ -10,7 +10,7 @@ from ..audit.check import WRONG, Check, Phase
 from ..audit.context import AuditContext, EntitySnapshot, Problem
 from ..audit.decisions import is_under_way
 from ..audit.first_look import FirstLook
-from ..connection.connection import TURN, Connection
+from ..connection.connection import Connection
 from ..errors import TableOrmError
 from ..models.kinds import KindSet
 from ..models.manifest import ManifestEntry
@@ -22,8 +22,6 @@ __all__ = ["PlacedCheck", "ReadRow", "Reconcile"]
 
 Reconcile = Callable[[Connection, RowAddress, Sequence[ManifestEntry]], Awaitable[None]]
 """Makes what an entity has in other partitions right, as `Maintainer.reconcile` does."""
-
-_SNAPSHOTS = 25  # that are made in one turn of the event loop
 
 ReadRow = Callable[[RowAddress], Awaitable[Row | None]]
 """Reads a row; returns None if there is none, or no row can be there."""
@@ -118,8 +116,7 @@ class PlacedCheck(Check):
         for start in range(0, len(sources), MAX_PAGE):
             some = sources[start : start + MAX_PAGE]
             for primary in await look.read_all(some, self.schema.name):
-                await self.context.db.yield_to_loop(TURN // _SNAPSHOTS)
-                if primary is None or not self._has(primary, entry):
+                if primary is None or not await self._has(primary, entry):
                     return False
         return True
 
@@ -158,12 +155,13 @@ class PlacedCheck(Check):
         ought to; or need not be, since it is under way.
         """
         primary = await self._owners.read(owner)
-        if primary is not None and self._has(primary, entry):
+        if primary is not None and await self._has(primary, entry):
             return True
         return await is_under_way(self._owners, owner)
 
-    def _has(self, primary: Row, entry: ManifestEntry) -> bool:
+    async def _has(self, primary: Row, entry: ManifestEntry) -> bool:
         """Return whether the manifest of an entity has an entry, or ought to; or nobody knows what it ought to have."""
+        await self.context.turns.take()
         snapshot = self._owners.snapshot(primary)
         return snapshot is not None and (
             snapshot.problem is not None

@@ -1,5 +1,5 @@
 """
-Relations: declarations that refer to entities of another model, by fields that name the other one's key.
+References: declarations that refer to entities of another model, by fields that name the other one's key.
 """
 
 import re
@@ -14,7 +14,7 @@ from ..models.schema import Schema
 from ..protocol.edm import Edm
 from ..writes.maintainer import Maintainer
 
-__all__ = ["Relation", "find_target"]
+__all__ = ["ReferenceTarget", "find_target"]
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ def find_target(label: str, given: Any) -> Any:
         raise _Undeclared(f"{label}: {error}; declare or import it before entities are written") from error
 
 
-class Relation(Maintainer, Generic[T]):
+class ReferenceTarget(Maintainer, Generic[T]):
     """
     A declaration that refers to entities of another model in the same partition.
 

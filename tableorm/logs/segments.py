@@ -27,7 +27,7 @@ from ..stores import BlobInfo, BlobPage, BlobStore
 __all__ = [
     "MAX_SEGMENT_BYTES",
     "LogRecord",
-    "Segment",
+    "LogSegment",
     "StoredSegment",
     "check_log_name",
     "encode_record",
@@ -67,7 +67,7 @@ class LogRecord:
 
 
 @attrs.define
-class Segment:
+class LogSegment:
     """
     A segment that is to be written.
 
@@ -217,7 +217,7 @@ def encode_record(name: str, at: dt.datetime, data: Mapping[str, Any]) -> bytes:
     return line
 
 
-def make_segments(records: Sequence[tuple[dt.datetime, bytes]], most_bytes: int) -> Iterator[Segment]:
+def make_segments(records: Sequence[tuple[dt.datetime, bytes]], most_bytes: int) -> Iterator[LogSegment]:
     """Yield the segments that some records make, each with its time and line, in the order of their times."""
     lines: list[bytes] = []
     size, first, last = 0, None, None
@@ -232,9 +232,9 @@ def make_segments(records: Sequence[tuple[dt.datetime, bytes]], most_bytes: int)
         yield _segment(first, last, lines)
 
 
-def _segment(first: dt.datetime, last: dt.datetime, lines: list[bytes]) -> Segment:
+def _segment(first: dt.datetime, last: dt.datetime, lines: list[bytes]) -> LogSegment:
     metadata = {"first": _write_time(first), "last": _write_time(last), "records": str(len(lines)), "id": uuid4().hex}
-    return Segment(hour_of(first), b"\n".join([*lines, b""]), metadata, len(lines))
+    return LogSegment(hour_of(first), b"\n".join([*lines, b""]), metadata, len(lines))
 
 
 def read_records(name: str, data: bytes) -> Iterator[LogRecord]:

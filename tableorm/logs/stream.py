@@ -21,7 +21,7 @@ from ..protocol.codes import Code, Fault
 from ..stores import CLOCK, BlobInfo, BlobStore
 from .segments import (
     MAX_SEGMENT_BYTES,
-    Segment,
+    LogSegment,
     check_log_name,
     encode_record,
     make_segments,
@@ -91,7 +91,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
         # What was given and is not stored: records, then the segments that they make, which stay as they are.
         self._records: list[tuple[dt.datetime, bytes]] = []
         self._bytes = 0
-        self._segments: deque[Segment] = deque()
+        self._segments: deque[LogSegment] = deque()
         self._given = self._stored = 0
         self._numbers: dict[dt.datetime, int] = {}
         self._storing: asyncio.Task[None] | None = None
@@ -218,7 +218,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
         finally:
             self._storing = None
 
-    async def _put(self, segment: Segment) -> None:
+    async def _put(self, segment: LogSegment) -> None:
         """
         Write a segment under the next number that is free in its hour. One that may have been written is looked for
         under its name first.
@@ -241,7 +241,7 @@ class LogStream(AsyncOnly, AwaitsCalls):
             f"{_MOST_TRIES} times in a row; see which blobs the container {self.container!r} has, and try it again"
         )
 
-    async def _try_to_put(self, segment: Segment, name: str) -> bool:
+    async def _try_to_put(self, segment: LogSegment, name: str) -> bool:
         """Write a segment; return False if another one has its name."""
 
         async def put(store: BlobStore) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import attrs
 
 from ..errors import ModelError, near, shown
-from .codegen import Source
+from .codegen import FunctionSource
 from .property_types import FieldInfo
 
 __all__ = ["guard_attributes"]
@@ -55,7 +55,7 @@ def _make_constructor(
     model: type[Any], fields: Mapping[str, Any], infos: Mapping[str, FieldInfo]
 ) -> Callable[..., None]:
     """Return a faster constructor than that of attrs, which checks types between converters and validators."""
-    source = Source()
+    source = FunctionSource()
     source.names |= {
         "_missing": attrs.NOTHING,
         "_off": attrs.validators.get_disabled,
@@ -97,7 +97,7 @@ def _make_constructor(
     return wraps(model.__init__)(source.build("construct", f"constructor of {model.__name__}"))
 
 
-def _type_test(source: Source, number: int, info: FieldInfo) -> str:
+def _type_test(source: FunctionSource, number: int, info: FieldInfo) -> str:
     """Return an expression that is true of the usual values of a field. No name in it can be that of a field."""
     base = info.type.base
     source.names |= {"_type": type, "_int": int, f"_base{number}": base}

@@ -22,7 +22,7 @@ from ..protocol.limits import MAX_KEY_UNITS
 from .property_types import FieldInfo
 from .state import STATE, EntityState, PackedState, packed_state
 
-__all__ = ["ANNOTATED", "Source", "make_decoder", "make_encoder", "make_key_function"]
+__all__ = ["ANNOTATED", "FunctionSource", "make_decoder", "make_encoder", "make_key_function"]
 
 Decoder = Callable[[dict[str, Any]], Any]
 Encoder = Callable[[dict[str, Any], str, str], tuple[dict[str, Any], int]]
@@ -34,7 +34,7 @@ _UNANNOTATED = frozenset({Edm.STRING, Edm.INT32})
 """The types whose values have an annotation only if they are of another type."""
 
 
-class Source:
+class FunctionSource:
     """Lines of a function, and the objects they refer to by name."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def make_decoder(
         constant: What all rows of the kind have; None if rows are remembered as they are.
         written: The properties that a row may have besides, because writes make them.
     """
-    source = Source()
+    source = FunctionSource()
     source.names |= {
         "new": object.__new__,
         "model": model,
@@ -125,7 +125,9 @@ def _most_members(fields: Sequence[FieldInfo], constant: Mapping[str, Any]) -> i
     return 4 + len(constant) + sum(1 + (field.type.edm in ANNOTATED) for field in fields)
 
 
-def _remember(source: Source, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]) -> None:
+def _remember(
+    source: FunctionSource, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
+) -> None:
     """Let the entity remember the values of a row that has nothing unknown, `size` members, and otherwise the row."""
     for number, name in enumerate(written):
         source.add(1, f"written{number} = row.get({name!r})", f"if written{number} is None: size -= 1")
@@ -153,7 +155,7 @@ def _make_packed(
     label: str, fields: Sequence[FieldInfo], constant: Mapping[str, Any], written: Sequence[str]
 ) -> type[PackedState]:
     """The state of entities whose rows have nothing unknown, with the function that makes the row again."""
-    source = Source()
+    source = FunctionSource()
     members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
     heads = {"odata.etag": "stored_etag", "Timestamp": "stored_timestamp"}
     heads |= {"PartitionKey": "partition_key", "RowKey": "row_key"}
@@ -172,7 +174,7 @@ def _make_packed(
     return packed_state(label, names, source.build("unpack", f"rows of {label}"))
 
 
-def _decode_key(source: Source, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
+def _decode_key(source: FunctionSource, number: int, member: str, template: Template, wanted: Sequence[str]) -> None:
     head, part = template.single or ("", None)
     form = part.format if part is not None else None
     in_place = form is not None and (form.free or form.decimal)
@@ -203,7 +205,9 @@ def _decode_key(source: Source, number: int, member: str, template: Template, wa
     source.add(1, f"if not ({fits}): raise ValueError(key)")
 
 
-def _decode_parts(source: Source, number: int, template: Template, wanted: Sequence[str], taken: Iterable[str]) -> None:
+def _decode_parts(
+    source: FunctionSource, number: int, template: Template, wanted: Sequence[str], taken: Iterable[str]
+) -> None:
     """
     Take fields from a key by the groups of its match, as `Template.parse` does.
 
@@ -257,7 +261,7 @@ def _read_datetime(text: str) -> dt.datetime:
     return datetime_from_text(text)
 
 
-def _decode_field(source: Source, number: int, field: FieldInfo, *, packs: bool) -> None:
+def _decode_field(source: FunctionSource, number: int, field: FieldInfo, *, packs: bool) -> None:
     raw, prop, annotation, edm = f"raw{number}", field.property, field.property + ANNOTATION, field.type.edm
     source.names[f"slow{number}"] = field.type.decode
     put, indent = source.put(field.name), 1
@@ -306,7 +310,7 @@ def make_encoder(
     Raises:
         EncodeError: From the generated function: a value does not fit its field.
     """
-    source = Source()
+    source = FunctionSource()
     source.names |= {"check_text": check_text, "datetime": dt.datetime, "UTC": dt.UTC, "plain": msgspec.to_builtins}
     members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
     source.add(0, "def encode(own, partition_key, row_key):")
@@ -371,7 +375,7 @@ def make_key_function(label: str, partition: Template, row: Template) -> Callabl
     tests = [(part.field, _key_test(part)) for part in (*partition.parts, *row.parts) if part.field is not None]
     if any(test is None for _, test in tests):
         return format_keys
-    source = Source()
+    source = FunctionSource()
     source.names |= {"format_keys": format_keys, "date": dt.date}
     names = {field: f"value{number}" for number, field in enumerate(dict.fromkeys(field for field, _ in tests))}
     source.add(0, "def keys(values):")

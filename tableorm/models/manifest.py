@@ -68,10 +68,10 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
     deferred: ClassVar[bool] = False
 
     @property
-    def address(self) -> str | None:
-        """The first field: RowKey of the row that the entry is about, or the key of the list."""
-        address: str = getattr(self, self.__struct_fields__[0])
-        return address
+    def local_key(self) -> str | None:
+        """The first field: RowKey of the row of its partition that the entry is about, or the key of the list there."""
+        key: str = getattr(self, self.__struct_fields__[0])
+        return key
 
     def to_json(self) -> Any:
         """Return what is stored."""
@@ -130,7 +130,7 @@ class _ElsewhereEntry(ManifestEntry, frozen=True, gc=False, eq=False):
         raise NotImplementedError
 
     @property
-    def address(self) -> None:
+    def local_key(self) -> None:
         """None: the place is not in the entity's partition."""
         return None
 
@@ -332,7 +332,7 @@ class UnknownEntry(ManifestEntry, frozen=True, gc=False):
     value: Any
 
     @property
-    def address(self) -> None:
+    def local_key(self) -> None:
         """None: nobody knows which row it is about."""
         return None
 

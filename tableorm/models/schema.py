@@ -130,7 +130,7 @@ class DerivedSchema:
         return False
 
     def own_rows(self, values: Mapping[str, Any] | None) -> int:
-        """Return how many rows an entity with these fields has in it that no other one has; of any if None is given."""
+        """Return how many derived rows belong to this entity alone; the most, if `values` is None."""
         del values
         return 0
 

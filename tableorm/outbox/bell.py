@@ -7,8 +7,8 @@ The queue is in the backend's queues, or in a table where it has none. It is mad
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from ..connection.beside import observed_queues
 from ..connection.connection import Connection
+from ..connection.queue_and_blob_requests import observed_queues
 from ..connection.translate import translate
 from ..errors import AccessDenied
 from ..protocol.codes import Code, Fault

@@ -27,7 +27,7 @@ from ..models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import MAX_PAGE, MAX_VALUE_BYTES
 from ..stores import Bounds, Operation, Row, RowAddress, RowQuery, Verb
-from .doorbell import TOKEN, Begun
+from .doorbell import TOKEN, AnyFormat, Begun
 
 __all__ = [
     "DECISION_ROWS",
@@ -206,14 +206,10 @@ class _Reached(msgspec.Struct, frozen=True, gc=False):
     arguments: Any
 
 
-class _AnyFormat(msgspec.Struct, frozen=True, gc=False):
-    format: int
-
-
 _encode = msgspec.json.Encoder(order="deterministic").encode
 _decode = msgspec.json.Decoder(_StoredWorks).decode
 _decode_progress = msgspec.json.Decoder(list[_Reached]).decode
-_decode_format = msgspec.json.Decoder(_AnyFormat).decode
+_decode_format = msgspec.json.Decoder(AnyFormat).decode
 
 
 def decision_key(token: str) -> str:
@@ -256,8 +252,8 @@ def decision_of(row: Row) -> Decision:
         problem = "is a decision row whose RowKey has no token"
     elif state == _COMMITTED and isinstance(text, str):
         try:
-            steps = _short(row.get(_PROGRESS, "[]"))
-            found = _decode_format(_short(text)).format
+            steps = _refuse_long(row.get(_PROGRESS, "[]"))
+            found = _decode_format(_refuse_long(text)).format
             if found > _FORMAT:
                 raise NotSupported(
                     f"the decision row ({partition_key!r}, {row_key!r}) has the format {found}, and this program knows "
@@ -275,7 +271,7 @@ def decision_of(row: Row) -> Decision:
     )
 
 
-def _short(text: Any) -> Any:
+def _refuse_long(text: Any) -> Any:
     """Return a JSON text. Raises TypeError if no String is as long: it would become very many objects."""
     if len(text) > MAX_VALUE_BYTES // 2:
         raise TypeError("it is longer than a String")

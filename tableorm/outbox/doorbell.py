@@ -80,7 +80,9 @@ class Doorbell(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="t
         return body
 
 
-class _AnyFormat(msgspec.Struct, frozen=True, gc=False):
+class AnyFormat(msgspec.Struct, frozen=True, gc=False):
+    """What all formats of a message, or of a decision row, have in common."""
+
     format: int
 
 
@@ -110,7 +112,7 @@ def decode_message(body: bytes, form: type[T], newest: int, what: str) -> T:
         ValueError: The message is not such a one.
     """
     try:
-        found = msgspec.json.decode(body, type=_AnyFormat).format
+        found = msgspec.json.decode(body, type=AnyFormat).format
         if found > newest:
             raise NotSupported(
                 f"the message has the format {found}, and this program knows {newest}; leave it to a newer program, "

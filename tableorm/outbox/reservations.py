@@ -13,21 +13,21 @@ transaction tells who else may hold the value. A value is handed on only under t
 that there is never more than one such step to look for.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from ..connection.connection import Connection
-from ..connection.rows import read_row, write_as_read
+from ..connection.races import ATTEMPTS, Attempts
+from ..connection.rows import delete_as_read, read_row, write_as_read
 from ..errors import LostRace
 from ..models.manifest import PlacedEntry, ReservedEntry, manifest_of
 from ..models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
 from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..protocol.edm import SYSTEM_MEMBERS
-from ..stores import Operation, Row, RowAddress, Verb, pause_after
+from ..stores import Operation, Row, RowAddress, Verb
 from .decision import is_token, read_decisions, settle_decision
 from .doorbell import Begun
 
@@ -42,8 +42,6 @@ __all__ = [
     "settle_reservations",
     "vacate",
 ]
-
-_ATTEMPTS = 50
 
 
 class Held(NamedTuple):
@@ -185,7 +183,7 @@ async def release(db: Connection, owner: RowAddress, entry: ReservedEntry, label
         found = None if stored is None else owner_and_token(stored)
         if stored is None or found is None or not found[0].is_same(owner) or found[1] != entry.token:
             return
-        if await _write(db, entry, _delete(stored), label):
+        if await _write(db, entry, delete_as_read(stored), label):
             return
 
 
@@ -249,7 +247,7 @@ async def _hand_over(
         if (owner.row_key != source.row_key or not holds) and await _has_entry(db, owner, claim.place):
             return  # the claim that was given up is made up: it is that of an entity which has the value still
         stored[ENTITY_TYPE] = kind
-        operation = _replacement(stored, source, claim.token) if holds else _delete(stored)
+        operation = _replacement(stored, source, claim.token) if holds else delete_as_read(stored)
         if not await _write(db, claim, operation, label):
             continue
         if holds and await find_holder(db, claim.place, [source]) is None:
@@ -296,7 +294,8 @@ async def _vacate(db: Connection, value: PlacedEntry, owner: RowAddress, token: 
         same = found is not None and found[0].is_same(owner) and found[1] == token
         if stored is None or not same or await _has_entry(db, owner, value):
             return
-        if await find_last_holder(db, value, owner, token) is not None or await _write(db, value, _delete(stored), ""):
+        held = await find_last_holder(db, value, owner, token) is not None
+        if held or await _write(db, value, delete_as_read(stored), ""):
             return
 
 
@@ -313,13 +312,11 @@ def owner_and_token(stored: Row) -> tuple[RowAddress, str] | None:
 
 async def _attempts(db: Connection, value: PlacedEntry) -> AsyncGenerator[None, None]:
     """Yield before each attempt to write a reservation. Raises LostRace after the last."""
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(min(1.0, pause_after(attempt, db.retry) / 5))
+    async for _ in Attempts(db, ATTEMPTS):
         yield
     raise LostRace(
         f"others wrote the row ({value.partition_key!r}, {value.row_key!r}) of table {value.table}, which reserves a "
-        f"value, first, {_ATTEMPTS} times in a row; try it again",
+        f"value, first, {ATTEMPTS} times in a row; try it again",
         Code.CONDITION_NOT_SATISFIED,
     )
 
@@ -341,11 +338,6 @@ def _replacement(stored: Row, owner: RowAddress, token: str) -> Operation:
     keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
     claimed = {COPY_OF: owner.to_json(), COPIED_VERSION: token}
     return Operation(Verb.REPLACE, {**members, **keys, **claimed}, stored["odata.etag"])
-
-
-def _delete(stored: Row) -> Operation:
-    keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
-    return Operation(Verb.DELETE, keys, stored["odata.etag"])
 
 
 async def _read(db: Connection, value: PlacedEntry, label: str) -> Row | None:

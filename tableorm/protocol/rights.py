@@ -16,9 +16,9 @@ from .key_range import KeyRange
 from .sas import (
     ACCOUNT_RULES,
     TABLE_PERMISSIONS,
-    Access,
     AccessPolicy,
     AccountSas,
+    Action,
     TableSas,
     allows_address,
     allows_protocol,
@@ -111,7 +111,7 @@ def admit(
     return token
 
 
-def authorize(rights: Rights, access: Access, table: str, keys: tuple[str, str] | None) -> None:
+def authorize(rights: Rights, access: Action, table: str, keys: tuple[str, str] | None) -> None:
     """
     Refuse a request that the caller's rights do not allow.
 

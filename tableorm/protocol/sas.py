@@ -26,9 +26,9 @@ __all__ = [
     "MAX_POLICY_ID",
     "TABLE_LETTERS",
     "TABLE_PERMISSIONS",
-    "Access",
     "AccessPolicy",
     "AccountSas",
+    "Action",
     "TableSas",
     "allows_address",
     "allows_protocol",
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-class Access(StrEnum):
+class Action(StrEnum):
     """What a request does, as far as permissions distinguish requests."""
 
     GET_PROPERTIES = "get service properties"
@@ -59,12 +59,12 @@ class Access(StrEnum):
     DELETE = "delete an entity"
 
 
-TABLE_PERMISSIONS: Mapping[Access, str] = {
-    Access.QUERY: "r",
-    Access.INSERT: "a",
-    Access.UPSERT: "au",
-    Access.UPDATE: "u",
-    Access.DELETE: "d",
+TABLE_PERMISSIONS: Mapping[Action, str] = {
+    Action.QUERY: "r",
+    Action.INSERT: "a",
+    Action.UPSERT: "au",
+    Action.UPDATE: "u",
+    Action.DELETE: "d",
 }
 """
 The letters of `sp` that a table's token needs, all of them. It never allows what is not listed here.
@@ -72,18 +72,18 @@ The letters of `sp` that a table's token needs, all of them. It never allows wha
 Source: REST, "Create a service SAS", "Permissions for a table".
 """
 
-ACCOUNT_RULES: Mapping[Access, tuple[str, tuple[str, ...]]] = {
-    Access.GET_PROPERTIES: ("s", ("r",)),
-    Access.SET_PROPERTIES: ("s", ("w",)),
-    Access.GET_STATISTICS: ("s", ("r",)),
-    Access.LIST_TABLES: ("c", ("l",)),
-    Access.CREATE_TABLE: ("c", ("c", "w")),
-    Access.DELETE_TABLE: ("c", ("d",)),
-    Access.QUERY: ("o", ("r",)),
-    Access.INSERT: ("o", ("a",)),
-    Access.UPSERT: ("o", ("au",)),
-    Access.UPDATE: ("o", ("u",)),
-    Access.DELETE: ("o", ("d",)),
+ACCOUNT_RULES: Mapping[Action, tuple[str, tuple[str, ...]]] = {
+    Action.GET_PROPERTIES: ("s", ("r",)),
+    Action.SET_PROPERTIES: ("s", ("w",)),
+    Action.GET_STATISTICS: ("s", ("r",)),
+    Action.LIST_TABLES: ("c", ("l",)),
+    Action.CREATE_TABLE: ("c", ("c", "w")),
+    Action.DELETE_TABLE: ("c", ("d",)),
+    Action.QUERY: ("o", ("r",)),
+    Action.INSERT: ("o", ("a",)),
+    Action.UPSERT: ("o", ("au",)),
+    Action.UPDATE: ("o", ("u",)),
+    Action.DELETE: ("o", ("d",)),
 }
 """
 What an account's token needs: one letter of `srt`, and the letters of `sp`, of which any alternative suffices.
@@ -189,7 +189,7 @@ class TableSas:
         """Return whether the token is for the table of this name."""
         return name.lower() == self.tn.lower()
 
-    def allows(self, access: Access) -> bool:
+    def allows(self, access: Action) -> bool:
         """Return whether the token's permissions suffice for this access."""
         needed = TABLE_PERMISSIONS.get(access)
         return needed is not None and set(needed) <= set(self.sp or "")
@@ -245,11 +245,11 @@ class AccountSas:
         """Whether the token is for the Table service at all."""
         return "t" in self.ss
 
-    def allows_type(self, access: Access) -> bool:
+    def allows_type(self, access: Action) -> bool:
         """Return whether the token is for the type of resource that the request is about."""
         return access in ACCOUNT_RULES and ACCOUNT_RULES[access][0] in self.srt
 
-    def allows(self, access: Access) -> bool:
+    def allows(self, access: Action) -> bool:
         """Return whether the token's permissions suffice for this access; `allows_type` checks the resource type."""
         return access in ACCOUNT_RULES and any(set(needed) <= set(self.sp) for needed in ACCOUNT_RULES[access][1])
 

@@ -17,7 +17,7 @@ import msgspec
 from ..errors import CursorError
 from ..keys.ranges import KeyInterval, KeyPosition
 from ..protocol.filters import to_odata
-from .execution import QueryExecution, Source
+from .execution import QueryExecution, UnsentRequest
 from .planning.normalize import leaves
 from .planning.partition import clip_merged, clip_request, region_of
 from .planning.plan import MergedRequests, Point, QueryPlan, Range
@@ -107,13 +107,13 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
     return Position(after, skip, continuation, wanted)
 
 
-def remaining_sources(run: QueryExecution, position: Position) -> list[Source]:
+def remaining_sources(run: QueryExecution, position: Position) -> list[UnsentRequest]:
     """Return the requests of a query that are left from a position on."""
     requests = list(run.plan.requests)
     if run.plan.merged:
         if position.after is not None:
             requests = [part for each in requests for part in clip_merged(each, position.after)]
-        return [Source(run, MergedRequests(tuple(requests)), None)]
+        return [UnsentRequest(run, MergedRequests(tuple(requests)), None)]
     if position.after is not None:
         first = _first_after(run.plan, position.after)
         # Every key of the others is behind it.
@@ -121,7 +121,7 @@ def remaining_sources(run: QueryExecution, position: Position) -> list[Source]:
     run.resumed_at = position.continuation
     left = requests[position.skip :]
     starts = [position.continuation, *[None] * len(left)]
-    return [Source(run, request, start) for request, start in zip(left, starts, strict=False)]
+    return [UnsentRequest(run, request, start) for request, start in zip(left, starts, strict=False)]
 
 
 def _cut(request: Point | Range, after: KeyPosition) -> list[Point | Range]:

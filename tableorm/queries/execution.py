@@ -18,7 +18,7 @@ from .misfits import TakeMisfit, raise_misfits
 from .planning.index_following import PrimaryFetch
 from .planning.plan import AnyRequest, QueryPlan
 
-__all__ = ["CONCURRENCY", "FetchedPage", "QueryExecution", "Source"]
+__all__ = ["CONCURRENCY", "FetchedPage", "QueryExecution", "UnsentRequest"]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
@@ -75,7 +75,7 @@ class QueryExecution:
     misfit_at: KeyPosition | None = None
 
 
-class Source(msgspec.Struct, frozen=True, eq=False):
+class UnsentRequest(msgspec.Struct, frozen=True, eq=False):
     """
     A request of a query that has not begun.
 

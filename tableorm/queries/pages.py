@@ -20,7 +20,7 @@ from .misfits import take_last_misfit
 from .planning.plan import Point
 from .run import LoadPacer, fetch_pages
 
-__all__ = ["EntityStream", "Page", "Progress", "cursor_behind_misfit", "fetch_page", "key_of_entity"]
+__all__ = ["EntityStream", "Page", "ReadProgress", "cursor_behind_misfit", "fetch_page", "key_of_entity"]
 
 E_co = TypeVar("E_co", covariant=True)
 
@@ -164,7 +164,7 @@ def key_of_entity(entity: Any) -> KeyPosition:
     return state_of(entity).position
 
 
-class Progress:
+class ReadProgress:
     """How far the results of a query were given, in a block that reads them."""
 
     def __init__(self) -> None:
@@ -219,12 +219,12 @@ class EntityStream(AsyncOnly, Generic[E_co]):
     """
 
     def __init__(
-        self, open_results: Callable[[str | None, Progress], AsyncGenerator[E_co, None]], cursor: str | None
+        self, open_results: Callable[[str | None, ReadProgress], AsyncGenerator[E_co, None]], cursor: str | None
     ) -> None:
         self._open_results, self._start = open_results, cursor
         self._results: AsyncGenerator[E_co, None] | None = None
         self._closed = False
-        self._progress = Progress()
+        self._progress = ReadProgress()
 
     async def __aenter__(self) -> Self:
         if self._results is not None or self._closed:

@@ -20,10 +20,10 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Row
 from ..writes.bulk.report import FAILURES_KEPT, BulkReport
 from .cursors import Position, remaining_sources, write_cursor
-from .execution import CONCURRENCY, QueryExecution, Source
+from .execution import CONCURRENCY, QueryExecution, UnsentRequest
 from .explain import ExplainedRequest, Explanation
 from .misuse import check_count
-from .pages import Page, Progress, cursor_behind_misfit, fetch_page
+from .pages import Page, ReadProgress, cursor_behind_misfit, fetch_page
 from .planning.plan import RANKS, Access
 from .planning.spans import Span, TableConditions, find_spans
 from .run import load_entities, requests_ahead, sources_of
@@ -209,10 +209,10 @@ class PeriodSelect(Select[E_co]):
         """Read every entity, in the order of the periods, and in key order within each. Raises what `page` does."""
         return [entity async for entity in self]
 
-    async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
+    async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
         tables, inner = await self._resume_at(cursor)
         runs: dict[str, QueryExecution] = {}
-        sources: list[Source] = []
+        sources: list[UnsentRequest] = []
         wanted = self._limit
         latest = ""  # the table whose rows were loaded last
 

@@ -38,7 +38,7 @@ from .explain import WITHOUT_KIND, Explanation, explain
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
 from .misuse import check_count
-from .pages import EntityStream, Page, Progress, cursor_behind_misfit, fetch_page
+from .pages import EntityStream, Page, ReadProgress, cursor_behind_misfit, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
 from .planning.partition import divide_plan
@@ -387,7 +387,7 @@ class Query(QueryDescription[E_co]):
             show_values=show_values,
         )
 
-    async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
+    async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
         """Yield the results from a cursor on; `progress` is told what is given."""
         if cursor is not None:
             self._check_ordered()

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 import attrs
 import msgspec
 
-from ..connection.rekey_phases import Phase, current_phase
+from ..connection.rekey_phases import RekeyPhase, current_phase
 from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
 from ..errors import DecodeError, GoingBack, NotSupported, ScanRefused, TableNotFound
@@ -45,7 +45,7 @@ from ..protocol.filters import Op
 from ..stores import Row, RowAddress
 from .explain import Explanation
 from .misfits import settle_error
-from .pages import Progress
+from .pages import ReadProgress
 from .planning.client_filter import make_test
 from .planning.plan import RANKS
 from .planning.planner import planner_of
@@ -71,7 +71,7 @@ class RekeyedSelect(Select[E_co]):
         assert rekeying is not None
         return rekeying
 
-    async def _open_phase(self) -> Phase | None:
+    async def _open_phase(self) -> RekeyPhase | None:
         """Return the phase as long as entities may have their older keys; None afterwards, or without a database."""
         phase = None if self._db is None else await current_phase(self._db, self._rekeying)
         return None if phase is None or is_over(phase) else phase
@@ -82,13 +82,13 @@ class RekeyedSelect(Select[E_co]):
             raise self._refused(phase, "it cannot be read page by page, deleted, or joined with others")
         return await super()._settle()
 
-    def _refused(self, phase: Phase, problem: str) -> NotSupported:
+    def _refused(self, phase: RekeyPhase, problem: str) -> NotSupported:
         return NotSupported(
             f"{self} is refused: {problem}, while entities may have their keys by {self._rekeying.old.name}, in phase "
             f"{phase.value!r} of the {self._rekeying}; do so when `tableorm migrate seal` was run"
         )
 
-    def _scan_refused(self, phase: Phase) -> ScanRefused:
+    def _scan_refused(self, phase: RekeyPhase) -> ScanRefused:
         """Return the error that refuses the query of the older model, and names what would serve it here."""
         old, new = self._rekeying.old, self._rekeying.new
         partition = old.partition
@@ -103,7 +103,7 @@ class RekeyedSelect(Select[E_co]):
 
     # Running
 
-    async def _iterate(self, cursor: str | None, progress: Progress | None) -> AsyncGenerator[E_co, None]:
+    async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
         phase = await self._open_phase()
         if phase is None:
             async with aclosing(super()._iterate(cursor, progress)) as plain:
@@ -133,7 +133,7 @@ class RekeyedSelect(Select[E_co]):
         first = next(iter(misfits.values()), None)
         if first is not None and self._misfits == "raise":
             raise first  # after all others: nobody knows the newer key, and so the place, of what does not fit
-        if (phase is Phase.BACK) is not (await self._open_phase() is Phase.BACK):
+        if (phase is RekeyPhase.BACK) is not (await self._open_phase() is RekeyPhase.BACK):
             raise GoingBack(f"{self}: entities began to go the other way while it ran; run it again")
 
     async def all(self) -> list[E_co]:
@@ -152,7 +152,7 @@ class RekeyedSelect(Select[E_co]):
                 total += 1
         return total
 
-    def _check(self, phase: Phase) -> None:
+    def _check(self, phase: RekeyPhase) -> None:
         """Refuse what would need more than the two queries."""
         problems = {
             "it reads entries of an index; query the model": self._reads_entries,
@@ -165,7 +165,7 @@ class RekeyedSelect(Select[E_co]):
             if found:
                 raise self._refused(phase, problem)
 
-    async def _read_both(self, phase: Phase, note_misfit: _NoteMisfit) -> AsyncGenerator[E_co, None]:
+    async def _read_both(self, phase: RekeyPhase, note_misfit: _NoteMisfit) -> AsyncGenerator[E_co, None]:
         """
         Yield entities of both queries, each once: where both have one, that which was read later.
 
@@ -175,13 +175,13 @@ class RekeyedSelect(Select[E_co]):
         after: KeyPosition | None = None
         while True:
             held = _Held(most, after)
-            if phase is Phase.BACK:
+            if phase is RekeyPhase.BACK:
                 async with aclosing(self._read_newer(phase, after, None, note_misfit)) as newer:
                     async for entity in newer:
                         held.add(self._keys_of(entity), entity)
             await self._read_older(phase, held, note_misfit)
             waiting = deque(held.end())
-            if phase is not Phase.BACK:
+            if phase is not RekeyPhase.BACK:
                 async with aclosing(self._read_newer(phase, after, held.last, note_misfit)) as newer:
                     async for entity in newer:
                         keys = self._keys_of(entity)
@@ -219,7 +219,7 @@ class RekeyedSelect(Select[E_co]):
             return []
 
     async def _read_newer(
-        self, phase: Phase, after: KeyPosition | None, last: KeyPosition | None, note_misfit: _NoteMisfit
+        self, phase: RekeyPhase, after: KeyPosition | None, last: KeyPosition | None, note_misfit: _NoteMisfit
     ) -> AsyncGenerator[E_co, None]:
         """
         Yield the entities that have their newer keys.
@@ -236,10 +236,10 @@ class RekeyedSelect(Select[E_co]):
                 async for entity in found:
                     yield entity
         except TableNotFound:
-            if phase is Phase.MOVE:
+            if phase is RekeyPhase.MOVE:
                 raise
 
-    async def _read_older(self, phase: Phase, held: "_Held", note_misfit: _NoteMisfit) -> None:
+    async def _read_older(self, phase: RekeyPhase, held: "_Held", note_misfit: _NoteMisfit) -> None:
         """
         Hold the entities that have their older keys, by the keys that they will have, as bytes, which take less room.
 
@@ -300,14 +300,14 @@ class RekeyedSelect(Select[E_co]):
             ScanRefused: One of the queries would visit every partition.
         """
         known = None if self._db is None else self._db.known_phase(self._rekeying.digest).phase
-        if self._db is None or (known is not None and is_over(Phase(known))):
+        if self._db is None or (known is not None and is_over(RekeyPhase(known))):
             return super().explain()
-        self._check(Phase.EXPAND if known is None else Phase(known))
+        self._check(RekeyPhase.EXPAND if known is None else RekeyPhase(known))
         newer = self._newer.explain()
         try:
             older = self._older.explain()
         except ScanRefused as error:
-            raise self._scan_refused(Phase.EXPAND if known is None else Phase(known)) from error
+            raise self._scan_refused(RekeyPhase.EXPAND if known is None else RekeyPhase(known)) from error
         most = [each.max_transactions for each in (older, newer)]
         return attrs.evolve(
             newer,

@@ -25,7 +25,7 @@ from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowAddress, RowPage
-from .execution import FetchedPage, QueryExecution, Source
+from .execution import FetchedPage, QueryExecution, UnsentRequest
 from .merge import Merger
 from .misfits import Misfit, is_of_row, load_each, misfit_of, take_last_misfit, without_taken
 from .planning.plan import AnyRequest, MergedRequests, Point, Range
@@ -55,7 +55,7 @@ _PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
 # Requests
 
 
-def sources_of(run: QueryExecution, *, in_order: bool = True) -> list[Source]:
+def sources_of(run: QueryExecution, *, in_order: bool = True) -> list[UnsentRequest]:
     """
     Return all requests of a query, from their starts.
 
@@ -64,8 +64,8 @@ def sources_of(run: QueryExecution, *, in_order: bool = True) -> list[Source]:
         in_order: Whether the order of rows counts, so that those of some partitions may have to be merged.
     """
     if in_order and run.plan.merged:
-        return [Source(run, MergedRequests(run.plan.requests), None)]
-    return [Source(run, request, None) for request in run.plan.requests]
+        return [UnsentRequest(run, MergedRequests(run.plan.requests), None)]
+    return [UnsentRequest(run, request, None) for request in run.plan.requests]
 
 
 def requests_ahead(run: QueryExecution) -> int:
@@ -177,7 +177,9 @@ class _Prefetcher:
         on_page: Called when there is a page, or an error, to take; None if the caller waits for `next`.
     """
 
-    def __init__(self, source: Source, index: int, on_page: "Callable[[_Prefetcher], object] | None" = None) -> None:
+    def __init__(
+        self, source: UnsentRequest, index: int, on_page: "Callable[[_Prefetcher], object] | None" = None
+    ) -> None:
         self.run, self._request, self._continuation = source.run, source.request, source.continuation
         self._merger: Merger | None = None
         self.run.running += 1
@@ -286,12 +288,12 @@ class _Prefetcher:
 class _SourceQueue:
     """Requests that have not begun, by query."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
-        self._by_run: dict[int, deque[Source]] = {}
+    def __init__(self, sources: Iterable[UnsentRequest]) -> None:
+        self._by_run: dict[int, deque[UnsentRequest]] = {}
         for source in sources:
             self._by_run.setdefault(id(source.run), deque()).append(source)
 
-    def next(self, *, ordered: bool) -> Source | None:
+    def next(self, *, ordered: bool) -> UnsentRequest | None:
         """Return the next that may begin; None if there is none now. In order none overtakes one before it."""
         for number, sources in list(self._by_run.items()):
             run = sources[0].run
@@ -307,7 +309,9 @@ class _SourceQueue:
         return None
 
 
-def fetch_pages(sources: Iterable[Source], concurrency: int, *, ordered: bool) -> AsyncGenerator[FetchedPage, None]:
+def fetch_pages(
+    sources: Iterable[UnsentRequest], concurrency: int, *, ordered: bool
+) -> AsyncGenerator[FetchedPage, None]:
     """
     Fetch the pages of some requests.
 
@@ -497,7 +501,7 @@ class LoadPacer:
 
 
 async def load_entities(
-    sources: Sequence[Source], concurrency: int, *, ordered: bool
+    sources: Sequence[UnsentRequest], concurrency: int, *, ordered: bool
 ) -> AsyncGenerator[list[Any], None]:
     """
     Load the entities of some requests, some at a time; other tasks get turns between them.

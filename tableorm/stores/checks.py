@@ -13,7 +13,7 @@ import msgspec
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, check_text, etag_from_ticks, is_entity_tag
 from ..protocol.limits import MAX_PAGE, MAX_TRANSACTION_BYTES, MAX_TRANSACTION_OPERATIONS, check_key, check_row
-from ..protocol.sas import Access
+from ..protocol.sas import Action
 from .tables import Operation, Row, Verb
 
 __all__ = [
@@ -34,18 +34,18 @@ CONDITIONAL = frozenset({Verb.MERGE, Verb.REPLACE, Verb.DELETE})
 MERGES = frozenset({Verb.MERGE, Verb.INSERT_OR_MERGE})
 
 _ACCESS = {
-    Verb.INSERT: Access.INSERT,
-    Verb.MERGE: Access.UPDATE,
-    Verb.REPLACE: Access.UPDATE,
-    Verb.INSERT_OR_MERGE: Access.UPSERT,
-    Verb.INSERT_OR_REPLACE: Access.UPSERT,
-    Verb.DELETE: Access.DELETE,
+    Verb.INSERT: Action.INSERT,
+    Verb.MERGE: Action.UPDATE,
+    Verb.REPLACE: Action.UPDATE,
+    Verb.INSERT_OR_MERGE: Action.UPSERT,
+    Verb.INSERT_OR_REPLACE: Action.UPSERT,
+    Verb.DELETE: Action.DELETE,
 }
 _encode = msgspec.json.Encoder().encode
 _IGNORED = tuple(sorted((SYSTEM_MEMBERS | {name + ANNOTATION for name in SYSTEM_MEMBERS}) - {"PartitionKey", "RowKey"}))
 
 
-def access_of(verb: Verb) -> Access:
+def access_of(verb: Verb) -> Action:
     """Return the right that an operation needs. Source: REST, "Create a service SAS", "Permissions for a table"."""
     return _ACCESS[verb]
 

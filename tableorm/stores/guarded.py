@@ -18,7 +18,7 @@ from ..protocol.filters import And, check_depth
 from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_key
 from ..protocol.rights import Rights, authorize, range_of
-from ..protocol.sas import TABLE_LETTERS, Access, AccessPolicy, TableSas, expiry_ticks, parse_sas
+from ..protocol.sas import TABLE_LETTERS, AccessPolicy, Action, TableSas, expiry_ticks, parse_sas
 from .capabilities import Capabilities
 from .checks import access_of, with_index
 from .clock import CLOCK
@@ -250,20 +250,20 @@ class GuardedStore:
 
     async def create_table(self, table: str) -> None:
         """See `TableStore`."""
-        await self._run(_require(Access.CREATE_TABLE, table), lambda _: self._store.create_table(table))
+        await self._run(_require(Action.CREATE_TABLE, table), lambda _: self._store.create_table(table))
 
     async def delete_table(self, table: str) -> None:
         """See `TableStore`."""
-        await self._run(_require(Access.DELETE_TABLE, table), lambda _: self._store.delete_table(table))
+        await self._run(_require(Action.DELETE_TABLE, table), lambda _: self._store.delete_table(table))
 
     async def list_tables(self) -> list[str]:
         """See `TableStore`."""
-        return await self._run(_require(Access.LIST_TABLES, ""), lambda _: self._store.list_tables())
+        return await self._run(_require(Action.LIST_TABLES, ""), lambda _: self._store.list_tables())
 
     async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
         """See `TableStore`."""
         keys = check_key("PartitionKey", partition_key), check_key("RowKey", row_key)
-        check = _require(Access.QUERY, table, keys)
+        check = _require(Action.QUERY, table, keys)
         return await self._run(check, lambda _: self._store.get(table, partition_key, row_key, select))
 
     async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
@@ -272,7 +272,7 @@ class GuardedStore:
         def narrow(rights: Rights | None) -> RowQuery | None:
             if rights is None:
                 return query
-            authorize(rights, Access.QUERY, table, None)
+            authorize(rights, Action.QUERY, table, None)
             keys = range_of(rights)
             return query if keys is None else narrowed(query, keys)
 
@@ -344,7 +344,7 @@ class GuardedStore:
         raise AssertionError("the second attempt returns or raises")
 
 
-def _require(access: Access, table: str, keys: tuple[str, str] | None = None) -> Callable[[Rights | None], None]:
+def _require(access: Action, table: str, keys: tuple[str, str] | None = None) -> Callable[[Rights | None], None]:
     """Return a function that refuses rights without this access."""
 
     def check(rights: Rights | None) -> None:

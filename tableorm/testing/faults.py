@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar, cast
 
 import attrs
 
-from ..connection.beside import BLOB_OPERATIONS, QUEUE_OPERATIONS, StoreBeside
 from ..connection.connection import connection_of
+from ..connection.queue_and_blob_requests import BLOB_OPERATIONS, QUEUE_OPERATIONS, StoreBeside
 from ..database.database import Database
 from ..protocol.codes import Code, Fault
 from ..stores import BlobStore, Capabilities, Operation, QueueStore, Row, RowPage, RowQuery, TableStore, Verb

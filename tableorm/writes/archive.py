@@ -18,6 +18,7 @@ import attrs
 from msgspec import structs
 
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..errors import (
     AccessDenied,
     EntityExists,
@@ -40,7 +41,6 @@ from .archive_copy import Archive, BlobArchive, DatabaseArchive, check_archivabl
 from .commit import RELOCATION, Loader, commit, write_change
 from .move_entity import archive_entity
 from .plan import PlannedWrite
-from .races import ATTEMPTS, Attempts, is_race
 from .relocation import entity_of_row
 from .stages.change import delete_change, guard_change, merge_change, save_change
 from .stages.complete import complete

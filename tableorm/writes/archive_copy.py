@@ -21,6 +21,7 @@ from ..connection.translate import translate
 from ..errors import (
     Conflict,
     DecodeError,
+    EncodeError,
     EntityExists,
     EntityNotFound,
     ModelError,
@@ -37,6 +38,7 @@ from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
 from ..models.state import set_state, state_of
 from ..models.write_tokens import tokens_of, with_token
 from ..protocol.codes import Code, Fault
+from ..protocol.edm import BrokenText, check_text
 from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobInfo, BlobStore, Operation, Row
 from .commit import RELOCATION, commit
@@ -191,6 +193,7 @@ def check_archivable(archive: Archive[E], entity: E, key: Key[E]) -> None:
     Raises:
         ModelError: It is of another model.
         LimitExceeded: No blob can have the name that its keys make.
+        EncodeError: No blob can hold a value that another program has stored.
     """
     if type(entity) is not archive.model:
         raise ModelError(
@@ -198,6 +201,11 @@ def check_archivable(archive: Archive[E], entity: E, key: Key[E]) -> None:
             f"for {type(entity).__name__}"
         )
     if isinstance(archive, BlobArchive):
+        unknown = state_of(entity).unknown(entity.__schema__.known)
+        broken = next((name for name, value in unknown.items() if isinstance(value, BrokenText)), None)
+        if broken is not None:
+            problem = f"{check_text(unknown[broken])}, which no blob can hold; set or delete the property first"
+            raise EncodeError(problem, entity.__schema__.name, f"extra[{broken!r}]", unknown[broken])
         try:
             check_blob_name(archive.prefix(key) + "x" * 17)
         except Fault as fault:

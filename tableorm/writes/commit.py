@@ -12,6 +12,7 @@ from typing import Any
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race, pause_of, read_patiently
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..connection.translate import translate
@@ -45,7 +46,6 @@ from .plan import (
     in_transaction,
     refuse_before_sending,
 )
-from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .rekey.older import OlderWrites
 from .rekey.steps import RowSteps
 from .relocation import Relocation
@@ -114,9 +114,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
     """Send a change that needs the stored row under the ETag it is read with; again after a lost race, if forced."""
     doubt: OutcomeUnknown | None = None
     with db.turns.begin() as turn:
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await asyncio.sleep(pause_of(db, attempt))
+        async for _ in Attempts(db, ATTEMPTS):
             await turn.take((change.address,))
             try:
                 row = await RELOCATION.read_current(db, change)
@@ -331,7 +329,7 @@ async def _send(
 async def _take_turn(turn: Turn, effects: Sequence[Effect]) -> Found:
     """Wait for the turn to change the rows of effects; return those that the writer before has written just now."""
     change = effects[0].origin.change
-    await turn.take([RowAddress(change.table, change.partition_key, effect.address) for effect in effects])
+    await turn.take([RowAddress(change.table, change.partition_key, effect.row_key) for effect in effects])
     known, turn.known = turn.known, {}
     return {at.row_key: row for at, row in known.items() if at.partition_key == change.partition_key}
 
@@ -386,11 +384,11 @@ def check_effects(boundary: Boundary, derived: Derived) -> None:
     """
     if not boundary.narrows:
         return
-    for address, effect in [*derived.effects.items()]:
+    for row_key, effect in [*derived.effects.items()]:
         change = effect.origin.change
         try:
-            if not boundary.check_derived_row(change.schema, change.address.beside(address)):
-                derived.effects[address] = effect.checked()
+            if not boundary.check_derived_row(change.schema, change.address.beside(row_key)):
+                derived.effects[row_key] = effect.checked()
         except TableOrmError as error:
             refuse_before_sending(effect.origin, error, transaction=derived.transaction)
     for each in derived.deferred:
@@ -405,7 +403,7 @@ def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
     companions: list[PlannedWrite] = []
     for effect in derived.effects.values():
         try:
-            write = effect.full_write(found.get(effect.address), derived.token)
+            write = effect.full_write(found.get(effect.row_key), derived.token)
         except TableOrmError as error:
             refuse_before_sending(effect.origin, error, transaction=derived.transaction)
         if write is not None:
@@ -416,9 +414,9 @@ def _companion_writes(derived: Derived, found: Found) -> list[PlannedWrite]:
 def _derive_again(derived: Derived, writes: Sequence[PlannedWrite]) -> Derived:
     """Derive the effects of writes anew, and keep those that have learnt how their rows are stored."""
     again = derive(writes, transaction=derived.transaction)
-    for address, effect in derived.effects.items():
-        if effect.survives_replan and type(again.effects.get(address)) is type(effect):
-            again.effects[address] = effect
+    for row_key, effect in derived.effects.items():
+        if effect.survives_replan and type(again.effects.get(row_key)) is type(effect):
+            again.effects[row_key] = effect
     return again
 
 
@@ -426,7 +424,7 @@ async def _read_other(db: Connection, effect: Effect) -> Row | None:
     """Read the row of an effect. An index entry of an entity outside of the boundary does not say whose it is."""
     change = effect.origin.change
     name = "" if change.schema is None else change.schema.name
-    address = change.address.beside(effect.address)
+    address = change.address.beside(effect.row_key)
     row = await read_row(db, address, name=name, purpose=effect.origin.origin)
     owner = None if row is None else row.get(COPY_OF)
     if not isinstance(owner, str) or db.boundary.holds_row(change.schema, address.beside(owner)):
@@ -446,8 +444,8 @@ async def _read(
     found: Found = {}
 
     async def read(effect: Effect) -> Row | None:
-        if effect.address in known:
-            return known[effect.address]
+        if effect.row_key in known:
+            return known[effect.row_key]
         if not options.patient:
             return await _read_other(db, effect)
         return await read_patiently(db, lambda: _read_other(db, effect), options.throttled)
@@ -458,13 +456,13 @@ async def _read(
         for effect, row in zip(waiting, rows, strict=True):
             routed = effect.route(row)
             if routed == [effect]:
-                found[effect.address] = row
+                found[effect.row_key] = row
                 if await _split(db, effect, row, derived):
                     return None
                 continue
-            del derived.effects[effect.address]
+            del derived.effects[effect.row_key]
             deeper += routed
-            derived.effects.update((each.address, each) for each in routed)
+            derived.effects.update((each.row_key, each) for each in routed)
         waiting = deeper
     return found
 
@@ -481,7 +479,7 @@ async def _split(db: Connection, effect: Effect, row: Row | None, derived: Deriv
     except Fault as fault:
         # Either somebody else has changed or split it, or the reply was lost: the stored row tells.
         if fault.code not in LOST_RACE and not fault.transient:
-            raise translate(fault, f"{change}: splitting the row {effect.address!r}", change.table) from fault
+            raise translate(fault, f"{change}: splitting the row {effect.row_key!r}", change.table) from fault
     return True
 
 
@@ -495,12 +493,12 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     if effect is None or fault.code not in LOST_RACE:
         refuse(plan, fault, transaction=derived.transaction)
     row_key = write.operation.row["RowKey"]
-    lasts = effect.lasts(row_key)
-    row = await _read_other(db, effect) if lasts or not effect.reads else None
+    survives = effect.survives_conflict(row_key)
+    row = await _read_other(db, effect) if survives or not effect.reads else None
     try:
-        if lasts:
-            effect.check_lasting(row_key, row)
-        derived.effects[effect.address] = effect.after_conflict(fault.code, row)
+        if survives:
+            effect.check_survivor(row_key, row)
+        derived.effects[effect.row_key] = effect.after_conflict(fault.code, row)
     except TableOrmError as error:
         if not derived.transaction:
             raise error from fault

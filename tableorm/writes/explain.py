@@ -219,8 +219,8 @@ def explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteE
     derived = derive(writes, claim=TOKEN)
     check_effects(boundary, derived)
     read = [effect for effect in derived.effects.values() if effect.reads]
-    known = {address: effect for address, effect in derived.effects.items() if not effect.reads}
-    unread = [fill for fill in derived.fills if fill.source in {effect.address for effect in read}]
+    known = {row_key: effect for row_key, effect in derived.effects.items() if not effect.reads}
+    unread = [fill for fill in derived.fills if fill.source in {effect.row_key for effect in read}]
     fills = [fill for fill in derived.fills if fill not in unread]
     plan = plan_derived(structs.replace(derived, effects=known, fills=fills), {})
     found = _explanation(plan, read, frozenset(fill.row_key for fill in unread))
@@ -399,11 +399,11 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    steps = [WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, effect.address))) for effect in read]
+    steps = [WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, effect.row_key))) for effect in read]
     steps += (_step(plan, each.operation, unknown) for each in plan.writes)
     for effect in read:
         if not effect.idle:
-            path = _path(RowAddress(plan.table, plan.partition_key, effect.address))
+            path = _path(RowAddress(plan.table, plan.partition_key, effect.row_key))
             # A row that is not there yet is inserted instead.
             steps.append(WriteStep("PUT" if effect.replaces else "PATCH", path, AS_READ))
             steps += [WriteStep("POST", f"/{plan.table}")] * effect.inserts

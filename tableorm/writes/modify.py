@@ -2,13 +2,13 @@
 `get_or_insert`; and what `modify` of a database, and that of a transaction, have in common.
 """
 
-import asyncio
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..errors import EncodeError, EntityExists, LostRace, ModelError, PreconditionFailed, shown
 from ..models.entity import Entity
 from ..models.key import Key
@@ -20,7 +20,6 @@ from ..stores import RowAddress
 from .commit import RELOCATION, Loader, write_change
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
-from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import insert_change, unsaved
 from .stages.complete import marker_error
 from .subject import Subject, check_change, key_of
@@ -41,9 +40,7 @@ M = TypeVar("M", bound=Entity | PropertyBag)
 async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, bool]:
     """Read an entity, or insert it where there is none. Takes and raises what `Database.get_or_insert` does."""
     db.boundary.fill(entity)
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
+    async for _ in Attempts(db, ATTEMPTS):
         change = insert_change(entity, verb="get_or_insert")
         check_change(db.boundary, change)
         row = await RELOCATION.read_current(db, change)

@@ -16,13 +16,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from functools import reduce
-from itertools import count
 from typing import Any
 
 import attrs
 from msgspec import structs
 
 from ..connection.connection import Connection
+from ..connection.races import Attempts, check_attempts, is_race
 from ..connection.rows import read_row
 from ..errors import (
     AccessDenied,
@@ -48,7 +48,6 @@ from .modify import applied, check_arguments, insertion, made_new, refuse_other_
 from .patch import then
 from .pending import copy_subject
 from .plan import PlannedWrite
-from .races import check_attempts, is_race, pause_of
 from .rows import NOT_PROPERTIES
 from .stages.change import save_change
 from .stages.complete import marker_error
@@ -72,7 +71,7 @@ _FOR_ALL = (LostRace, OutcomeUnknown, TableNotFound, Unavailable)
 
 
 @attrs.define(eq=False)
-class _Call:
+class _ModifyCall:
     """
     A call of `modify`, and what came of it.
 
@@ -112,7 +111,7 @@ class _Call:
 
 
 @attrs.define(eq=False)
-class _Line:
+class _ModifyLine:
     """
     The calls for one row, of one model and boundary, that wait while others are made.
 
@@ -121,7 +120,7 @@ class _Line:
         most: How many are folded next.
     """
 
-    calls: deque[_Call] = attrs.field(factory=deque[_Call])
+    calls: deque[_ModifyCall] = attrs.field(factory=deque[_ModifyCall])
     most: int = _MOST
 
 
@@ -146,7 +145,7 @@ async def modify_target(
     if if_match is not None:
         check_etag("modify", key, if_match)
     given = instance.__dict__ if isinstance(instance, Entity) else fields
-    call = _Call(key, function, instance, given, create, if_match, attempts)
+    call = _ModifyCall(key, function, instance, given, create, if_match, attempts)
     result = await _Modifier(db, load, key).call(call)
     if instance is not None:
         adopt(instance, result)
@@ -174,14 +173,14 @@ class _Modifier:
     def _name(self) -> tuple[object, ...]:
         return self.db.boundary, self.load, self.key
 
-    async def call(self, call: _Call) -> Any:
+    async def call(self, call: _ModifyCall) -> Any:
         """Make a call, or let it be made. Raises what is wrong with it."""
         if self.db.turns.current is not None:
             return await self._make(call)  # within the request of another write, which may be the one to wait for
         lines, name = self.db.lines, self._name
-        line: _Line | None = lines.get(name)
+        line: _ModifyLine | None = lines.get(name)
         if line is None:
-            line = lines[name] = _Line()
+            line = lines[name] = _ModifyLine()
         else:
             line.calls.append(call)
             try:
@@ -200,7 +199,7 @@ class _Modifier:
             line.most = min(2 * line.most, _MOST)
             self._pass_on(line)
 
-    def _pass_on(self, line: _Line) -> None:
+    def _pass_on(self, line: _ModifyLine) -> None:
         """Let the next calls be made."""
         while line.calls and line.calls[0].turn.done():
             line.calls.popleft()  # it was cancelled
@@ -213,15 +212,15 @@ class _Modifier:
         else:
             self.db.run(self._fold(line), line.calls[0].context.copy())
 
-    def _folds(self, line: _Line) -> bool:
+    def _folds(self, line: _ModifyLine) -> bool:
         """Return whether the next call may be folded: its condition is not one on a version, and the row is at home."""
         schema = getattr(self.key.model, "__schema__", None)
         at_home = schema is None or schema.moved_from is None
         return at_home and line.most > 1 and line.calls[0].if_match in (None, "*")
 
-    async def _fold(self, line: _Line) -> None:
+    async def _fold(self, line: _ModifyLine) -> None:
         """Make calls of the line together."""
-        calls: list[_Call] = []
+        calls: list[_ModifyCall] = []
         while line.calls and len(calls) < line.most and self._folds(line):
             calls.append(line.calls.popleft())
         try:
@@ -235,13 +234,11 @@ class _Modifier:
 
     # One call
 
-    async def _make(self, call: _Call) -> Any:
+    async def _make(self, call: _ModifyCall) -> Any:
         """Read the row, apply the function and write what it has made; again after a lost race."""
         db, key = self.db, self.key
         with db.turns.begin() as turn:
-            for attempt in range(call.attempts):
-                if attempt:
-                    await asyncio.sleep(pause_of(db, attempt))
+            async for _ in Attempts(db, call.attempts):
                 await turn.take((RowAddress.of(key),))
                 row = await RELOCATION.read_current(db, key, call.fields)
                 subject = None if row is None else self.load(key.model, key.table, row)
@@ -281,13 +278,12 @@ class _Modifier:
 
     # Several calls
 
-    async def _make_together(self, line: _Line, calls: list[_Call]) -> None:
+    async def _make_together(self, line: _ModifyLine, calls: list[_ModifyCall]) -> None:
         """Make calls in one read and one write; put those back into the line that cannot be made so."""
         try:
             with self.db.turns.begin() as turn:
-                for attempt in count():
-                    if attempt:
-                        await asyncio.sleep(pause_of(self.db, attempt))
+                most = max(call.attempts for call in calls)
+                async for attempt in Attempts(self.db, most + 1):  # the last one raises that all were lost
                     await turn.take((RowAddress.of(self.key),))
                     calls = await self._still_tried(calls, attempt)
                     if not calls or await self._try_together(line, calls):
@@ -302,14 +298,14 @@ class _Modifier:
         else:
             line.most = min(2 * line.most, _MOST)
 
-    async def _still_tried(self, calls: Sequence[_Call], attempt: int) -> list[_Call]:
+    async def _still_tried(self, calls: Sequence[_ModifyCall], attempt: int) -> list[_ModifyCall]:
         """Return the calls that were neither cancelled meanwhile, nor have had all of their attempts."""
         for call in calls:
             if call.attempts <= attempt and not call.turn.done():
                 call.end(error=await self._lost(call.attempts))
         return [call for call in calls if not call.turn.done()]
 
-    async def _try_together(self, line: _Line, calls: Sequence[_Call]) -> bool:
+    async def _try_together(self, line: _ModifyLine, calls: Sequence[_ModifyCall]) -> bool:
         """Make calls once; return False if another program has written the row meanwhile."""
         row = await RELOCATION.read_current(self.db, self.key, calls[0].fields)
         fold = _Fold(self.db, self.load, self.key, row)
@@ -348,13 +344,13 @@ class _Fold:
         self._db, self._load, self._key = db, load, key
         self._row = self._read = row
         self._token = new_token()
-        self._made: list[tuple[_Call, Subject, PlannedWrite | None]] = []
-        self._refused: list[tuple[_Call, Exception]] = []
+        self._made: list[tuple[_ModifyCall, Subject, PlannedWrite | None]] = []
+        self._refused: list[tuple[_ModifyCall, Exception]] = []
         schema = getattr(key.model, "__schema__", None)
         self._refusing = [] if schema is None else [each for each in schema.derived.values() if each.may_refuse]
         self.finds_none = False
 
-    async def apply(self, calls: Sequence[_Call]) -> int:
+    async def apply(self, calls: Sequence[_ModifyCall]) -> int:
         """
         Apply the functions of calls, and return of how many: not of those that meet no entity, nor of those after one
         of which only the write can tell whether it is refused.
@@ -383,7 +379,7 @@ class _Fold:
                     return number + 1
         return len(calls)
 
-    def _apply(self, call: _Call, subject: Subject) -> bool:
+    def _apply(self, call: _ModifyCall, subject: Subject) -> bool:
         """Apply the function of a call; return whether it is told that its write would not be refused."""
         entries = self._entries_of(subject)
         result = call.result = applied(call.function, subject, call.instance)
@@ -441,7 +437,7 @@ def _concerns_all(error: TableOrmError) -> bool:
     return denied or isinstance(error, _FOR_ALL)
 
 
-def _own_error(error: TableOrmError, call: _Call) -> TableOrmError:
+def _own_error(error: TableOrmError, call: _ModifyCall) -> TableOrmError:
     """Return an error of several calls for one of them."""
     own = copy.copy(error)
     own.__cause__ = error.__cause__

@@ -305,7 +305,9 @@ def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
     """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
     write = encode(rewrite_change(entity, "move", mark), 0, mark.move)
     assert write is not None
-    return structs.replace(write, change=structs.replace(write.change, before=None, stored=None))
+    # What the entity has was read, and goes back as it came: refused here, the move would never be completed.
+    operation = structs.replace(write.operation, canonical=True)
+    return structs.replace(write, operation=operation, change=structs.replace(write.change, before=None, stored=None))
 
 
 def clearing_write(entity: Entity) -> PlannedWrite:

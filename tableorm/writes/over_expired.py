@@ -13,6 +13,7 @@ from contextlib import suppress
 from msgspec import structs
 
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, is_race, pause_of, read_patiently
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
 from ..errors import DecodeError, EntityExists, LostRace, TableOrmError, TransactionFailed
@@ -26,7 +27,6 @@ from ..protocol.codes import Code
 from ..stores import Operation, Row, Verb, utc_now
 from .patch import Known
 from .plan import PlannedWrite, SendOptions
-from .races import ATTEMPTS, is_race, pause_of, read_patiently
 from .stages.change import over_row
 
 __all__ = ["insert_over_expired", "may_replace_expired"]

@@ -26,9 +26,9 @@ __all__ = [
     "check_follows",
     "copy_subject",
     "other_object",
+    "read_too_late",
     "restore_subject",
     "take_values",
-    "two_late",
     "unread",
     "unwritten",
 ]
@@ -120,8 +120,8 @@ def other_object(what: Change | Key[Any]) -> NotSupported:
     )
 
 
-def two_late(what: Change | Key[Any]) -> NotSupported:
-    """Return the error of a second write of a row that has to be read first."""
+def read_too_late(what: Change | Key[Any]) -> NotSupported:
+    """Return the error of a second write of a row, where one of the two needs the row read before the first."""
     return NotSupported(
         f"{what}: this transaction writes the row already, and one of the two needs properties of the row that were "
         "not read; read it before: refresh() the entity, or use `await tx.get(...)` or `await tx.modify(...)`"

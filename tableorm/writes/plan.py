@@ -111,12 +111,12 @@ class Change(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
 
     @property
     def partition_key(self) -> str:
-        """As stored, or to be stored."""
+        """PartitionKey of the row, as stored or to be stored."""
         return self.address.partition_key
 
     @property
     def row_key(self) -> str:
-        """As stored, or to be stored."""
+        """RowKey of the row, as stored or to be stored."""
         return self.address.row_key
 
     @property
@@ -217,7 +217,7 @@ class Effect:
     out to be other than it was taken to be, another effect takes its place.
 
     Attributes:
-        address: RowKey of the other row.
+        row_key: RowKey of the other row.
         origin: The write that the effect comes from. Errors are reported as errors of this write.
         reads: Whether the effect must know the row as it is stored.
         replaces: Whether it writes the row as a whole, and does not merge into it.
@@ -226,7 +226,7 @@ class Effect:
     """
 
     __slots__ = ()
-    address: str
+    row_key: str
     origin: PlannedWrite
     reads = False
     replaces = False
@@ -300,7 +300,7 @@ class Effect:
         """Return the inserts of the rows that it `inserts`, whose keys depend on the stored row, beside `operation`."""
         raise NotImplementedError
 
-    def lasts(self, row_key: str) -> bool:
+    def survives_conflict(self, row_key: str) -> bool:
         """
         Return whether it inserts a row here that nobody changes, nor deletes as long as a request may be under way: if
         the row has another token, the transaction was not applied, and never will be.
@@ -308,9 +308,10 @@ class Effect:
         del row_key
         return False
 
-    def check_lasting(self, row_key: str, stored: Row | None) -> None:
+    def check_survivor(self, row_key: str, stored: Row | None) -> None:
         """
-        Refuse to go on where a row that `lasts` is there already, and the row of the effect does not know of it.
+        Refuse to go on where a row that survives a conflict is there already, and the row of the effect does not know
+        of it.
 
         Args:
             row_key: RowKey of the row that is there.
@@ -371,11 +372,11 @@ class DecisionEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     The insert of the decision row of a transaction.
 
     Args:
-        address: RowKey of the decision row.
+        row_key: RowKey of the decision row.
         origin: The first write of the transaction.
     """
 
-    address: str
+    row_key: str
     origin: PlannedWrite
 
 

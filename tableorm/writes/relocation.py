@@ -21,6 +21,7 @@ from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rekeyed_reads import has_older_keys, read_home
 from ..connection.rows import read_live, read_other, read_row, settle_forward
 from ..errors import (
@@ -58,7 +59,6 @@ from .move import (
     without_mark,
 )
 from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions, check_allowed
-from .races import ATTEMPTS, Attempts
 from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
 from .stages.encode import encode
@@ -208,7 +208,7 @@ class Relocation:
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is not None:
                 continue
-            stored = await read_row(db, change.address.beside(effect.address))
+            stored = await read_row(db, change.address.beside(effect.row_key))
             full = effect.full_write(stored, token)
             stored = stored if full is None else full.after
             if stored is None:

@@ -75,14 +75,18 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
     changed: Row = {}
     respelled = False
     old = before.get
-    # All that may differ, found without a call for each.
-    names = {
-        name.removesuffix(ANNOTATION)
+    # All that may differ, found without a call for each: most values are the very objects that were read.
+    names = [
+        name
         for name, value in row.items()
-        if value != (was := old(name)) or type(value) is not type(was) or type(value) is float
-    }
-    names |= {name.removesuffix(ANNOTATION) for name in before.keys() - row.keys() if ANNOTATION in name}
-    for name in [name for name in row if name in names] if names else ():
+        if value is not (was := old(name))
+        and (value != was or type(value) is not type(was) or (type(value) is float and not value))
+    ]
+    names += [name for name in before if name not in row and ANNOTATION in name]
+    if not names:
+        return changed, respelled
+    differing = {name.removesuffix(ANNOTATION) for name in names}
+    for name in [name for name in row if name in differing]:
         if name in NOT_PROPERTIES:
             continue
         value, annotation = row[name], row.get(name + ANNOTATION)
@@ -127,6 +131,8 @@ def _means_the_same(
     """Return whether two stored values are the same value of a field, in two spellings."""
     if info.type.inline and info.type.edm is Edm.STRING and type(new) is type(old) is str:
         return new == old
+    if info.type.inline and info.type.edm is Edm.INT64 and annotation == old_annotation and _is_plain_int(old):
+        return new == old
     if info.type.edm is Edm.BINARY and isinstance(new, str) and isinstance(old, str) and new[:-4] != old[:-4]:
         return False  # only the last four characters can spell the same bytes in two ways
     try:
@@ -137,6 +143,14 @@ def _means_the_same(
         return bool(value == read and type(value) is type(read) and str(value) == str(read))
     except MISFITS:
         return False  # what was stored does not fit the field: the new value replaces it
+
+
+def _is_plain_int(text: object) -> bool:
+    """Return whether a stored Int64 is spelled as it is written here, so that no other spelling means the same."""
+    if type(text) is not str:
+        return False
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and (digits[0] != "0" or text == "0")
 
 
 def same_value(old: object, value: object) -> bool:

@@ -2,18 +2,17 @@
 Running a function in a transaction, and again in a new one after a lost race.
 """
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast
 
 from ..connection.async_only import NOT_AWAITED
 from ..connection.connection import Connection
+from ..connection.races import Attempts, check_attempts
 from ..errors import EntityExists, EntityNotFound, ModelError, PreconditionFailed, TransactionFailed, shown
 from ..stores import RowAddress
 from .commit import Loader
 from .pending import Attempt
-from .races import check_attempts, pause_of
 from .transaction import Transaction
 
 __all__ = ["run_transaction"]
@@ -39,8 +38,7 @@ async def run_transaction(
     refused: dict[
         tuple[RowAddress, str | int], object
     ] = {}  # by the ETag or subject that its row does not fit any more
-    number = 0
-    while True:
+    async for number in Attempts(db, attempts):
         attempt = Attempt()
         try:
             async with Transaction(db, load, repeat=repeat, attempt=attempt) as tx:
@@ -58,10 +56,9 @@ async def run_transaction(
             # Whether a row is there the function may have asked; that it blindly inserts one shows the second time.
             again = isinstance(cause, (EntityExists, EntityNotFound)) and error.index != existing
             existing = error.index if again else None
-            number += 1
-            if number == attempts or not (again or isinstance(cause, PreconditionFailed)):
+            if number + 1 == attempts or not (again or isinstance(cause, PreconditionFailed)):
                 raise
-        await asyncio.sleep(pause_of(db, number))
+    raise AssertionError
 
 
 def _begun(fn: Callable[[Transaction], Awaitable[T]], tx: Transaction) -> Awaitable[T]:

@@ -2,7 +2,6 @@
 Transactions: operations collected in a block, sent as one entity group transaction when it ends.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -11,6 +10,7 @@ from msgspec import structs
 
 from ..connection.async_only import NOT_AWAITED, AsyncOnly
 from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts, is_race
 from ..connection.tasks import map_together
 from ..errors import Conflict, EntityNotFound, ModelError, TransactionFailed
 from ..expressions import Field
@@ -31,14 +31,13 @@ from .pending import (
     check_follows,
     copy_subject,
     other_object,
+    read_too_late,
     restore_subject,
     take_values,
-    two_late,
     unread,
     unwritten,
 )
 from .plan import Change, PlannedWrite, SendOptions, in_transaction
-from .races import ATTEMPTS, is_race, pause_of
 from .stages.change import (
     as_given,
     delete_change,
@@ -317,7 +316,7 @@ class Transaction(AsyncOnly):
         """
         address = RowAddress.of(key)
         if address in self._late:
-            raise two_late(key)
+            raise read_too_late(key)
         if address not in self._rows:
             fields = instance.__dict__ if isinstance(instance, Entity) else None
             fresh = await load_existing(self._db, self._load, key, fields)
@@ -351,7 +350,7 @@ class Transaction(AsyncOnly):
             NotSupported: Another object stands for the row, or the row is to be read before it is written.
         """
         if self._late and _address(subject) in self._late:
-            raise two_late(key_of(subject))
+            raise read_too_late(key_of(subject))
         if id(subject) not in self._known:
             return None
         held = self._rows.get(_address(subject))
@@ -385,9 +384,11 @@ class Transaction(AsyncOnly):
             self._count += 1
             return NOT_AWAITED
         # Now: what is changed later in the block belongs to another write.
-        writes = [self._joined(as_given(change)) for change in changes]
+        index, given = self._count, [as_given(change) for change in changes]
+        writes = [encode(change, index, self._token) for change in given]
         self._count += 1
-        for write in filter(None, writes):
+        joined = [self._joined(write, index) for write in writes if write is not None]
+        for write in joined:
             self._stand(write.change.address, HeldRow(write.change.subject, write))
         return NOT_AWAITED
 
@@ -405,26 +406,23 @@ class Transaction(AsyncOnly):
             # What was given of the row may tell all of it.
             needs = needs_row(change) and (pending is None or pending.partial)
             if change.address in self._late or (needs and pending is not None):
-                raise two_late(change)
+                raise read_too_late(change)
             late = late or needs
         return late
 
-    def _joined(self, change: Change) -> PlannedWrite | None:
-        """Return the write of a change, with what is held of its row; None if there is nothing to write."""
-        held = self._rows.get(change.address)
-        write = encode(change, self._count, self._token)
-        if write is None or held is None or held.write is None:
+    def _joined(self, write: PlannedWrite, index: int) -> PlannedWrite:
+        """Return a write together with the one that is held of its row."""
+        held = self._rows.get(write.change.address)
+        if held is None or held.write is None:
             return write
-        return compose(held.write, change, self._count, self._token)
+        return compose(held.write, write.change, index, self._token)
 
     async def _send(self) -> None:
         """Send what was collected; again with rows read anew, if one of those was changed that are forced."""
         known = [held.write for held in self._rows.values() if held.write is not None]
         forced = {n for change, n in self._late.values() if change.if_match in (None, "*") and not change.is_copied}
         with self._db.turns.begin() as turn:
-            for attempt in range(ATTEMPTS):
-                if attempt:
-                    await asyncio.sleep(pause_of(self._db, attempt))
+            async for attempt in Attempts(self._db, ATTEMPTS):
                 await turn.take(self._late)
                 late = await map_together(self._completed, list(self._late.values()))
                 writes = [*known, *(write for write in late if write is not None)]

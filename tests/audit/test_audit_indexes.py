@@ -27,7 +27,6 @@ from tableorm import (
 )
 from tableorm.audit import audit as auditing
 from tableorm.audit.segment import Segment
-from tableorm.connection.connection import Connection
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
 from tests.audit.foreign import TABLE, Clerk, Employee, EmployeeOfOld, everyone, fill, merge, snapshot, write
@@ -702,25 +701,6 @@ async def test_an_orphan_in_the_place_of_an_entry_is_deleted_first(db: Database)
 
     assert (await db.audit(Lamp, repair=True, parallel=1)).clean
     assert (await db.get(Lamp.by_code, code="a")).id == 1
-
-
-async def test_an_audit_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows are counted, when they are summed up and when they are verified, to give the loop to other tasks."""
-    await fill(db)
-    counted: list[int] = []
-
-    async def count(_: Connection, rows: int = 1) -> None:
-        counted.append(rows)
-
-    monkeypatch.setattr(Connection, "yield_to_loop", count)
-    await db.audit(Employee, parallel=1)
-    clean = counted.copy()
-    await write(db, Verb.DELETE, "Sales", "email_e1@x")
-    counted.clear()
-    await db.audit(Employee, parallel=1)
-
-    (rows,) = clean
-    assert counted == [rows - 1] * 2
 
 
 async def test_a_related_model_without_a_kind_is_left_out(db: Database) -> None:

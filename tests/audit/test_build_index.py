@@ -35,6 +35,7 @@ from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Verb
 from tableorm.writes.bulk.pacing import Pace
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
+from tests.audit.turns import MOST, count_snapshots
 from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department
 
@@ -493,6 +494,16 @@ async def test_what_is_built_together_has_one_write_token() -> None:
         rows = await db.select_raw("Workers").where("PartitionKey eq {}", "a").all()
         tokens = {bag["_w"].split()[0] for bag in rows if bag.row_key.startswith("w_")}
     assert len(tokens) == 1
+
+
+async def test_a_build_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn of the event loop looks at more than a few entities, neither to build nor to audit what was built."""
+    await workers(db, teams=2, count=40)
+    async with count_snapshots(monkeypatch) as counts:
+        await db.build_index(Worker.by_badge)
+
+    assert counts.total >= 2 * 2 * 40
+    assert counts.most <= MOST
 
 
 async def test_a_build_counts_entities_alone(db: Database) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from tableorm import Count, Damage, Database, Entity, Index, IndexList, Mapped, connect, field
 from tableorm.audit import first_look
+from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
+from tests.audit.turns import MOST, count_snapshots
 from tests.database.between import Awkward, Between
 
 
@@ -58,6 +60,26 @@ async def test_what_is_right_costs_few_requests(count: int, ships: int, ports: i
         assert report.clean
         assert report.entities == count + ships
         assert report.requests == len(seen.requests) <= most
+
+
+@pytest.mark.parametrize(("ships", "ports"), [(20, 40), (1, 1)])
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_other_tasks_run_between_few_entities(
+    monkeypatch: pytest.MonkeyPatch, ships: int, ports: int, *, damaged: bool
+) -> None:
+    """No turn of the event loop looks at more than a few entities, however many workers there are."""
+    async with connect("local::memory:") as db:
+        sailors = await fill(db, 120, ships, ports)
+        if damaged:
+            for sailor in sailors:
+                entry = {"PartitionKey": f"port_{sailor.port}", "RowKey": f"from_{sailor.ship}_{sailor.id:04d}"}
+                await connection_of(db).store.write("Ships", Operation(Verb.DELETE, entry, "*"))
+        async with count_snapshots(monkeypatch) as counts:
+            report = await db.audit(Sailor, parallel=8)
+
+        assert report.clean is not damaged
+        assert counts.total > 4 * 120
+        assert counts.most <= MOST
 
 
 def damage_of(some: random.Random, sailor: Sailor) -> tuple[Damage, Operation]:

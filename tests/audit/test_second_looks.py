@@ -18,9 +18,10 @@ from tableorm import (
     connect,
     upgrade,
 )
+from tableorm.audit import context as audit_context
 from tableorm.stores import Operation, Verb
 from tableorm.testing import Faults
-from tests.audit.foreign import Employee, fill, write
+from tests.audit.foreign import Employee, fill, snapshot, write
 
 
 @pytest.fixture
@@ -54,6 +55,20 @@ async def test_a_repair_that_is_refused_again_and_again(db: Database) -> None:
     assert (finding.repaired, report.undecided) == (False, 0)
     assert finding.refused is not None and finding.refused.startswith("EntityExists: ")
     assert [each.operation for each in seen.requests].count("transaction") == 5
+
+
+async def test_rows_that_are_worked_on_in_several_turns(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few have a turn, all of a page are added up, and all that are candidates are verified."""
+    rows = await snapshot(db)
+    entries = [key for key, row in rows.items() if row.get("EntityType", "").startswith("Employee#by_")]
+    for key in entries:
+        await write(db, Verb.DELETE, *key)
+    monkeypatch.setattr(audit_context, "_MOST_IN_A_TURN", 2)
+
+    report = await db.audit(Employee)
+
+    assert (report.counts, report.undecided) == ({"missing": len(entries)}, 0)
+    assert sorted((each.partition_key, each.address) for each in report.findings) == sorted(entries)
 
 
 async def test_a_blocked_entry_costs_no_attempts(db: Database) -> None:

@@ -403,14 +403,6 @@ def test_a_local_file_needs_no_sdk(tmp_path: Path) -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_installed_backends_are_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first `connect` of a process reads what the installed packages declare, which takes milliseconds."""
-    connect("local::memory:")
-    monkeypatch.setattr(opening, "entry_points", None)
-
-    assert isinstance(connect("local::memory:"), Database)
-
-
 def test_a_backend_that_is_broken_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another module that is missing is not taken for the extra."""
     (tmp_path / "broken_backend.py").write_text("import no_such_module\n", encoding="utf-8")

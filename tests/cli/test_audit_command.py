@@ -13,7 +13,7 @@ import pytest
 
 from tableorm import connect
 from tableorm.audit.report import AuditReport
-from tableorm.cli.progress import Progress
+from tableorm.cli.progress import ProgressReporter
 from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, fill, write
 from tests.commandline import run_command as tableorm
@@ -164,7 +164,7 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "from tableorm.cli import progress\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
-        "save = progress.Progress.save\n"
+        "save = progress.ProgressReporter.save\n"
         "done = 0\n"
         "progress._SECONDS = 0\n"
         "def saved(self):\n"
@@ -172,7 +172,7 @@ def test_interrupt_leaves_a_state_to_go_on_from(tmp_path: Path) -> None:
         "    save(self)\n"
         "    done += 1\n"
         "    if done == 20: os.kill(os.getpid(), signal.SIGINT)\n"
-        "progress.Progress.save = saved\n"
+        "progress.ProgressReporter.save = saved\n"
         "from tableorm.cli import main\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
@@ -200,7 +200,7 @@ def test_the_state_is_written_to_a_file_of_its_own(tmp_path: Path) -> None:
     state, other = tmp_path / "state", tmp_path / "other"
     other.write_text("precious")
     (tmp_path / "state.new").symlink_to(other)
-    progress = Progress[AuditReport](state, str)
+    progress = ProgressReporter[AuditReport](state, str)
     progress.note(AuditReport(cursor=lambda: "text"))
     for _ in range(2):
         progress.save()

@@ -27,7 +27,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.stores import Row, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
@@ -141,11 +141,11 @@ async def reads(db: Database) -> set[bool]:
     return answers
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK])
 @pytest.mark.parametrize("writes", [0, 1, 2, 3])
-async def test_each_row_of_a_mover(db: Database, network: FaultyStore, phase: Phase, writes: int) -> None:
+async def test_each_row_of_a_mover(db: Database, network: FaultyStore, phase: RekeyPhase, writes: int) -> None:
     """An entity is found after each write of a mover, in each phase that a program may know."""
-    set_phase(db, NewHop, Phase.MOVE)
+    set_phase(db, NewHop, RekeyPhase.MOVE)
     network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 99)
     with suppress(OutcomeUnknown):
         await move(db, NewHop)
@@ -157,10 +157,10 @@ async def test_each_row_of_a_mover(db: Database, network: FaultyStore, phase: Ph
     assert await reads(db) == {True}
 
 
-@pytest.mark.parametrize("phase", Phase)
-async def test_an_entity_that_was_deleted(db: Database, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", RekeyPhase)
+async def test_an_entity_that_was_deleted(db: Database, phase: RekeyPhase) -> None:
     """Neither a forward nor a tentative row is an entity."""
-    set_phase(db, NewHop, Phase.MOVE)
+    set_phase(db, NewHop, RekeyPhase.MOVE)
     await move(db, NewHop)
     await db.delete(NewHop, day="mon", id=1, if_match="*")
     assert await kinds_of(db, NewHop) == ["mon Hop#_forward"]
@@ -170,9 +170,9 @@ async def test_an_entity_that_was_deleted(db: Database, phase: Phase) -> None:
 
 async def test_only_the_newer_key_counts_in_the_end(db: Database) -> None:
     """Once the re-key is sealed nobody looks at older keys: a point read is one request again."""
-    set_phase(db, NewHop, Phase.MOVE)
+    set_phase(db, NewHop, RekeyPhase.MOVE)
     await move(db, NewHop)
-    for phase in (Phase.SEALED, Phase.DONE):
+    for phase in (RekeyPhase.SEALED, RekeyPhase.DONE):
         set_phase(db, NewHop, phase)
         assert await reads(db) == {True}
         before = db.stats.requests
@@ -184,7 +184,7 @@ async def test_only_the_newer_key_counts_in_the_end(db: Database) -> None:
 
 async def test_how_many_requests_a_read_takes(db: Database) -> None:
     """Programs look first where most entities are. That there is none takes a second look there."""
-    requests = {Phase.EXPAND: (1, 3), Phase.MOVE: (2, 3), Phase.BACK: (2, 3)}
+    requests = {RekeyPhase.EXPAND: (1, 3), RekeyPhase.MOVE: (2, 3), RekeyPhase.BACK: (2, 3)}
     for phase, (there, absent) in requests.items():
         set_phase(db, NewHop, phase)
         for day, expected in (("mon", there), ("tue", absent)):
@@ -214,7 +214,7 @@ async def test_an_entity_that_comes_and_goes_back(db: Database, network: FaultyS
     """
 
     async def come_and_begin_to_go_back() -> None:
-        set_phase(db, NewHop, Phase.MOVE)
+        set_phase(db, NewHop, RekeyPhase.MOVE)
         await move(db, NewHop)
         network.plan(Fate.FINE, *[Fate.LOST_REQUEST] * 999)  # the tentative row at the older key alone
         await roll_back(db, NewHop)
@@ -233,7 +233,7 @@ async def test_an_entity_that_comes_and_goes_back(db: Database, network: FaultyS
     store = GetsInTurn(network.store, None, come_and_begin_to_go_back, *[None] * 4, go_back)
     async with connect("local::memory:") as reader:
         connection_of(reader).wrap_store(lambda _: store)
-        set_phase(reader, NewHop, Phase.BACK)
+        set_phase(reader, NewHop, RekeyPhase.BACK)
 
         assert await reader.exists(NewHop, day="mon", id=1)
 
@@ -261,7 +261,7 @@ async def test_a_key_that_does_not_tell_its_fields(db: Database) -> None:
         await db.select(NewSpot).where(NewSpot.id == 1).allow_scan().all()
     await db.delete(spot)
     assert not await db.exists(NewSpot, owner="ann", id=1)
-    set_phase(db, NewSpot, Phase.SEALED)
+    set_phase(db, NewSpot, RekeyPhase.SEALED)
     assert not await db.exists(spot.key)
 
 
@@ -282,7 +282,7 @@ async def test_what_is_refused_until_the_end(db: Database) -> None:
     for key in (Key(Base, "RekeyedReadsBase", "b_1", "ann"), Key(Base, "RekeyedReadsBase", "o_1", "o")):
         with pytest.raises(NotSupported, match=r"get of Base is refused, of which NewLeap is one: .* seal"):
             await db.get(key)
-    set_phase(db, NewHop, Phase.DONE)
+    set_phase(db, NewHop, RekeyPhase.DONE)
     assert await db.scope(id=1).get_or_none(NewHop, day="mon") is None
 
 
@@ -297,8 +297,8 @@ async def test_readers_beside_movers(seed: int) -> None:
             await programs["mover"][0].insert(Hop(day="mon", id=number))
         back = random.random() < 0.5
         for name, (db, _) in programs.items():
-            phases = [Phase.BACK] if back else [Phase.EXPAND, Phase.MOVE]
-            set_phase(db, NewHop, random.choice(phases) if name.startswith("reader") else Phase.MOVE)
+            phases = [RekeyPhase.BACK] if back else [RekeyPhase.EXPAND, RekeyPhase.MOVE]
+            set_phase(db, NewHop, random.choice(phases) if name.startswith("reader") else RekeyPhase.MOVE)
         if back and random.random() < 0.7:
             await move(programs["mover"][0], NewHop)
 

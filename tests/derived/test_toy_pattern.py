@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tableorm import Database, Entity, Mapped, ModelError, PropertyBag, connect, field
-from tableorm.audit.check import WRONG, AuditedSchema, Check, IsCandidate, Phase
+from tableorm.audit.check import WRONG, AuditedMaintainer, Check, IsCandidate, Phase
 from tableorm.audit.context import AuditContext, EntitySnapshot, Problem
 from tableorm.audit.report import Damage
 from tableorm.keys.parse import parse_template
@@ -52,7 +52,7 @@ class LatestEntry(ManifestEntry, frozen=True, gc=False):
 class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     """Members that come into a group, None for those that leave it."""
 
-    address: str
+    row_key: str
     origin: PlannedWrite
     kind: str
     members: Mapping[str, int | None]
@@ -67,7 +67,7 @@ class GroupEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         before = members_of(stored)
         changed = {**before, **self.members}
         members = {name: moment for name, moment in changed.items() if moment is not None}
-        row = group_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, members)
+        row = group_row(self.origin.operation.row["PartitionKey"], self.row_key, self.kind, members)
         if stored is None:
             return Operation(Verb.INSERT, row) if members else None
         if row[MEMBERS] == stored[MEMBERS] and row[LATEST] == stored.get(LATEST):
@@ -103,7 +103,7 @@ class Latest(Derivation):
         return LatestMaintainer(self.name, schema, self.by, template)
 
 
-class LatestMaintainer(AuditedSchema):
+class LatestMaintainer(AuditedMaintainer):
     entry_type = LatestEntry
     shared_rows = 1
 
@@ -127,7 +127,7 @@ class LatestMaintainer(AuditedSchema):
     def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
         entry = self.entry(source.values, source.partition_key, source.row_key)
         effects: list[Effect] = []
-        if before is not None and (entry is None or before.address != entry.group):
+        if before is not None and (entry is None or before.local_key != entry.group):
             effects += undo_entry(self.name, before, source.write, checked=True)
         if entry is not None:
             effects.append(GroupEffect(entry.group, source.write, entry.kind, {source.row_key: entry.moment}))

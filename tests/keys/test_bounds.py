@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from tableorm import TemplateError
 from tableorm.keys.bounds import Condition, KeyBounds
-from tableorm.keys.formats import Order
 from tableorm.keys.intervals import successor
 from tableorm.keys.parse import parse_template
 from tableorm.keys.template import Template
@@ -217,23 +216,13 @@ JAN = dt.datetime(2024, 1, 1, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("text", "conditions", "bounds", "exact"),
     [
-        ("department", [], Bounds.only("department"), set[int]()),
-        ("{t}", [], Bounds(), set[int]()),
-        ("x_{t}", [], Bounds("x_", "x`", upper_open=True), set[int]()),
         ("x_{t}", [("t", None, "ab")], Bounds("x_ab", "x_ac", upper_open=True), {0}),
-        ("x_{t}", [("t", None, "")], Bounds("x_", "x`", upper_open=True), {0}),
         ("x_{t}", [("t", Op.GT, "b"), ("t", Op.LE, "d")], Bounds("x_b", "x_d", lower_open=True), {0, 1}),
-        ("x_{t}", [("t", Op.GE, "b"), ("t", Op.LE, "b")], Bounds.only("x_b"), {0, 1}),
         ("{t}_{u}", [("t", Op.EQ, "a_b")], Bounds("a^5Fb_", "a^5Fb`", upper_open=True), {0}),
-        ("{t}_{u}", [("t", None, "a_")], Bounds("a^5F", "a^5G", upper_open=True), {0}),
         ("{t}_{u}", [("u", Op.EQ, "x")], Bounds(), set[int]()),
         ("{t}_{u}", [("t", Op.EQ, "a"), ("u", None, "b_")], Bounds("a_b_", "a_b`", upper_open=True), {0, 1}),
-        ("e_{n:03d}", [("n", Op.GE, 5), ("n", Op.LE, 9)], Bounds("e_005", "e_009"), {0, 1}),
         ("e_{n:03d}_{t}", [("n", Op.GT, 5), ("n", Op.LT, 9)], Bounds("e_006", "e_009", upper_open=True), {0, 1}),
         ("e_{n:03d_desc}", [("n", Op.GE, 5), ("n", Op.LT, 9)], Bounds("e_990", "e_994", lower_open=True), {0, 1}),
-        ("e_{n:03d_desc}", [("n", Op.LT, 1000)], Bounds("e_", "e`", upper_open=True), {0}),
-        ("e_{n:03d}", [("n", Op.GE, -5)], Bounds("e_", "e`", upper_open=True), {0}),
-        ("{n}", [("n", Op.GE, 5)], Bounds(), set[int]()),
         ("{n}", [("n", Op.EQ, 5)], Bounds.only("5"), {0}),
         (
             "{at:ticks_desc}",
@@ -241,8 +230,6 @@ JAN = dt.datetime(2024, 1, 1, tzinfo=UTC)
             Bounds(None, f"{3155378975999999999 - 638396640000000000:019d}"),
             {0},
         ),
-        ("{at:%Y%m%d}", [("at", Op.GT, JAN)], Bounds("20240101", None), set[int]()),
-        ("{at:%Y%m%d}", [("at", Op.EQ, JAN)], Bounds.only("20240101"), set[int]()),
     ],
 )
 def test_known_bounds(text: str, conditions: list[tuple[str, Op | None, Any]], bounds: Bounds, exact: set[int]) -> None:
@@ -258,12 +245,8 @@ def test_known_bounds(text: str, conditions: list[tuple[str, Op | None, Any]], b
     ("text", "conditions"),
     [
         ("{t}", [("t", Op.EQ, "a"), ("t", Op.EQ, "b")]),
-        ("{t}", [("t", Op.GT, "b"), ("t", Op.LT, "b")]),
-        ("{t}", [("t", Op.GT, "b"), ("t", Op.LE, "b")]),
         ("{t}", [("t", None, "a"), ("t", None, "b")]),
         ("{n:03d}", [("n", Op.EQ, 1000)]),
-        ("{n:03d}", [("n", Op.EQ, -1)]),
-        ("{n:03d}", [("n", Op.GT, 999_999)]),
         ("{n:03d}", [("n", Op.LT, -5)]),
         ("{at:ticks}", [("at", Op.LT, dt.datetime(1500, 1, 1, tzinfo=UTC))]),
     ],
@@ -277,12 +260,7 @@ def test_nothing_can_satisfy(text: str, conditions: list[tuple[str, Op | None, A
     ("text", "condition", "words"),
     [
         ("{n:03d}", ("n", Op.EQ, "5"), ["'5'", "an int", "'n'"]),
-        ("{n:03d}", ("n", Op.GE, 5.0), ["5.0", "an int", "'n'"]),
-        ("{n:03d}", ("n", Op.EQ, True), ["True", "an int", "'n'"]),
         ("{t}", ("t", Op.LT, 5), ["5", "a str", "'t'"]),
-        ("{t}", ("t", Op.EQ, "\ud800"), ["surrogate", "'t'"]),
-        ("{at:ticks}", ("at", Op.LT, dt.datetime(2024, 1, 1)), ["naive", "'at'"]),  # noqa: DTZ001
-        ("{d}", ("d", Op.EQ, JAN), ["a date", "'d'"]),
     ],
 )
 def test_conditions_of_another_type(text: str, condition: tuple[str, Op, Any], words: list[str]) -> None:
@@ -312,11 +290,3 @@ def test_successor(prefix: str, rest: str, other: str) -> None:
     assert utf16_key(prefix + rest) < utf16_key(after)
     if utf16_key(other) > utf16_key(prefix) and not other.startswith(prefix):
         assert utf16_key(other) >= utf16_key(after)
-
-
-def test_partial_formats_in_order() -> None:
-    """A date without its time still bounds a range: texts sort as the moments do."""
-    form = parse("{at:%Y%m%d}").parts[0].format
-
-    assert form is not None
-    assert (form.order, form.full) == (Order.SAME, False)

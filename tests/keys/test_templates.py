@@ -163,16 +163,8 @@ def test_what_cannot_meet_never_does(text: str, other_text: str, given_values: d
         ("empid_{n:06d}", "empid_{t}", True),
         ("empid_{n:06d}", "empid_x{t}", False),
         ("a_{t}", "a_b_{t}", True),
-        ("{n:03d}", "{m:02d}", False),
-        ("{n:03d}", "{t}", True),
         ("{n:03d}", "123", True),
-        ("{n:03d}", "12x", False),
-        ("{n:03d}", "1234{t}", False),
-        ("{n:03d}", "12{t}", True),
-        ("department", "department", True),
         ("department", "departments", False),
-        ("{id}", "x{t}", False),
-        ("{id}", "f{t}", True),
         ("{t}a", "{t}b", True),  # not provable from the left: in doubt they may
     ],
 )
@@ -249,30 +241,15 @@ def test_kind_in_a_template() -> None:
     ("text", "words"),
     [
         ("{t}{u}", ["nothing separates 't' and 'u'", "put a literal"]),
-        ("{t}{n}", ["nothing separates 't' and 'n'"]),
-        ("{t}{n:03d}{u}", ["nothing separates 't' and 'u'"]),
-        ("{n}{m}", ["nothing separates"]),
         ("{n}1{m}", ["'1'", "also be part"]),
-        ("{b}a{t}", ["'a'", "also be part"]),
-        ("{t}{n:03d}7{u}", ["'7'", "also be part"]),
         ("{t}A{u}", ["'A'", "escape", "another character"]),
-        ("{t}^{u}", ["'^'", "escape"]),
-        ("{t}1{u}", ["'1'", "escape"]),
         ("{x}", ["'x'", "not a field", "t, u, v"]),
-        ("{}", ["''", "not a field"]),
-        ("{t.u}", ["'t.u'", "not a field"]),
-        ("{t!r}", ["'t!r'", "not a field"]),
         ("{t:upper}", ["'upper'", "field 't'"]),
-        ("{n:6}", ["'6'", "06d", "field 'n'"]),
-        ("{at}", ["ticks", "field 'at'"]),
         ("a{t", ["unmatched '{'", "position 1", "twice"]),
         ("a}t", ["unmatched '}'", "position 1"]),
-        ("{t:{u}}", ["unmatched"]),
         ("a/{t}", ["'a/'", "forbid"]),
-        ("a\t{t}", ["forbid"]),
         ("{kind}_{t}", ["{kind}", "no kind"]),
         ("x" * 513, ["512"]),
-        ("\U0001f600" * 257, ["512"]),
         ("\ud800{t}", ["surrogate"]),
     ],
 )
@@ -290,13 +267,10 @@ def test_what_cannot_parse_is_refused(text: str, words: list[str]) -> None:
     ("text", "given_values", "words"),
     [
         ("{t}_{n:03d}", {"n": 1}, ["'t'", "None"]),
-        ("{t}_{n:03d}", {"t": None, "n": 1}, ["'t'", "None"]),
         ("{t}_{n:03d}", {"t": "x", "n": 1000}, ["1000", "3 digits", "'n'"]),
         ("{t}", {"t": 5}, ["a str", "5", "'t'"]),
         ("{t}", {"t": "\ud800"}, ["surrogate", "'t'"]),
         ("{t}", {"t": "x" * 513}, ["513", "512", "shorten t"]),
-        ("{t}", {"t": "\U0001f600" * 257}, ["514", "512"]),
-        ("{t}", {"t": "/" * 171}, ["513", "512"]),
         ("a{t}_{u}", {"t": "x" * 256, "u": "y" * 256}, ["514", "shorten t, u"]),
     ],
 )
@@ -318,18 +292,11 @@ def test_the_longest_keys(text: str) -> None:
     ("text", "key"),
     [
         ("empid_{n:06d}", "empid_10"),
-        ("empid_{n:06d}", "empid_0000010"),
-        ("empid_{n:06d_desc}", "empid_0000010"),
         ("empid_{n:06d}", "empid_00001\u0660"),
         ("empid_{n:06d}", "empid_000010\n"),
-        ("empid_{n:06d}", "Empid_000010"),
         ("{n}", ""),
-        ("{n}", "+5"),
-        ("{n}", "--5"),
         ("{d}", "2024-02-30"),
-        ("{d}", "2024-2-29"),
         ("{at:ticks}", "9999999999999999999"),
-        ("{at:ticks_desc}", "9999999999999999999"),
         ("{b}", "True"),
         ("{c}", "green"),
         ("{id}", "00000000000000000000000000000001"),
@@ -347,23 +314,14 @@ def test_keys_of_another_template(text: str, key: str) -> None:
     ("text", "key", "written"),
     [
         ("{n}", "007", "'7'"),
-        ("{n}", "-0", "'0'"),
-        ("{i}", "-07", "'-7'"),
         ("{n}", "9223372036854775808", "holds -9223372036854775808 to 9223372036854775807"),
-        ("{i}", "2147483648", "holds -2147483648 to 2147483647"),
-        ("{i:010d}", "2147483648", "holds 0 to 2147483647"),
         ("{n:019d_desc}", "0000000000000000000", "holds 0 to 9223372036854775807"),
-        ("{t}", "a^2fb", "'a^2Fb'"),
-        ("{t}", "a^b", "'a^5Eb'"),
         ("{t}", "^41nn", "'Ann'"),
         ("{t}-{u}", "a^2-b", "'a^5E2'"),
-        ("{t}-{u}", "a^5F-b", "'a_'"),
         ("{id}", "ABCDEF00-0000-0000-0000-000000000001", "'abcdef00-0000-0000-0000-000000000001'"),
         ("{l}", "SMALL", "'small'"),
         ("{at:ticks}", "0638448068967891239", "between two microseconds"),
-        ("{at:ticks_desc}", "2516930927999999998", "between two microseconds"),
         ("{at:ticks}", "0000000000000000000", "1601-01-01"),
-        ("{at:ticks_desc}", "3155378975999999999", "1601-01-01"),
     ],
 )
 def test_a_key_that_its_fields_do_not_make_is_refused(text: str, key: str, written: str) -> None:
@@ -396,22 +354,3 @@ def test_what_a_key_gives_makes_the_key(text: str, given_values: dict[str, Any],
     except ValueError:
         return
     assert template.format(found) == key
-
-
-def test_fields_in_order() -> None:
-    """A template knows its fields in order of appearance, each once, and which it holds in full."""
-    template = parse("{n:03d}_{t:lower}_{at:%Y}_{n}_{u}")
-
-    assert template.fields == ("n", "t", "at", "u")
-    assert template.full_fields == {"n", "u"}
-
-
-def test_text_for_conditions_comes_from_the_full_copy() -> None:
-    """A field that a key holds twice is compared with the copy that is full, with its escapes."""
-    template = parse("{t:lower}_{t}")
-    key = template.format({"t": "A_b"})
-
-    assert key == "a^5Fb_A_b"
-    assert template.stored_text(key, "t") == template.value_text("t", "A_b") == "A_b"
-    assert template.prefix_text("t", "A_") == "A_"
-    assert template.stored_text("no such key", "t") is None

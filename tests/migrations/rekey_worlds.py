@@ -22,7 +22,7 @@ from tableorm import (
     TransactionFailed,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.entity import schema_of
 from tableorm.models.rekeyed_rows import old_place_of
 from tableorm.models.state import state_of
@@ -50,15 +50,19 @@ __all__ = ["World", "carry_out", "go_there_and_back"]
 
 MOVERS = ("mover1", "mover2")
 LEASE = 0.05
-OPEN = {Phase.EXPAND, Phase.MOVE, Phase.BACK}
+OPEN = {RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK}
 """The phases in which programs of the older model may run."""
 
-STAGES: dict[str, tuple[set[Phase], set[Phase], Phase]] = {
-    "move": ({Phase.EXPAND, Phase.MOVE}, {Phase.EXPAND, Phase.MOVE}, Phase.MOVE),
-    "verify": ({Phase.MOVE}, {Phase.MOVE}, Phase.MOVE),
-    "seal": ({Phase.MOVE}, {Phase.MOVE, Phase.SEALED}, Phase.SEALED),
-    "finalize": ({Phase.SEALED, Phase.DONE}, {Phase.SEALED, Phase.DONE}, Phase.DONE),
-    "back": ({Phase.MOVE, Phase.BACK}, {Phase.MOVE, Phase.BACK, Phase.EXPAND}, Phase.EXPAND),
+STAGES: dict[str, tuple[set[RekeyPhase], set[RekeyPhase], RekeyPhase]] = {
+    "move": ({RekeyPhase.EXPAND, RekeyPhase.MOVE}, {RekeyPhase.EXPAND, RekeyPhase.MOVE}, RekeyPhase.MOVE),
+    "verify": ({RekeyPhase.MOVE}, {RekeyPhase.MOVE}, RekeyPhase.MOVE),
+    "seal": ({RekeyPhase.MOVE}, {RekeyPhase.MOVE, RekeyPhase.SEALED}, RekeyPhase.SEALED),
+    "finalize": ({RekeyPhase.SEALED, RekeyPhase.DONE}, {RekeyPhase.SEALED, RekeyPhase.DONE}, RekeyPhase.DONE),
+    "back": (
+        {RekeyPhase.MOVE, RekeyPhase.BACK},
+        {RekeyPhase.MOVE, RekeyPhase.BACK, RekeyPhase.EXPAND},
+        RekeyPhase.EXPAND,
+    ),
 }
 """For each step of the operator the phases in which it is allowed, those that it goes through, and the last one."""
 
@@ -98,7 +102,7 @@ class World:
 
     def __init__(self, layout: Layout, programs: dict[str, tuple[Database, TurnStore]], turns: Turns) -> None:
         self.layout, self.truths, self.turns, self._programs = layout, Truths(layout), turns, programs
-        self.phases, self.settled, self.calm = {Phase.EXPAND}, True, True
+        self.phases, self.settled, self.calm = {RekeyPhase.EXPAND}, True, True
         self._held: dict[Who, list[Held]] = {"older": [], "newer": []}
 
     def db(self, who: str) -> Database:
@@ -144,7 +148,7 @@ class World:
 
     async def _check_older(self) -> None:
         db, old = self.db("older"), self.layout.old
-        whole = self.phases == {Phase.EXPAND}
+        whole = self.phases == {RekeyPhase.EXPAND}
         self.truths.assert_all("older", await db.select(old).allow_scan().all(), whole=whole)
         if schema_of(old).derived:
             found = await db.select(old.by_data).allow_scan().all()
@@ -176,7 +180,7 @@ class World:
     async def _insert(self, write: Write) -> None:
         truth = Truth(write.values, write.extra or {})
         new = self.truths.is_new(truth)
-        quiet = self.phases == {Phase.EXPAND} and bool(new)
+        quiet = self.phases == {RekeyPhase.EXPAND} and bool(new)
         if new is None or (write.verb == "raw" and (not quiet or self.layout.spec.indexed[0])):
             return
         used = self.layout.keys_of(truth.values)[0] in self.truths.used
@@ -191,12 +195,12 @@ class World:
             self.truths.add(truth)
         elif isinstance(error, NotSupported):
             assert write.verb == "upsert", error
-            assert (before | self.phases) & {Phase.EXPAND, Phase.BACK}, error
+            assert (before | self.phases) & {RekeyPhase.EXPAND, RekeyPhase.BACK}, error
         elif new and write.who == "older":
             assert used, error  # a row says that the key was that of another entity
         elif new:
             assert used, error
-            assert Phase.BACK in before | self.phases, error
+            assert RekeyPhase.BACK in before | self.phases, error
         else:
             assert isinstance(error, Conflict), error
 
@@ -217,7 +221,7 @@ class World:
         entity: Any = await db.get_or_none(self.truths.model(who), **self.truths.key_of(who, truth))
         if entity is None:
             assert who == "older", f"{truth} is not found"
-            assert (before | self.phases) & {Phase.MOVE, Phase.BACK}
+            assert (before | self.phases) & {RekeyPhase.MOVE, RekeyPhase.BACK}
             return
         self.truths.assert_is(who, entity, truth)
         if write.verb == "hold":
@@ -236,7 +240,7 @@ class World:
             if changed is not None:
                 await self._save(write, before, number, entity, changed)
 
-    async def _save(self, write: Write, before: set[Phase], number: int, entity: Any, changed: Truth) -> None:
+    async def _save(self, write: Write, before: set[RekeyPhase], number: int, entity: Any, changed: Truth) -> None:
         who, truth, etag = write.who, self.truths.entities[number], entity.etag
         rekeyed = self.truths.changes_older_key(truth, changed)
         error = await _attempt(self._send(write, entity, changed))
@@ -277,7 +281,7 @@ class World:
         else:
             await db.save(entity)
 
-    def _judge(self, write: Write, before: set[Phase], error: Exception | None, *, rekeyed: bool = False) -> None:
+    def _judge(self, write: Write, before: set[RekeyPhase], error: Exception | None, *, rekeyed: bool = False) -> None:
         """Judge what a program was told of a write of an entity that it had just read."""
         phases = before | self.phases
         if error is None:
@@ -287,13 +291,15 @@ class World:
             assert phases & OPEN, error
         elif isinstance(error, NotSupported):
             assert write.verb in ("upsert", "transaction", "bulk"), error
-            assert phases & {Phase.EXPAND, Phase.BACK}, error
+            assert phases & {RekeyPhase.EXPAND, RekeyPhase.BACK}, error
         elif write.who == "older":
             assert isinstance(error, (PreconditionFailed, EntityNotFound)), error
-            assert phases & {Phase.MOVE, Phase.BACK}, error
+            assert phases & {RekeyPhase.MOVE, RekeyPhase.BACK}, error
         else:
             assert isinstance(error, PreconditionFailed), error
-            assert Phase.BACK in phases or not self.settled, error  # it may have been read between two steps of a move
+            assert RekeyPhase.BACK in phases or not self.settled, (
+                error
+            )  # it may have been read between two steps of a move
 
     async def _save_held(self, write: Write) -> None:
         """Save what was read some time ago: that is refused if it has changed since."""
@@ -314,7 +320,7 @@ class World:
         else:
             assert isinstance(error, (Conflict, EntityNotFound)), error
             current = truth is not None and truth.version == held.version
-            moving = before | self.phases <= {Phase.EXPAND, Phase.MOVE}
+            moving = before | self.phases <= {RekeyPhase.EXPAND, RekeyPhase.MOVE}
             assert not (current and held.before and moving and self.calm), error
 
     # What the operator does
@@ -392,8 +398,8 @@ class World:
         for report in (await run_move(db, new, lease=LEASE), await verify_move(db, new, lease=LEASE)):
             assert report.complete, report
 
-    async def _read_phase(self) -> Phase:
-        return Phase(await rekey_phase(self.db("mover1"), self.layout.new))
+    async def _read_phase(self) -> RekeyPhase:
+        return RekeyPhase(await rekey_phase(self.db("mover1"), self.layout.new))
 
     def _expire(self) -> None:
         """Let all programs ask for the phase when they need it next, as after a minute."""

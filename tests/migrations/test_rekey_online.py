@@ -22,7 +22,7 @@ from tableorm import (
     NotSupported,
     field,
 )
-from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.connection.rekey_phases import RekeyPhase, StoredPhase
 from tableorm.stores import Operation, RowAddress, Verb
 from tableorm.writes.rekey.report import RowFailure, WindowReport
 from tableorm_migrations import (
@@ -309,16 +309,16 @@ async def test_a_worker_that_is_late(db: Database, monkeypatch: pytest.MonkeyPat
     """A worker that has read rows does nothing with them after another process has begun the next phase."""
     reading = phases.OnlineRekey.read_phase
 
-    async def read_late(rekey: phases.OnlineRekey, *allowed: Phase, remedy: str = "") -> RekeyPhase:
+    async def read_late(rekey: phases.OnlineRekey, *allowed: RekeyPhase, remedy: str = "") -> StoredPhase:
         found = await reading(rekey, *allowed, remedy=remedy)
-        if "meanwhile" not in remedy and found.phase is Phase.MOVE:
-            await rekey.enter(found, Phase.BACK)
+        if "meanwhile" not in remedy and found.phase is RekeyPhase.MOVE:
+            await rekey.enter(found, RekeyPhase.BACK)
         return found
 
     await fill(db, legs(10))
     await db.create_tables(TailLeg)
     rekey = phases.OnlineRekey.of("test", db, TailLeg)
-    await rekey.enter(await rekey.read_phase(), Phase.MOVE)
+    await rekey.enter(await rekey.read_phase(), RekeyPhase.MOVE)
     monkeypatch.setattr(phases.OnlineRekey, "read_phase", read_late)
 
     with pytest.raises(NotSupported, match="another process has gone on meanwhile"):

@@ -9,7 +9,7 @@ import pytest
 
 from tableorm import Database, NotSupported
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.connection.rekey_phases import RekeyPhase, StoredPhase
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tableorm_migrations import RunReport, rekey_phase, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases
@@ -81,8 +81,8 @@ async def test_a_seal_that_meets_a_way_back(db: Database, monkeypatch: pytest.Mo
     await verify_move(db, TailLeg)
     entering = phases.OnlineRekey.enter
 
-    async def enter_late(rekey: phases.OnlineRekey, read: RekeyPhase, phase: Phase) -> RekeyPhase:
-        await entering(rekey, await rekey.read_phase(), Phase.BACK)
+    async def enter_late(rekey: phases.OnlineRekey, read: StoredPhase, phase: RekeyPhase) -> StoredPhase:
+        await entering(rekey, await rekey.read_phase(), RekeyPhase.BACK)
         return await entering(rekey, read, phase)
 
     monkeypatch.setattr(phases.OnlineRekey, "enter", enter_late)

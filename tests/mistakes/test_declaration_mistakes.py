@@ -391,27 +391,11 @@ def test_help_and_inspection_work() -> None:
 
 VALUES: list[tuple[str, Any, str]] = [
     ("total", "1", r"Things.total: '1' is a str, not an int; the field is int"),
-    ("total", 1.5, r"Things.total: 1.5 is a float, not an int"),
-    ("total", True, r"Things.total: True is a bool, not an int"),
-    ("total", 2**63, r"Things.total: 9223372036854775808 is outside the range of Edm.Int64"),
     ("note", None, r"Things.note: None is missing: the field is str; give it a value, or declare it `str \| None`"),
-    ("note", 5, r"Things.note: 5 is an int, not a str"),
-    ("note", b"x", r"Things.note: b'x' is a bytes, not a str"),
     ("note", "\ud800", r"Things.note: .* has a lone surrogate U\+D800 at position 0, which cannot be stored"),
-    ("paid", 1, r"Things.paid: 1 is an int, not a bool"),
-    ("paid", "yes", r"Things.paid: 'yes' is a str, not a bool"),
-    ("at", "2024-01-01", r"Things.at: '2024-01-01' is a str, not a datetime"),
-    ("at", dt.date(2024, 1, 1), r"Things.at: .* is a date, not a datetime"),
     ("at", dt.datetime(2024, 1, 1), r"Things.at: .* is naive; give it a time zone, for example datetime.now\(UTC\)"),  # noqa: DTZ001
-    ("at", dt.datetime(1500, 1, 1, tzinfo=dt.UTC), r"Things.at: .* outside the range of Edm.DateTime, 1601-01-01 to"),
-    ("price", 1.5, r"Things.price: 1.5 is a float, not a Decimal"),
-    ("price", "1.5", r"Things.price: '1.5' is a str, not a Decimal"),
-    ("size", "x", r"Things.size: 'x' is a str, not a float"),
-    ("data", "x", r"Things.data: 'x' is a str, not bytes"),
     ("data", b"x" * 70_000, r"field Things.data: The property 'data' has 70000 bytes, 65536 are allowed"),
     ("lines", None, r"Things.lines: None is missing"),
-    ("lines", (1,), r"Things.lines: \(1,\) is a tuple, not a list; the field is list\[int\]"),
-    ("lines", {1}, r"Things.lines: \{1\} is a set, not a list"),
     ("lines", ["x"], r"Things.lines: \['x'\] has no exact JSON form: Expected `int`, got `str`"),
 ]
 

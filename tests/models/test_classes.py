@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 import pytest
 
-from tableorm import Entity, Int32, Mapped, ModelError, PropertyBag, TemplateError, field
+from tableorm import Entity, Int32, Mapped, ModelError, PropertyBag, field
 from tableorm.models.schema import concrete
 from tableorm.protocol.edm import Edm
 
@@ -147,87 +147,6 @@ def test_kind_and_version_are_not_inherited() -> None:
 
 
 # Class keywords
-
-
-def test_missing_keywords() -> None:
-    """A concrete model needs a table and both keys; the message says which are missing, and how to write them."""
-
-    def nothing() -> object:
-        class Odd(Entity): ...
-
-        return Odd
-
-    def no_row_key() -> object:
-        class Odd(Entity, table="Odd", partition_key="p"): ...
-
-        return Odd
-
-    refused(nothing, "Odd", "table, partition_key, row_key", "abstract=True")
-    refused(no_row_key, "Odd", "needs row_key")
-
-
-def test_unknown_keywords() -> None:
-    """A misspelt class keyword is refused by name."""
-    with pytest.raises(TypeError, match=r"Odd.*'tabel'|'tabel'"):
-
-        class Odd(Entity, tabel="Odd", partition_key="p", row_key="r"):  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue, reportGeneralTypeIssues]
-            ...
-
-
-@pytest.mark.parametrize(
-    ("keywords", "words"),
-    [
-        ({"table": "no"}, ["table='no'", "3 to 63"]),
-        ({"table": ""}, ["table=''", "invalid"]),
-        ({"table": "no_no"}, ["table='no_no'", "letters and digits"]),
-        ({"table": 5}, ["table=5", "give a str"]),
-        ({"partition_key": 5}, ["partition_key=5", "give a str"]),
-        ({"row_key": b"r"}, ["row_key=b'r'", "give a str"]),
-        ({"kind": ""}, ["kind=''", "not empty"]),
-        ({"kind": "a:b"}, ["kind='a:b'", "':'"]),
-        ({"kind": "a#b"}, ["kind='a#b'", "'#'"]),
-        ({"kind": "\ud800"}, ["kind="]),
-        ({"kind": 5}, ["kind=5", "give a str"]),
-        ({"version": 0}, ["version=0", "count from 1"]),
-        ({"version": "2"}, ["version='2'", "count from 1"]),
-        ({"version": True}, ["version=True"]),
-        ({"naming": "camel"}, ["naming='camel'", "'pascal'"]),
-        ({"discriminator": "key"}, ["discriminator='key'", "'row_key'"]),
-        ({"discriminator": 5}, ["discriminator=5"]),
-    ],
-)
-def test_keywords_that_make_no_sense(keywords: dict[str, Any], words: list[str]) -> None:
-    """A class keyword with a value that it cannot have is refused: class, keyword, value and what may stand there."""
-    chosen = {"table": "Odd", "partition_key": "p", "row_key": "r"} | keywords
-
-    refused(lambda: type("Odd", (Entity,), {"__module__": __name__}, **chosen), "Odd", *words)
-
-
-def test_templates_are_checked_with_the_class() -> None:
-    """A template that cannot work is refused when the class is made, naming model, key and template."""
-
-    def declare() -> object:
-        class Odd(Entity, table="Odd", partition_key="{a}{b}", row_key="r"):
-            a: Mapped[str]
-            b: Mapped[str]
-
-        return Odd
-
-    def unknown() -> object:
-        class Odd(Entity, table="Odd", partition_key="{c}", row_key="r"):
-            a: Mapped[str]
-
-        return Odd
-
-    def kindless() -> object:
-        class Odd(Entity, table="Odd", partition_key="p", row_key="{kind}_x", kind=None): ...
-
-        return Odd
-
-    with pytest.raises(TemplateError, match=r"Odd\.partition_key.*\{a\}\{b\}"):
-        declare()
-    refused(unknown, "Odd.partition_key", "'c'", "its fields: a")
-    refused(kindless, "Odd.row_key", "no kind")
 
 
 # KindSet told by a key

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import DecodeError, EncodeError, Entity, Int32, Mapped, ModelError, TemplateError, field
+from tableorm import DecodeError, EncodeError, Entity, Int32, Mapped, TemplateError, field
 from tableorm.protocol.edm import INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN
 from tableorm.protocol.limits import check_row
 from tableorm.stores import Row
@@ -227,48 +227,22 @@ class _NoOffset(dt.tzinfo):
     ("name", "value", "words"),
     [
         ("text", 5, ["int", "not a str", "str"]),
-        ("text", b"x", ["bytes"]),
         ("text", "a\ud800b", ["lone surrogate U+D800 at position 1"]),
-        ("text", Color.RED, ["Color"]),
-        ("flag", 1, ["int", "not a bool"]),
         ("small", INT32_MAX + 1, ["range", "Edm.Int32", "2147483647"]),
-        ("small", INT32_MIN - 1, ["range"]),
-        ("small", True, ["bool", "Int32"]),
         ("big", INT64_MAX + 1, ["range", "Edm.Int64"]),
-        ("big", INT64_MIN - 1, ["range"]),
-        ("big", True, ["bool", "not an int"]),
         ("big", 5.0, ["float"]),
-        ("big", Level.HIGH, ["Level"]),
-        ("real", "1.0", ["str", "not a float"]),
-        ("real", True, ["bool"]),
         ("real", 2**53 + 1, ["exact"]),
-        ("real", 10**400, ["exact"]),
         ("moment", dt.datetime(2024, 1, 1), ["naive", "time zone"]),  # noqa: DTZ001
-        ("moment", dt.datetime(2024, 1, 1, tzinfo=_NoOffset()), ["naive"]),
         ("moment", dt.datetime(1600, 12, 31, tzinfo=dt.UTC), ["1601"]),
-        ("moment", dt.datetime(9999, 12, 31, 23, tzinfo=dt.timezone(dt.timedelta(hours=-2))), ["9999"]),
-        ("moment", dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), ["1601"]),
-        ("moment", dt.date(2024, 1, 1), ["date", "not a datetime"]),
         ("guid", str(UUID(int=1)), ["str", "not a UUID"]),
         ("data", "x", ["str", "not bytes"]),
-        ("data", bytearray(b"x"), ["bytearray"]),
-        ("day", dt.datetime(2024, 1, 1, tzinfo=dt.UTC), ["datetime", "not a date"]),
         ("price", 1.5, ["float", "not a Decimal"]),
         ("color", "red", ["str", "Color"]),
-        ("level", 5, ["int", "Level"]),
-        ("free", [1], ["list", "not a dict"]),
         ("free", {"a": math.nan}, ["JSON"]),
         ("free", {"a": (1, 2)}, ["JSON", "tuple"]),
-        ("free", {"a": {1: 2}}, ["JSON"]),
-        ("free", {"a": b"x"}, ["JSON"]),
-        ("free", {"a": dt.date(2024, 1, 1)}, ["JSON"]),
         ("free", {"a": "\ud800"}, ["JSON"]),
-        ("free", {"a": object()}, ["JSON"]),
         ("bare", ENDLESS, ["JSON"]),
         ("bare", DEEP, ["JSON", "list"]),
-        ("counts", {"1": [2]}, ["JSON"]),
-        ("counts", {1: [2.5]}, ["JSON"]),
-        ("days", ["2024-01-01"], ["JSON"]),
         ("home", {"street": "x"}, ["dict", "Address"]),
         ("home", Address(5), ["JSON"]),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         ("size", Size(math.nan), ["JSON"]),
@@ -499,31 +473,16 @@ def test_rows_that_do_not_fit(members: Row, words: list[str]) -> None:
     ("member", "value", "annotation"),
     [
         ("text", 5, None),
-        ("text", True, None),
-        ("flag", "true", None),
-        ("flag", 1, None),
         ("small", "5", "Edm.Int64"),
-        ("small", 5.0, None),
-        ("small", True, None),
         ("big", "5", None),
-        ("big", 5.0, None),
-        ("big", True, None),
         ("big", "x", "Edm.Int64"),
-        ("real", "5", None),
         ("real", "inf", "Edm.Double"),
-        ("real", True, None),
-        ("moment", "2024-01-01T00:00:00Z", None),
-        ("moment", "yesterday", "Edm.DateTime"),
         ("moment", 5, "Edm.DateTime"),
-        ("data", "x", None),
         ("data", "???", "Edm.Binary"),
         ("day", "2024-02-30", None),
-        ("day", 20240229, None),
         ("price", "x", None),
-        ("level", "5", "Edm.Int64"),
         ("ratio", 0.25, None),
         ("home", "{}", None),
-        ("home", "[]", None),
     ],
 )
 def test_properties_of_another_type(member: str, value: object, annotation: str | None) -> None:
@@ -692,29 +651,6 @@ def test_partial_entities_are_not_written_in_full() -> None:
 
     with pytest.raises(EncodeError, match=r"Strict\.text.*not loaded"):
         row_of(entity)
-
-
-def test_abstract_bases_have_no_rows() -> None:
-    """An abstract base makes no keys, naming itself."""
-
-    class Base(Entity, table="Base", partition_key="{a}", abstract=True):
-        a: Mapped[str]
-
-    make: list[Callable[[], object]] = [
-        lambda: Base.__schema__.make_keys({"a": "x"}),
-        lambda: Base.__schema__.parse_keys("p", "r"),
-    ]
-    for call in make:
-        with pytest.raises(ModelError, match="Base is abstract"):
-            call()
-
-
-def test_errors_of_keys_name_the_template() -> None:
-    """A key field that does not fit is refused by the template, before a row is made."""
-    entity = Strict(owner="jun", n=1000, text="x", guid=UUID(int=1))
-
-    with pytest.raises(TemplateError, match=r"Strict\.row_key.*\{n:03d\}.*1000"):
-        Strict.__schema__.make_keys(entity.__dict__)
 
 
 class Nested(Entity, table="NestedValues", partition_key="p", row_key="r"):

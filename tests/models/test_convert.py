@@ -171,26 +171,13 @@ def test_what_was_not_loaded() -> None:
     [
         ("nn", 1, ["Thing.nn", "does not exist", "owner, n"]),
         ("n", "5", ["Thing.n", "'5'", "int"]),
-        ("n", True, ["Thing.n", "True"]),
-        ("n", 5.5, ["Thing.n", "5.5"]),
-        ("owner", 5, ["Thing.owner", "5"]),
         ("owner", "\ud800", ["Thing.owner"]),
-        ("real", [1], ["Thing.real", "[1]"]),
-        ("real", "nan", ["Thing.real", "'nan'"]),
         ("real", 10**400, ["Thing.real"]),
         ("small", 2**31, ["Thing.small", "2147483648"]),
         ("at", "yesterday", ["Thing.at", "'yesterday'"]),
-        ("at", "2024-01-01T00:00:00", ["Thing.at"]),
         ("at", dt.datetime(2024, 1, 1), ["Thing.at"]),  # noqa: DTZ001
-        ("day", dt.datetime(2024, 1, 1, tzinfo=dt.UTC), ["Thing.day"]),
-        ("guid", "x", ["Thing.guid", "'x'"]),
-        ("data", "?", ["Thing.data", "'?'"]),
-        ("price", "x", ["Thing.price", "'x'"]),
         ("color", "green", ["Thing.color", "'green'"]),
-        ("ratio", 0.25, ["Thing.ratio", "0.25"]),
-        ("odd", "x", ["Thing.odd", "'x'"]),
         ("odd", [], ["Thing.odd", "[]"]),
-        ("free", [], ["Thing.free", "[]"]),
         ("free", {"a": math.nan}, ["Thing.free", "nan"]),
         ("homes", [{"stret": "x"}], ["Thing.homes[0].stret", "'x'", "street, since"]),
         ("homes", [{"street": "x", "since": 5}], ["Thing.homes[0].since", "5"]),
@@ -295,34 +282,6 @@ def test_numbers_that_json_text_does_not_keep(value: object) -> None:
     assert fault.problem == "is refused: JSON text keeps neither NaN nor infinite floats; give a finite number"
     with pytest.raises(ValueError, match="has something in it that JSON text does not keep, such as NaN"):
         Parcel.__schema__.fields["weights"].type.encode([Weight(Decimal(str(value)))])
-
-
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        ([Weight(Decimal(1)), {"grams": 2}], r"has the dict \{'grams': 2\} at \[1\] .*; give a Weight"),
-        ([[Weight(Decimal(1))], 5], None),
-    ],
-)
-def test_where_json_text_does_not_keep_a_value(value: object, problem: str | None) -> None:
-    """The first place is named, with the class to give where a dict stands for one."""
-    with pytest.raises(ValueError, match=problem):
-        Parcel.__schema__.fields["weights"].type.encode(value)
-
-
-def test_types_in_messages() -> None:
-    """A message names the type as the model does, and not the module of a class in it."""
-    with pytest.raises(InvalidInput, match=r"^Parcel.weights: 3 does not fit: .*; the field is list\[Weight\]$"):
-        from_dict(Parcel, {"id": "a", "weights": 3})
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_floats_that_json_text_does_not_keep(value: float) -> None:
-    """A nested float that is not finite has its path too."""
-    with pytest.raises(InvalidInput) as caught:
-        from_dict(Parcel, {"id": "a", "weights": [{"ratio": value}]})
-
-    assert [fault.path for fault in caught.value.faults] == [("weights", 0, "ratio")]
 
 
 @pytest.mark.parametrize("value", ["NaN", "sNaN"])

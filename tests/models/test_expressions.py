@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tableorm import EncodeError, Entity, Expression, Mapped, ModelError, TableOrmError, field
+from tableorm import EncodeError, Entity, Expression, Mapped, ModelError, field
 from tableorm.expressions import MAX_DEPTH, AllOf, AnyOf, Comparison, NoneOf, conjuncts
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import Op
@@ -66,16 +66,6 @@ def test_combinations() -> None:
     assert isinstance(old & jun, AllOf)
     assert isinstance(old | jun, AnyOf)
     assert isinstance(~old, NoneOf)
-
-
-def test_conjuncts() -> None:
-    """The terms that must all hold are found through nested conjunctions, and not through others."""
-    a, b, c = AGE > 1, AGE > 2, AGE > 3
-
-    assert list(conjuncts(a & (b & c))) == [a, b, c]
-    assert list(conjuncts(AllOf((AllOf((a,)), AllOf((b, c)))))) == [a, b, c]
-    either = a | b
-    assert next(conjuncts(either & ~c)) is either
 
 
 def test_thousands_of_terms() -> None:
@@ -207,10 +197,3 @@ def test_pickling() -> None:
 
     assert str(back) == "(Employee.age > 30) & (~(Employee.name.startswith('J')))"
     assert back.terms[0].field is AGE
-
-
-def test_errors_are_of_one_tree() -> None:
-    """What a condition is refused with is an error of tableorm, and a TypeError."""
-    with pytest.raises(TableOrmError) as caught:
-        _ = AGE == NAME
-    assert isinstance(caught.value, TypeError)

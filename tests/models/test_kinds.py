@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tableorm import DecodeError, Entity, Mapped, ModelError, PropertyBag, field, upgrade
-from tableorm.models.kinds import KindSet, describe_kind
-from tableorm.protocol.filters import matcher, to_odata
+from tableorm.models.kinds import KindSet
+from tableorm.protocol.filters import matcher
 from tableorm.stores import Row
 
 
@@ -130,20 +130,6 @@ def test_the_filter_of_a_kind(stored: str, matches: bool) -> None:
     assert matcher(where)(employee(stored)) is matches
 
 
-def test_filters_of_several_kinds() -> None:
-    """Several kinds are alternatives; where a key or nothing tells the kind, or bags come too, there is no filter."""
-    both = KindSet.of([Employee, Department]).filter
-    assert both is not None
-
-    assert to_odata(both) == (
-        "EntityType eq 'Employee' or EntityType ge 'Employee:' and EntityType lt 'Employee;' or "
-        "EntityType eq 'Department' or EntityType ge 'Department:' and EntityType lt 'Department;'"
-    )
-    assert KindSet.of([Employee, PropertyBag]).filter is None
-    assert KindSet.of([Foreign]).filter is None
-    assert KindSet.of([Person]).filter is None
-
-
 def test_an_abstract_base_is_all_of_its_kinds() -> None:
     """An abstract base stands for its concrete classes, told apart by the key's head."""
     assert [schema.model for schema in KindSet.of([Person]).schemas] == [Customer, Staff, StaffTrainee]
@@ -197,21 +183,6 @@ def test_without_kind() -> None:
         assert type(load(models, employee("Manager"))) is Foreign
 
 
-@pytest.mark.parametrize(
-    ("models", "words"),
-    [
-        ([Employee, Person], ["Employee in Directory", "Customer in People", "one table"]),
-        ([PropertyBag], ["PropertyBag"]),
-    ],
-)
-def test_kinds_of_several_tables(models: list[type[Any]], words: list[str]) -> None:
-    """One query reads one table; the message says where each model is."""
-    with pytest.raises(ModelError) as caught:
-        KindSet.of(models)
-    for word in words:
-        assert word in str(caught.value)
-
-
 def test_kinds_that_are_the_same() -> None:
     """Two models of one kind cannot be told apart; nor can an abstract base be queried before it has classes."""
 
@@ -223,12 +194,6 @@ def test_kinds_that_are_the_same() -> None:
         KindSet.of([Employee, Twin])
     with pytest.raises(ModelError, match="Nothing is abstract and has no concrete classes"):
         KindSet.of([Nothing])
-
-
-def test_what_a_row_says_of_its_kind() -> None:
-    """For messages: the stored kind, or that there is none."""
-    assert describe_kind(employee("Manager")) == "kind 'Manager'"
-    assert describe_kind({"PartitionKey": "p", "RowKey": "r"}) == "no kind"
 
 
 # Versions

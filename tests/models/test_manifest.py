@@ -38,13 +38,13 @@ FORMS: list[tuple[str, ManifestEntry, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "entry", "address"), FORMS)
-def test_each_form_is_read_and_written_byte_for_byte(text: str, entry: ManifestEntry, address: str | None) -> None:
+@pytest.mark.parametrize(("text", "entry", "local_key"), FORMS)
+def test_each_form_is_read_and_written_byte_for_byte(text: str, entry: ManifestEntry, local_key: str | None) -> None:
     """An entry knows the row that it is about, whether its name is declared or not."""
     stored = f'{{"name":{text}}}'
     assert manifest_of({"_ix": stored}) == {"name": entry}
     assert manifest_text({"name": entry}) == stored
-    assert entry.address == address
+    assert entry.local_key == local_key
 
 
 def test_names_are_written_in_order() -> None:
@@ -73,7 +73,7 @@ NOT_UNDERSTOOD: list[Any] = [
 def test_what_is_not_understood_is_kept(value: Any) -> None:
     """Damaged, or of a newer program: it is written as it was read."""
     entry = parse_entry(value)
-    assert (entry, entry.to_json(), entry.address) == (UnknownEntry(value), value, None)
+    assert (entry, entry.to_json(), entry.local_key) == (UnknownEntry(value), value, None)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '"email_x"', "{", 7])

@@ -14,7 +14,7 @@ import pytest
 from attrs import validators
 
 from tableorm import Entity, Index, Int32, Mapped, field
-from tableorm.models.state import EntityState, PackedState, set_state, state_of
+from tableorm.models.state import PackedState, state_of
 from tableorm.stores import Row
 
 
@@ -106,15 +106,6 @@ def test_a_plain_row_is_remembered_by_its_values(members: Row) -> None:
     assert dict(entity.extra) == {}
 
 
-def test_a_row_of_a_model_with_an_index_is_remembered_by_its_values() -> None:
-    """Its write tokens and its manifest are nothing unknown: they are in each of its rows."""
-    row = worker_row(EntityType="Indexed", _w="abc", _ix='{"by_name":"name_Ken_000007"}')
-    state = state_of(Indexed.__schema__.decode(row.copy()))
-
-    assert isinstance(state, PackedState)
-    assert state.row == row
-
-
 @pytest.mark.parametrize("members", ODD)
 def test_any_other_row_is_remembered_as_it_is(members: Row) -> None:
     """Nothing of it is lost."""
@@ -124,13 +115,6 @@ def test_any_other_row_is_remembered_as_it_is(members: Row) -> None:
     assert not isinstance(state, PackedState)
     assert state.row == row
     assert all(type(value) is type(row[name]) for name, value in (state.row or {}).items())
-
-
-def test_the_annotation_of_text_is_read() -> None:
-    """A field of text whose value is annotated as text has that value."""
-    entity = Worker.__schema__.decode(worker_row(**{"name@odata.type": "Edm.String"}))
-
-    assert entity.name == "Ken"
 
 
 @pytest.mark.parametrize("version", [2, 2.0, True])
@@ -163,15 +147,6 @@ def test_copies_and_pickles_remember_the_row(members: Row) -> None:
         assert each.extra["More"] == 1
         each.extra["More"] = 2
     assert entity.extra["More"] == 1
-
-
-def test_the_state_of_a_new_entity() -> None:
-    """It knows nothing, and shares that with all others."""
-    entity = Worker(department="Sales", id=1, name="Ken")
-
-    assert (entity.etag, entity.timestamp, state_of(entity).row, state_of(entity).keys) == (None, None, None, None)
-    set_state(entity, EntityState(stored={"PartitionKey": "Sales", "RowKey": "empid_000001"}))
-    assert state_of(Worker(department="Sales", id=1, name="Ken")).row is None
 
 
 def test_what_an_entity_takes() -> None:

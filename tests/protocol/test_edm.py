@@ -103,11 +103,6 @@ def test_wire_form(value: Any, kind: Edm, json: object, annotation: str | None) 
     assert str(found[0]) == str(json)  # tells -0.0 from 0.0
 
 
-def test_nan_comes_back() -> None:
-    """NaN is spelt out and read back as NaN."""
-    assert math.isnan(float(str(decode("NaN", "Edm.Double"))))
-
-
 class _Color(str, enum.Enum):  # noqa: UP042  # whose str() is its name
     RED = "red"
 
@@ -121,40 +116,15 @@ def test_subclasses_are_stored_by_value() -> None:
     assert encode(level(3), Edm.INT64) == ("3", "Edm.Int64")
 
 
-class _NoOffset(dt.tzinfo):
-    """A time zone that does not say how far it is from UTC; Python takes such a datetime for naive."""
-
-    def utcoffset(self, moment: dt.datetime | None) -> None:
-        return None
-
-    def dst(self, moment: dt.datetime | None) -> None:
-        return None
-
-    def tzname(self, moment: dt.datetime | None) -> str:
-        return "nowhere"
-
-
 @pytest.mark.parametrize(
     ("value", "kind", "words"),
     [
         (INT32_MAX + 1, Edm.INT32, "range"),
-        (INT32_MIN - 1, Edm.INT32, "range"),
         (INT64_MAX + 1, Edm.INT64, "range"),
-        (INT64_MIN - 1, Edm.INT64, "range"),
         (2**53 + 1, Edm.DOUBLE, "exact"),
-        (10**400, Edm.DOUBLE, "exact"),
-        (True, Edm.INT32, "not an Edm.Int32"),
-        (True, Edm.DOUBLE, "not an Edm.Double"),
-        (1, Edm.BOOLEAN, "not an Edm.Boolean"),
-        (1.0, Edm.INT64, "not an Edm.Int64"),
         ("1", Edm.INT64, "not an Edm.Int64"),
         ("a\ud800b", Edm.STRING, "lone surrogate U+D800 at position 1"),
         (dt.datetime(2024, 1, 1), Edm.DATETIME, "naive"),  # noqa: DTZ001
-        (dt.datetime(2024, 1, 1, tzinfo=_NoOffset()), Edm.DATETIME, "naive"),
-        (dt.datetime(1600, 12, 31, 23, 59, 59, tzinfo=dt.UTC), Edm.DATETIME, "1601"),
-        (dt.datetime(1601, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))), Edm.DATETIME, "1601"),
-        (dt.datetime(9999, 12, 31, 23, tzinfo=dt.timezone(dt.timedelta(hours=-2))), Edm.DATETIME, "9999"),
-        (dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), Edm.DATETIME, "1601"),
         (dt.date(2024, 1, 1), Edm.DATETIME, "not an Edm.DateTime"),
         ("x", Edm.GUID, "not an Edm.Guid"),
         ("x", Edm.BINARY, "not an Edm.Binary"),
@@ -170,29 +140,17 @@ def test_what_does_not_fit_is_refused(value: Any, kind: Edm, words: str) -> None
     ("json", "annotation"),
     [
         ("9223372036854775808", "Edm.Int64"),
-        ("1_000", "Edm.Int64"),
-        (" 1", "Edm.Int64"),
-        ("01", "Edm.Int64"),
-        (5, "Edm.Int64"),
         (2147483648, None),
         (True, "Edm.Int32"),
-        ("inf", "Edm.Double"),
         (math.inf, None),
         ("2024-02-30T00:00:00Z", "Edm.DateTime"),
         ("2024-02-29", "Edm.DateTime"),
         ("1600-12-31T23:59:59.9999999Z", "Edm.DateTime"),
-        ("2024-02-29T00:00:00+99:00", "Edm.DateTime"),
-        ("2024-02-29T00:00:00+14:01", "Edm.DateTime"),
-        ("2024-02-29T00:00:00-00:60", "Edm.DateTime"),
-        ("{00000000-0000-0000-0000-000000000001}", "Edm.Guid"),
         ("zz", "Edm.Guid"),
-        ("A", "Edm.Binary"),
         ("A===", "Edm.Binary"),
-        ("AAAA====", "Edm.Binary"),
         ("AAAA=", "Edm.Binary"),
         ("x", "Edm.Time"),
         (None, None),
-        ([1], None),
     ],
 )
 def test_what_is_no_wire_form_is_refused(json: object, annotation: str | None) -> None:
@@ -257,12 +215,6 @@ def test_moments_outside_the_range(text: str) -> None:
     assert not isinstance(caught.value, OutOfRangeError)
 
 
-def test_naive_has_no_ticks() -> None:
-    """A naive datetime has no ticks."""
-    with pytest.raises(ValueError, match="naive"):
-        ticks_from_datetime(dt.datetime(2024, 1, 1))  # noqa: DTZ001
-
-
 @given(st.integers(MIN_TICKS, MAX_TICKS))
 def test_etag_holds_the_timestamp(ticks: int) -> None:
     """An ETag is made from the Timestamp, and gives it back; another kind of ETag gives None."""
@@ -318,18 +270,3 @@ def test_natural_type(value: Any, kind: Edm) -> None:
 
     assert natural_type(value) is kind
     assert type_of(row, "x") is kind
-
-
-@pytest.mark.parametrize("value", [None, dt.date(2024, 1, 1), [1], object(), 1j])
-def test_no_natural_type(value: object) -> None:
-    """A value that no type holds is refused, naming it."""
-    with pytest.raises(ValueError, match=type(value).__name__):
-        natural_type(value)
-
-
-def test_type_of_no_value() -> None:
-    """What a row cannot hold has no type."""
-    with pytest.raises(ValueError, match="not a value"):
-        type_of({"x": None}, "x")
-    with pytest.raises(ValueError, match=r"Edm\.Time"):
-        type_of({"x": "1", "x@odata.type": "Edm.Time"}, "x")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tableorm.protocol.sas import (
     ACCOUNT_RULES,
     TABLE_PERMISSIONS,
-    Access,
     AccessPolicy,
     AccountSas,
+    Action,
     TableSas,
     allows_address,
     allows_protocol,
@@ -342,23 +342,23 @@ def test_an_empty_last_key_is_not_signed() -> None:
 # What is allowed.
 
 NEEDS = {
-    Access.QUERY: ("o", {"r"}),
-    Access.INSERT: ("o", {"a"}),
-    Access.UPSERT: ("o", {"au"}),
-    Access.UPDATE: ("o", {"u"}),
-    Access.DELETE: ("o", {"d"}),
-    Access.LIST_TABLES: ("c", {"l"}),
-    Access.CREATE_TABLE: ("c", {"c", "w"}),
-    Access.DELETE_TABLE: ("c", {"d"}),
-    Access.GET_PROPERTIES: ("s", {"r"}),
-    Access.SET_PROPERTIES: ("s", {"w"}),
-    Access.GET_STATISTICS: ("s", {"r"}),
+    Action.QUERY: ("o", {"r"}),
+    Action.INSERT: ("o", {"a"}),
+    Action.UPSERT: ("o", {"au"}),
+    Action.UPDATE: ("o", {"u"}),
+    Action.DELETE: ("o", {"d"}),
+    Action.LIST_TABLES: ("c", {"l"}),
+    Action.CREATE_TABLE: ("c", {"c", "w"}),
+    Action.DELETE_TABLE: ("c", {"d"}),
+    Action.GET_PROPERTIES: ("s", {"r"}),
+    Action.SET_PROPERTIES: ("s", {"w"}),
+    Action.GET_STATISTICS: ("s", {"r"}),
 }
 ON_ENTITIES = {access for access, (kind, _) in NEEDS.items() if kind == "o"}
 
 
-@given(st.sampled_from(list(Access)), st.sets(st.sampled_from("raud"), min_size=1))
-def test_permissions_of_a_table_token(access: Access, letters: set[str]) -> None:
+@given(st.sampled_from(list(Action)), st.sets(st.sampled_from("raud"), min_size=1))
+def test_permissions_of_a_table_token(access: Action, letters: set[str]) -> None:
     """It allows what its letters say on entities, an upsert with both of its letters, and never anything else."""
     token = attrs.evolve(TABLE, sp="".join(letters))
 
@@ -367,11 +367,11 @@ def test_permissions_of_a_table_token(access: Access, letters: set[str]) -> None
 
 
 @given(
-    st.sampled_from(list(Access)),
+    st.sampled_from(list(Action)),
     st.sets(st.sampled_from("rwdlacu"), min_size=1),
     st.sets(st.sampled_from("sco"), min_size=1),
 )
-def test_permissions_of_an_account_token(access: Access, letters: set[str], types: set[str]) -> None:
+def test_permissions_of_an_account_token(access: Action, letters: set[str], types: set[str]) -> None:
     """It allows what its letters say on each of its types of resources; access policies never."""
     token = attrs.evolve(ACCOUNT, sp="".join(letters), srt="".join(types))
 
@@ -382,7 +382,7 @@ def test_permissions_of_an_account_token(access: Access, letters: set[str], type
 
 def test_the_tables_name_every_access() -> None:
     """What neither table has is what no token allows: the access policies."""
-    assert set(Access) - set(ACCOUNT_RULES) == {Access.GET_POLICIES, Access.SET_POLICIES}
+    assert set(Action) - set(ACCOUNT_RULES) == {Action.GET_POLICIES, Action.SET_POLICIES}
     assert set(TABLE_PERMISSIONS) == ON_ENTITIES
 
 
@@ -397,7 +397,7 @@ def test_a_token_that_leaves_permissions_to_its_policy() -> None:
     """Before its policy is known it allows nothing."""
     token = attrs.evolve(TABLE, sp=None, si="policy")
 
-    assert not any(token.allows(access) for access in Access)
+    assert not any(token.allows(access) for access in Action)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, RowKey, field
-from tableorm.keys.ranges import KeyInterval, KeyPosition, KeyRegion, key_order
+from tableorm import Entity, Expression, Mapped, PartitionKey, PropertyBag, field
+from tableorm.keys.ranges import KeyInterval, KeyPosition, KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.queries.planning.partition import divide_plan, region_of
-from tableorm.queries.planning.plan import Access, Point, QueryPlan, Range
+from tableorm.queries.planning.plan import QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
 
 
@@ -46,13 +46,6 @@ def held(found: QueryPlan, key: KeyPosition) -> int:
     return sum(region.holds(key) for region in regions(found))
 
 
-def test_a_plan_is_not_divided_unless_it_is_asked_to_be() -> None:
-    """One region is one request."""
-    assert len(plan().requests) == 1
-    assert len(plan(SALES).requests) == 1
-    assert len(plan(SALES, parallel=1).requests) == 1
-
-
 @pytest.mark.parametrize("parallel", [2, 3, 4, 7])
 @pytest.mark.parametrize("where", [(), (SALES,), (SALES, Employee.id > 3), (Employee.department > "B",)], ids=str)
 def test_one_region_becomes_so_many_requests(where: tuple[Expression, ...], parallel: int) -> None:
@@ -72,57 +65,6 @@ def test_keys_are_divided_as_they_can_be() -> None:
     bags = planner_of(KindSet.of([PropertyBag], "Directory"))
     assert len(bags.plan([], allow_scan=True, parallel=3).requests) == 3
     assert len(bags.plan([PartitionKey == "a"], parallel=3).requests) == 3
-
-
-def test_several_regions_share_the_parts() -> None:
-    """Each is divided as far as all together need it; points are left alone."""
-    where = (Employee.department.in_(["A", "Sales"]),)
-
-    assert len(plan(*where, parallel=2).requests) == 2
-    assert len(plan(*where, parallel=3).requests) == 4
-    assert len(plan(SALES, Employee.id.in_([1, 2]), parallel=8).requests) == 2
-    assert plan(SALES, Employee.id.in_([]), parallel=8).requests == ()
-
-
-def test_every_request_within_an_interval_is_cut() -> None:
-    """What is before the interval goes, and what is behind it."""
-    found = plan(interval=KeyInterval(MIDDLE, ("a", "empid_000001")))
-
-    assert [held(found, key) for key in KEYS] == [
-        int(key_order(MIDDLE) <= key_order(key) < key_order(("a", "empid_000001"))) for key in KEYS
-    ]
-    assert [request.access for request in found.requests if isinstance(request, Range)] == [Access.TABLE_SCAN] * 3
-
-
-def test_what_is_left_of_a_range_may_be_a_point() -> None:
-    """Then it is found as one, with what its conditions ask for besides."""
-    where = (SALES, RowKey <= MIDDLE[1], Employee.age > 30)
-    (request,) = plan(*where, interval=KeyInterval(MIDDLE)).requests
-    (wider,) = plan(*where, interval=KeyInterval(("Sales", "empid_000499"))).requests
-
-    assert isinstance(request, Range)
-    assert isinstance(wider, Range)
-    assert (request.access, wider.access) == (Access.POINT, Access.RANGE)
-    assert request.query.where == wider.query.where
-
-
-def test_the_only_row_key_of_many_partitions_is_no_point() -> None:
-    """Both keys make a point, as in the partition in which the interval begins."""
-    found = plan(Employee.id == 500, interval=KeyInterval(("B", "empid_000500")))
-
-    assert [request.access for request in found.requests if isinstance(request, Range)] == [
-        Access.POINT,
-        Access.TABLE_SCAN,
-    ]
-
-
-def test_a_point_is_in_the_interval_or_not() -> None:
-    """It is sent as it is, or not at all."""
-    point = (SALES, Employee.id == 500)
-
-    assert plan(*point, interval=KeyInterval(MIDDLE)).requests == (Point(*MIDDLE),)
-    assert plan(*point, interval=KeyInterval(MIDDLE, low_open=True)).requests == ()
-    assert plan(*point, interval=KeyInterval(None, MIDDLE)).requests == ()
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 10])
@@ -163,16 +105,6 @@ def test_the_intervals_of_a_plan_are_in_key_order() -> None:
     found = divide_plan(plan(Employee.department.in_(["a", "\uff5e", "\U0001f600"])), 3, None)
 
     assert [each.low and each.low[0] for each in found] == [None, "\U0001f600", "\uff5e"]
-
-
-def test_a_plan_of_one_partition_is_divided_within_it() -> None:
-    """The edges are RowKeys of the partition."""
-    found = divide_plan(plan(SALES), 4, None)
-
-    assert len(found) == 4
-    assert all(each.low is not None and each.low[0] == "Sales" and each.low[1] > "empid_" for each in found[1:])
-    within = KeyInterval(MIDDLE)
-    assert len(divide_plan(plan(SALES, interval=within), 4, within)) == 4
 
 
 def test_a_plan_of_many_requests_is_divided_between_them() -> None:

@@ -17,6 +17,7 @@ from tableorm import (
     Entity,
     Feed,
     Index,
+    IndexList,
     Mapped,
     ModelError,
     MovedFrom,
@@ -27,7 +28,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.marker_rows import CHANGE_KIND
 from tableorm.stores import Operation, Row, Verb
 from tests.rekeys import set_phase
@@ -351,8 +352,8 @@ async def test_what_an_upgrade_raises(memory: Database) -> None:
     assert [entity.id for entity in (await memory.select(Raising).page()).items] == [0, 1]
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.BACK])
-async def test_while_entities_get_new_keys(memory: Database, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
+async def test_while_entities_get_new_keys(memory: Database, phase: RekeyPhase) -> None:
     """All entities are given, at whichever key they are, before the error of the one that does not fit."""
     await memory.create_tables(Old, New)
     set_phase(memory, New, phase)
@@ -381,6 +382,29 @@ async def test_a_delete_reports_the_row(memory: Database) -> None:
 
     assert report.written == 2
     assert ["'large'" in str(failure.error) for failure in report.failed] == [True]
+
+
+class Listed(Entity, table="MisfitsListed", partition_key="p", row_key="row_{id:03d}"):
+    id: Mapped[int]
+    size: Mapped[int] = field(default=0)
+
+    all_of = IndexList(row_key="all")
+
+
+async def test_reads_by_keys_name_the_row(memory: Database) -> None:
+    """`get_many` and `lookup` give all or nothing: the error names the row, and the others can be read without it."""
+    await memory.create_tables(Listed)
+    rows = [Listed(id=number) for number in range(3)]
+    for each in rows:
+        await memory.insert(each)
+    await spoil(memory, rows[1])
+    keys = [each.key for each in rows]
+
+    for read in (memory.get_many(keys), memory.lookup(Listed.all_of)):
+        with pytest.raises(DecodeError) as caught:
+            await read
+        assert caught.value.key == ("p", "row_001") and caught.value.field == "size"
+    assert [each and each.id for each in await memory.get_many([keys[0], keys[2]])] == [0, 2]
 
 
 @pytest.mark.parametrize("policy", ["ignore", None, ["skip"], 0])

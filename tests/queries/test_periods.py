@@ -183,47 +183,6 @@ async def test_the_latest_first(db: Database) -> None:
     assert [each.at for each in (await query.page(2)).items] == moments[:-3:-1]
 
 
-async def test_numbers(db: Database) -> None:
-    """A table for each number is found by conditions on the number, also by negated ones."""
-    for year in (2019, 2020, 2024):
-        for number in range(2):
-            await db.insert(Reading(year=year, number=number))
-
-    def years(query: Select[Reading]) -> Any:
-        return query.limit(9).all()
-
-    found = await years(db.select(Reading).where(~(Reading.year < 2020), Reading.year <= 2024).allow_scan())
-    assert [(each.year, each.number) for each in found] == [(2020, 0), (2020, 1), (2024, 0), (2024, 1)]
-    assert len(await years(db.select(Reading).where(Reading.year.in_([2019, 2024, 1999])))) == 4
-    assert await years(db.select(Reading).where(Reading.year > 9999, Reading.year < 9999)) == []
-    assert await years(db.select(Reading).where((Reading.year == 2019) & (Reading.year == 2020))) == []
-    found = await years(db.select(Reading).where((Reading.year == 2019) | (Reading.year == 2024)))
-    assert [each.year for each in found] == [2019, 2019, 2024, 2024]
-
-
-async def test_the_first_and_the_last_moment(db: Database) -> None:
-    """Nothing is before the one nor after the other, and no arithmetic fails there; both are found by themselves."""
-    first, last = dt.datetime(1601, 1, 1, tzinfo=UTC), dt.datetime.max.replace(tzinfo=UTC)
-    for at in (first, NOON, last):
-        await db.insert(Ping(host="a", at=at))
-    for found, condition in [
-        ([], Ping.at > last),
-        ([], ~(Ping.at <= last)),
-        ([last], Ping.at >= last),
-        ([], Ping.at < first),
-        ([], ~(Ping.at >= first)),
-        ([first], Ping.at <= first),
-        ([NOON, last], Ping.at > first),
-        ([first, NOON], Ping.at < last),
-    ]:
-        query = db.select(Ping).where(Ping.host == "a", condition)
-        assert [each.at for each in await query.all()] == found
-    for day in (dt.date.min, dt.date.max):
-        await db.insert(Begun(host="a", day=day))
-    for condition in (Begun.day > dt.date.max, Begun.day < dt.date.min):
-        assert await db.select(Begun).where(Begun.host == "a", condition).all() == []
-
-
 async def test_limits(db: Database) -> None:
     """A limit holds for all tables together, in whatever way the results are taken."""
     pings = await fill(db)
@@ -237,26 +196,6 @@ async def test_limits(db: Database) -> None:
     assert await query.first() == pings[0]
     assert await query.exists()
     assert not await query.where(Ping.ms > 100).exists()
-
-
-@pytest.mark.parametrize("limit", [None, 5])
-@pytest.mark.parametrize("size", [1, 3, 100])
-async def test_pages(db: Database, size: int, limit: int | None) -> None:
-    """Pages go on over the bounds of periods, with cursors that are good in another database."""
-    pings = await fill(db)
-    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
-    query = query if limit is None else query.limit(limit)
-    found: list[Ping] = []
-    cursor: str | None = None
-    while True:
-        page = await query.page(size, cursor)
-        assert len(page.items) <= size
-        found += page.items
-        cursor = page.cursor
-        if cursor is None:
-            break
-
-    assert found == pings[:limit]
 
 
 async def test_a_page_ends_after_ten_tables(db: Database) -> None:

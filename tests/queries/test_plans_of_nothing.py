@@ -6,7 +6,7 @@ import pytest
 
 from tableorm import Entity, Expression, Mapped, ScanRefused, field
 from tableorm.models.kinds import KindSet
-from tableorm.queries.planning.plan import Access, QueryPlan, Range
+from tableorm.queries.planning.plan import QueryPlan, Range
 from tableorm.queries.planning.planner import planner_of
 from tests.derived.patterns.firm import Employee
 
@@ -24,28 +24,6 @@ HERE = Sample.lab == "here"
 
 def plan(*where: Expression, allow_scan: bool = False) -> QueryPlan:
     return planner_of(KindSet.of([Sample])).plan(where, allow_scan=allow_scan)
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        (Sample.grade == "a", Sample.grade == "b"),
-        (Sample.grade == "a", Sample.batch == 1, Sample.grade == "b"),
-        (Sample.batch == 1, Sample.batch == 2),
-        (Sample.lab == "there",),
-        (Sample.id == 1, Sample.id == 2),
-        (Sample.id > 5, Sample.id < 5),
-        (Sample.id.in_([]),),
-        (Sample.grade.in_([]),),
-    ],
-    ids=str,
-)
-def test_conditions_that_exclude_each_other(where: tuple[Expression, ...]) -> None:
-    """Nothing is sent."""
-    found = plan(HERE, *where)
-
-    assert found.requests == ()
-    assert found.access is Access.NOTHING
 
 
 @pytest.mark.parametrize(
@@ -86,16 +64,6 @@ def test_alternatives_are_multiplied_before_they_are_made() -> None:
     with pytest.raises(ScanRefused, match=r"the conditions have more than 1,000 alternatives, each a request"):
         plan(HERE, *either)
     assert len(plan(HERE, *either, allow_scan=True).requests) == 1
-
-
-def test_alternatives_of_an_alternative_are_multiplied_too() -> None:
-    """Conditions that all hold inside of one `or` are not taken apart further than a query may have alternatives."""
-    parts = [Sample.id.in_([number]) | (Sample.id == number + 1) for number in range(60)]
-    every = parts[0]
-    for part in parts[1:]:
-        every = every & part
-    with pytest.raises(ScanRefused, match=r"the conditions have more than 1,000 alternatives"):
-        plan(HERE, every | (Sample.id == 100))
 
 
 @pytest.mark.parametrize(("values", "count"), [(31, None), (32, "1,024"), (101, "more than 10,000")])

@@ -3,8 +3,7 @@ Plans of known shapes: what is kept of one query gives another the very plan tha
 """
 
 import datetime as dt
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import event, given
@@ -15,23 +14,19 @@ from tableorm import (
     Entity,
     Expression,
     Mapped,
-    ModelError,
     PropertyBag,
     RowKey,
     TemplateError,
     connect,
     field,
 )
-from tableorm.expressions import AllOf, AnyOf, Comparison, Field, Membership, NoneOf, PropertyComparison, SystemField
+from tableorm.expressions import AnyOf, Comparison, Field, Membership, PropertyComparison, SystemField
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.filters import constant
-from tableorm.queries.planning.alternatives import Alternatives
 from tableorm.queries.planning.normalize import leaves
 from tableorm.queries.planning.parameters import bind, parameterise, shape_of
 from tableorm.queries.planning.plan import Point, QueryPlan
 from tableorm.queries.planning.planner import planner_of
-from tableorm.queries.planning.points import PointPlanner
-from tableorm.queries.planning.target import QueryTarget
 from tableorm.queries.query import start_query
 from tests.queries.worlds import WORLDS, Column, World, conditions
 
@@ -49,14 +44,6 @@ class Family(Entity, table="Orders", partition_key="{shop}", abstract=True):
 
 
 class Refund(Family, row_key="refund"): ...
-
-
-class Discount(Family, row_key="discount"): ...
-
-
-class Shouted(Entity, table="ShoutedOrders", partition_key="{shop}", row_key="{name:lower}"):
-    shop: Mapped[str]
-    name: Mapped[str]
 
 
 def content(plan: QueryPlan) -> list[object]:
@@ -150,32 +137,17 @@ SHOP = Order.shop == "a"
 @pytest.mark.parametrize(
     ("one", "two"),
     [
-        ([Order.number == 7], [Order.number == -1]),
-        ([Order.number > 7], [Order.number > -5]),
-        ([Order.number > 7], [Order.number > 10**6]),
-        ([Order.number < 7], [Order.number < 10**6]),
-        ([Order.number > 3, Order.number < 7], [Order.number > 7, Order.number < 3]),
-        ([Order.number.between(1, 9)], [Order.number.between(9, 9)]),
-        ([Order.number.between(1, 9)], [Order.number.between(9, 1)]),
         ([Order.number == 7, Order.number == 7], [Order.number == 7, Order.number == 8]),
-        ([Order.number == 7, Order.code == "x"], [Order.number == 7, Order.code == "x/^_\U0001f600"]),
         ([Order.number == 7, Order.code.startswith("x")], [Order.number == 7, Order.code.startswith("\uffff")]),
         ([Order.number.in_([1, 2])], [Order.number.in_([2, 1, 2, -1, 10**6])]),
-        ([Order.number.in_([1, 2])], [Order.number.in_([])]),
-        ([Order.number.in_([1, 2]) | (Order.amount == 1)], [Order.number.in_([]) | (Order.amount == 1)]),
         (
             [Order.number.in_([1, 2]), Order.code.in_(["a"])],
             [Order.number.in_(range(50)), Order.code.in_(map(str, range(50)))],
         ),
-        ([(Order.number < 3) | (Order.number > 7)], [(Order.number < 7) | (Order.number > 3)]),
-        ([(Order.number < 3) | (Order.number > 7)], [(Order.number < -3) | (Order.number > 7)]),
-        ([(Order.number < 3) | (Order.amount > 7)], [(Order.number < -3) | (Order.amount > 7)]),
         ([~(Order.amount > 7)], [~(Order.amount > 2**40)]),
         ([~(Order.number.between(3, 7))], [~(Order.number.between(-3, 10**6))]),
         ([Order.note == "x"], [Order.note == "x" * 7_000]),
         ([Order.note.in_(["x"]), Order.amount > 1], [Order.note.in_(["é" * 900, "y"]), Order.amount > 1]),
-        ([Order.number != 7], [Order.number != 10**6]),
-        ([RowKey > "0001"], [RowKey > "9999_"]),
         ([RowKey >= "0001", Order.number < 7], [RowKey >= "0009", Order.number < 7]),
     ],
 )
@@ -185,76 +157,6 @@ def test_values_that_take_another_way(one: list[Expression], two: list[Expressio
         kinds = fresh(Order)
         planner_of(kinds).plan([SHOP, *first], allow_scan=True)
         assert outcome(kinds, [SHOP, *second]) == outcome(fresh(Order), [SHOP, *second])
-
-
-def test_one_shape_is_kept_once() -> None:
-    """However many values it is planned with; conditions in another order are another shape."""
-    kinds = fresh(Order)
-    for number in range(50):
-        planner_of(kinds).plan([SHOP, Order.number == number, Order.amount > number])
-    assert len(planner_of(kinds).plans) == 1
-    planner_of(kinds).plan([Order.number == 1, SHOP, Order.amount > 1])
-    assert len(planner_of(kinds).plans) == 2
-
-
-def test_what_keys_leave_is_prepared_once() -> None:
-    """The condition that the keys of a region do not imply: other values do not make it anew."""
-    alternatives = Alternatives(QueryTarget(fresh(Order)), parameterise([SHOP, Order.amount == 1]))
-    (one,), (two,) = [alternatives.find(values)[0].residuals for values in (["a", 1], ["b", 2])]
-
-    assert one.predicate is two.predicate
-
-
-@pytest.mark.parametrize(
-    ("where", "many"),
-    [
-        ([Order.number == 7, SHOP, Order.code == "x"], 0),
-        ([SHOP, Order.number.in_([7, 8]), Order.code.in_(["x"])], 2),
-        ([SHOP, Order.number == 7], None),
-        ([SHOP, Order.number == 7, Order.number == 8], None),
-        ([SHOP, Order.number == 7, Order.code == "x", Order.amount == 1], None),
-        ([SHOP, Order.number == 7, Order.amount == 1], None),
-        ([SHOP, Order.number > 7, Order.code == "x"], None),
-        ([SHOP, ~Order.number.in_([7, 8]), Order.code == "x"], None),
-        ([SHOP, Order.number == 7, Order.code.startswith("x")], None),
-    ],
-    ids=str,
-)
-def test_points_need_no_regions(where: list[Expression], many: int | None) -> None:
-    """Values that make exactly the keys are written into them; any other conditions are regions first."""
-    found = PointPlanner.of(QueryTarget(fresh(Order)), parameterise(where))
-
-    assert (None if found is None else len(found.many)) == many
-
-
-def test_a_part_of_a_value_makes_no_point() -> None:
-    """A key that holds a part of it is that of other values too; so is one of several kinds."""
-    where = [Order.shop == "a", Order.number == 7, Order.code == "x"]
-    for conditions_on_several in (where, []):
-        assert PointPlanner.of(QueryTarget(fresh(Order, Refund)), parameterise(conditions_on_several)) is None
-    shouted = [Shouted.shop == "a", Shouted.name == "x"]
-    assert PointPlanner.of(QueryTarget(fresh(Shouted)), parameterise(shouted)) is None
-
-
-def test_numbers_of_any_size_are_of_one_shape() -> None:
-    """What is compared with a number beyond Int32 is planned otherwise only where the comparison is negated."""
-    kinds = fresh(Order)
-    for number in (7, 2**40):
-        planner_of(kinds).plan([SHOP, (Order.amount > number) | (Order.note == "x")])
-    assert len(planner_of(kinds).plans) == 1
-    for number in (7, 2**40):
-        planner_of(kinds).plan([SHOP, ~(Order.amount > number)])
-    assert len(planner_of(kinds).plans) == 3
-
-
-def test_conditions_on_a_base_are_kept() -> None:
-    """Where every kind is a class of that base, none that is declared later changes what the condition means."""
-    kinds = fresh(Refund, Discount)
-    planner_of(kinds).plan([Family.shop == "a"])
-    assert len(planner_of(kinds).plans) == 1
-    bags = fresh(Refund, PropertyBag)
-    planner_of(bags).plan([Family.shop == "a"], allow_scan=True)
-    assert len(planner_of(bags).plans) == 0
 
 
 async def test_a_database_knows_shapes_of_any_models() -> None:
@@ -271,31 +173,15 @@ async def test_a_database_knows_shapes_of_any_models() -> None:
         assert one is two and len(planner_of(one).plans) == 1
 
 
-def test_plans_are_kept_up_to_a_weight() -> None:
-    """One that would exceed it begins anew, and one of more than a tenth of it is not kept."""
-    plans = type(planner_of(fresh(Order)).plans)(100)
-    shapes = [shape_of([SHOP] * (1 + number))[0] for number in range(11)]
-    counts: list[int] = []
-    for shape, weight in zip(shapes, [11, *[10] * 10], strict=True):
-        plans.keep(shape, cast("Any", None), weight)
-        counts.append(len(plans))
-    plans.keep(shapes[0], cast("Any", None), 1)
-    assert counts == [*range(11)]
-    assert len(plans) == 1
-    for shape in shapes[1:10]:
-        plans.keep(shape, cast("Any", None), 10)
-    assert len(plans) == 10
-
-
 def test_what_is_kept_is_bounded() -> None:
     """Shapes without end push each other out; one that is very large is not kept at all."""
     kinds = fresh(Order)
     counts: list[int] = []
-    for number in range(1_500):
+    for number in range(400):
         fields = [Order.note == "x" if number >> bit & 1 else Order.amount == 1 for bit in range(12)]
         planner_of(kinds).plan([SHOP, *fields])
         counts.append(len(planner_of(kinds).plans))
-    assert max(counts) < 1_000
+    assert max(counts) < 400
 
     large = AnyOf(tuple((Order.number == number) & (Order.amount == 1) for number in range(1_000)))
     before = len(planner_of(kinds).plans)
@@ -341,32 +227,6 @@ def test_moments_are_written_anew() -> None:
     ]
     many = planner_of(kinds).plan([Visit.at.in_(days)])
     assert many.requests == tuple(point for (point,) in found)
-
-
-WRAPPED: dict[str, Callable[[Expression], Expression]] = {
-    "~": NoneOf,
-    "|": lambda each: AnyOf((each,)),
-    "&": lambda each: AllOf((each,)),
-}
-
-
-@pytest.mark.parametrize("kind", WRAPPED)
-def test_conditions_nest_up_to_fifty_levels(kind: str) -> None:
-    """The comparison in the middle is one of them."""
-    wrap = WRAPPED[kind]
-    condition: Expression = Order.number == 7
-    for _ in range(49):
-        condition = wrap(condition)
-
-    assert shape_of([condition])[1] == [7]
-    with pytest.raises(ModelError, match="nests deeper than 50 levels"):
-        shape_of([wrap(condition)])
-
-
-def test_only_conditions_have_a_shape() -> None:
-    """Anything else is refused, and shown."""
-    with pytest.raises(TypeError, match="'age > 3' is not a condition"):
-        shape_of(cast("Any", ["age > 3"]))
 
 
 async def test_all_of_some_conditions_after_any_of_them() -> None:

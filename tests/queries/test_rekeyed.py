@@ -26,7 +26,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.queries import rekeyed
 from tableorm.stores import RowPage, RowQuery
 from tableorm.testing import MemoryStore
@@ -37,7 +37,7 @@ from tests.rekeys import Turns, move, opened, rekeying_of, roll_back, rows_of, s
 from tests.torture import seeds
 from tests.unfinished_moves import database_on
 
-OPEN = (Phase.EXPAND, Phase.MOVE, Phase.BACK)
+OPEN = (RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK)
 
 
 class Lap(Entity, table="RekeyedQueries", partition_key="{track}", row_key="lap_{id:02d}"):
@@ -137,7 +137,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
             await db.insert(Fee(payer=track, id=1, cents=150))
         for model, table in ((NewLap, "RekeyedQueries"), (NewFee, "RekeyedQueriesFees")):
             rows = [row for row in await rows_of(connection_of(db), table) if row["PartitionKey"] == "x"]
-            set_phase(db, model, Phase.MOVE)
+            set_phase(db, model, RekeyPhase.MOVE)
             await move_window(connection_of(db), rekeying_of(model), rows)
         yield db
 
@@ -152,7 +152,7 @@ async def test_queries_find_what_they_find_in_the_end(seed: int, monkeypatch: py
             await each.create_tables(Lap, NewLap)
             await fill(each, Random(seed))
         await move(done, NewLap)
-        set_phase(done, NewLap, Phase.SEALED)
+        set_phase(done, NewLap, RekeyPhase.SEALED)
         rows = [row for row in await rows_of(connection_of(db), "RekeyedQueries", "Lap") if random.random() < 0.5]
         await move_window(connection_of(db), rekeying_of(NewLap), rows)
         set_phase(db, NewLap, random.choice(OPEN))
@@ -183,10 +183,10 @@ async def test_queries_beside_movers(seed: int, monkeypatch: pytest.MonkeyPatch)
         for number in range(3):
             await mover.insert(Lap(track="x", id=number))
         back = random.random() < 0.5
-        set_phase(mover, NewLap, Phase.MOVE)
+        set_phase(mover, NewLap, RekeyPhase.MOVE)
         if back:
             await move(mover, NewLap)
-        set_phase(reader, NewLap, Phase.BACK if back else random.choice([Phase.EXPAND, Phase.MOVE]))
+        set_phase(reader, NewLap, RekeyPhase.BACK if back else random.choice([RekeyPhase.EXPAND, RekeyPhase.MOVE]))
 
         done = "before"
 
@@ -218,7 +218,7 @@ class CountingStore(FaultyStore):
 
 
 @pytest.mark.parametrize("phase", OPEN)
-async def test_no_more_than_some_are_held(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_than_some_are_held(phase: RekeyPhase, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Of more entities than may be held in memory the first ones are given, and then the next ones are read. A query that
     wants fewer holds no more than it wants.
@@ -254,7 +254,7 @@ async def test_no_more_than_some_are_held(phase: Phase, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("phase", OPEN)
-async def test_what_is_found_can_be_written(db: Database, phase: Phase) -> None:
+async def test_what_is_found_can_be_written(db: Database, phase: RekeyPhase) -> None:
     """Wherever an entity was found, a save under its ETag writes it there, or brings it home first."""
     set_phase(db, NewLap, phase)
     for lap in await db.select(NewLap).where(NewLap.id == 1, NewLap.track.in_(["x", "y"])).all():
@@ -265,7 +265,7 @@ async def test_what_is_found_can_be_written(db: Database, phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", OPEN)
-async def test_an_index_of_the_older_model_serves(db: Database, phase: Phase) -> None:
+async def test_an_index_of_the_older_model_serves(db: Database, phase: RekeyPhase) -> None:
     """Its entries have no ETag, so the rows are read; what is found can be written."""
     set_phase(db, NewLap, phase)
     query = db.select(NewLap).where(NewLap.id == 1, NewLap.track == "y", NewLap.text == "ty")
@@ -278,7 +278,7 @@ async def test_an_index_of_the_older_model_serves(db: Database, phase: Phase) ->
 
 
 @pytest.mark.parametrize("phase", OPEN)
-async def test_functions_say_what_is_found(db: Database, phase: Phase) -> None:
+async def test_functions_say_what_is_found(db: Database, phase: RekeyPhase) -> None:
     """Nothing can be asked of the older model, so that all of it is read, if that is allowed by name."""
     set_phase(db, NewFee, phase)
     await db.insert(Fee(payer="gone", id=1, cents=-1))
@@ -296,7 +296,7 @@ async def test_functions_say_what_is_found(db: Database, phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("phase", OPEN)
-async def test_a_query_of_one_key(db: Database, phase: Phase) -> None:
+async def test_a_query_of_one_key(db: Database, phase: RekeyPhase) -> None:
     """It finds the entity, whichever key that has."""
     set_phase(db, NewLap, phase)
     for track in ("x", "y"):
@@ -325,7 +325,7 @@ async def test_what_is_refused_until_the_end(db: Database) -> None:
         with pytest.raises(CursorError, match="it has no cursors, while entities may have their keys by Lap"):
             assert stream.cursor
     await move(db, NewLap)
-    set_phase(db, NewLap, Phase.SEALED)
+    set_phase(db, NewLap, RekeyPhase.SEALED)
     assert len((await query.page()).items) == len(await query.only(NewLap.text).all()) == 2
     assert (await query.delete()).written == 2
 
@@ -346,7 +346,7 @@ async def test_explain_shows_both(db: Database) -> None:
         db.select(NewLap).where(NewLap.id == 1).explain()
     with pytest.raises(ScanRefused, match=wanted):
         await db.select(NewLap).where(NewLap.id == 1).all()
-    set_phase(db, NewLap, Phase.DONE)
+    set_phase(db, NewLap, RekeyPhase.DONE)
     assert len(query.explain().requests) == 1
 
 
@@ -354,7 +354,7 @@ async def test_a_query_that_runs_while_entities_begin_to_go_back(db: Database) -
     """What it had read before may be where it does not look again: it says so."""
     with pytest.raises(GoingBack, match="began to go the other way while it ran; run it again"):
         async for _ in db.select(NewLap).allow_scan():
-            set_phase(db, NewLap, Phase.BACK)
+            set_phase(db, NewLap, RekeyPhase.BACK)
 
 
 async def test_on_azurite(azurite: Azurite) -> None:
@@ -364,7 +364,7 @@ async def test_on_azurite(azurite: Azurite) -> None:
         await fill(db, Random(1))
         rows = await rows_of(connection_of(db), "RekeyedQueries", "Lap")
         await move_window(connection_of(db), rekeying_of(NewLap), rows[::2])
-        set_phase(db, NewLap, Phase.MOVE)
+        set_phase(db, NewLap, RekeyPhase.MOVE)
         found = await db.select(NewLap).allow_scan().all()
         assert len(found) == len(rows)
         assert found == sorted(found, key=lambda lap: (lap.id, lap.track))

@@ -27,12 +27,12 @@ from tableorm import (
     upgrade,
 )
 from tableorm.audit.check import Phase
-from tableorm.audit.context import AuditContext
+from tableorm.audit.context import AuditContext, SnapshotTurns
 from tableorm.audit.table_audit import TableAudit
+from tableorm.connection import races
 from tableorm.connection.connection import connection_of
 from tableorm.models.kinds import KindSet
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
-from tableorm.writes import races
 from tests.torture import every
 
 
@@ -329,7 +329,7 @@ async def test_rows_of_a_list_that_are_repaired_one_by_one_have_no_pauses(db: Da
     deepest = "kind_quick~" + "0" * 11
     for depth in range(12):
         await plant(db, "AuditedGangs", "evil", deepest[: len(deepest) - depth], "Thief#listed")
-    context = AuditContext(db=connection_of(db), kinds=KindSet.of([Thief]), repair=True)
+    context = AuditContext(db=connection_of(db), kinds=KindSet.of([Thief]), repair=True, turns=SnapshotTurns())
     check = TableAudit(context).check_of(await db.store.get("AuditedGangs", "evil", deepest))
     assert check is not None
 

@@ -25,11 +25,11 @@ from tableorm import (
     TableOrmError,
     field,
 )
+from tableorm.connection import races
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.move_command import MoveCommand
 from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes import races
 from tests import unfinished_moves
 from tests.faults import FaultyStore
 from tests.torture import every

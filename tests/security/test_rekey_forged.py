@@ -27,13 +27,12 @@ from tableorm import (
     connect,
     field,
 )
-from tableorm.connection import rows
+from tableorm.connection import races, rows
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import OtherDenied, read_other
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes import races
 from tableorm_migrations import (
     RunReport,
     finalize_move,

@@ -27,7 +27,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
+from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.expressions import Expression
 from tableorm_migrations import finalize_move, roll_back_move, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases, window
@@ -114,7 +114,7 @@ class Oracle:
 
     def __init__(self, db: Database, old: Any, new: Any, random: Random) -> None:
         self.db, self.old, self.new, self.random = db, old, new, random
-        self.phase = Phase.EXPAND
+        self.phase = RekeyPhase.EXPAND
         self.expected: dict[Keys, dict[str, Any]] = {}
 
     def draw(self) -> tuple[Keys, dict[str, Any]]:
@@ -135,7 +135,7 @@ class Oracle:
 
     def is_free(self, keys: Keys, shop: str) -> bool:
         """Return whether no entity has an older key, or keys by the older model do not count any more."""
-        if self.phase in (Phase.SEALED, Phase.DONE):
+        if self.phase in (RekeyPhase.SEALED, RekeyPhase.DONE):
             return True
         return all((each["shop"], other[2]) != (shop, keys[2]) for other, each in self.expected.items())
 
@@ -144,7 +144,7 @@ class Oracle:
     async def insert(self, keys: Keys, values: dict[str, Any]) -> None:
         verb = self.random.choice(["insert", "get_or_insert", "old"])
         allowed = keys not in self.expected and self.is_free(keys, values["shop"])
-        if verb == "old" and (self.phase not in (Phase.EXPAND, Phase.MOVE) or keys in self.expected):
+        if verb == "old" and (self.phase not in (RekeyPhase.EXPAND, RekeyPhase.MOVE) or keys in self.expected):
             return
         try:
             if verb == "old":
@@ -156,7 +156,7 @@ class Oracle:
                 assert made == allowed
         except EntityExists:
             # What an entity of another key has left is known to programs of the newer model alone.
-            assert not allowed or (verb == "old" and self.phase is Phase.MOVE)
+            assert not allowed or (verb == "old" and self.phase is RekeyPhase.MOVE)
             return
         assert allowed or (verb == "get_or_insert" and keys in self.expected)
         self.expected.setdefault(keys, values)
@@ -170,7 +170,7 @@ class Oracle:
         except EntityExists:
             assert not allowed
         except NotSupported:
-            assert self.phase in (Phase.EXPAND, Phase.BACK)
+            assert self.phase in (RekeyPhase.EXPAND, RekeyPhase.BACK)
         else:
             assert allowed
             self.expected[keys] = values
@@ -197,9 +197,9 @@ class Oracle:
             try:
                 await self.db.save(found)
             except EncodeError:
-                assert self.phase not in (Phase.SEALED, Phase.DONE)
+                assert self.phase not in (RekeyPhase.SEALED, RekeyPhase.DONE)
             else:
-                assert self.phase in (Phase.SEALED, Phase.DONE)
+                assert self.phase in (RekeyPhase.SEALED, RekeyPhase.DONE)
                 self.expected[keys] = {**self.expected[keys], "shop": found.shop}
             return
         else:
@@ -219,7 +219,7 @@ class Oracle:
         """Save or delete an entity by the older model, which sees what has not moved."""
         found = await self.db.get_or_none(self.old, shop=self.expected[keys]["shop"], number=keys[2])
         if found is None:
-            assert self.phase is not Phase.EXPAND
+            assert self.phase is not RekeyPhase.EXPAND
         elif self.random.random() < 0.5:
             found.note = note
             await self.db.save(found)
@@ -250,7 +250,7 @@ class Oracle:
                 if inserts:
                     tx.insert(self.make(keys, values))
         except TransactionFailed:
-            assert self.phase in (Phase.EXPAND, Phase.BACK)
+            assert self.phase in (RekeyPhase.EXPAND, RekeyPhase.BACK)
             return
         self.expected.update({each: {**self.expected[each], "note": values["note"]} for each in same})
         if inserts:
@@ -262,34 +262,34 @@ class Oracle:
         db, new, random = self.db, self.new, self.random
         connection, rekeying = connection_of(db), rekeys.rekeying_of(self.new)
         choices = {
-            Phase.EXPAND: ["begin", "move"],
-            Phase.MOVE: ["some", "move", "move", "back", "leave", "seal"],
-            Phase.BACK: ["back"],
-            Phase.SEALED: ["finalize"],
-            Phase.DONE: [""],
+            RekeyPhase.EXPAND: ["begin", "move"],
+            RekeyPhase.MOVE: ["some", "move", "move", "back", "leave", "seal"],
+            RekeyPhase.BACK: ["back"],
+            RekeyPhase.SEALED: ["finalize"],
+            RekeyPhase.DONE: [""],
         }
         step = random.choice(choices[self.phase])
         if step in ("begin", "leave"):
             read = await load_phase(connection, rekeying)
-            self.phase = Phase.MOVE if step == "begin" else Phase.BACK
+            self.phase = RekeyPhase.MOVE if step == "begin" else RekeyPhase.BACK
             await change_phase(connection, rekeying, read, self.phase)
         elif step == "some":
             report = await rekeys.move(db, new, random.randrange(3))
             assert not report.failures
         elif step in ("move", "seal"):
             assert (await run_move(db, new, no_blind_writers=True)).complete
-            self.phase = Phase.MOVE
+            self.phase = RekeyPhase.MOVE
             assert (await verify_move(db, new)).complete
             if step == "seal":
                 assert (await seal_move(db, new, no_old_programs=True)).complete
-                self.phase = Phase.SEALED
+                self.phase = RekeyPhase.SEALED
         elif step == "back":
             assert (await roll_back_move(db, new)).complete
-            self.phase = Phase.EXPAND
+            self.phase = RekeyPhase.EXPAND
             assert await db.select_raw(new.__schema__.table_name()).allow_scan().count() == 0
         elif step == "finalize":
             assert (await finalize_move(db, new)).complete
-            self.phase = Phase.DONE
+            self.phase = RekeyPhase.DONE
             assert await db.select_raw(self.old.__schema__.table_name()).allow_scan().count() == 0
 
     # What ought to be there
@@ -360,6 +360,6 @@ async def test_programs_find_what_they_have_written(
             except EntityExists:
                 raise
             except Conflict:
-                assert oracle.phase is Phase.BACK  # the older key of what was deleted is not free yet
+                assert oracle.phase is RekeyPhase.BACK  # the older key of what was deleted is not free yet
             rekeys.set_phase(oracle.db, new, oracle.phase)
             await oracle.check()

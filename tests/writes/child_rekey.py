@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from tableorm import Database, Entity, Index, Mapped, connect, field
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tests.rekeys import finalize, kinds_of, move, roll_back, set_phase
 
 NAMES = ("move", "modify", "delete", "insert", "back", "finalize")
@@ -68,7 +68,7 @@ async def prepare(db: Database, name: str) -> None:
     for number in (1, 2):
         await db.insert(Old(a="a", b=number, text="t"))
     if name in ("back", "finalize"):
-        set_phase(db, New, Phase.MOVE)
+        set_phase(db, New, RekeyPhase.MOVE)
         await move(db, New)
         await db.modify(New, change, a="a", b=2)
 
@@ -84,7 +84,7 @@ async def run(url: str, name: str, last: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async with connect(url, on_request=count) as db:
-        set_phase(db, New, {"back": Phase.BACK, "finalize": Phase.SEALED}.get(name, Phase.MOVE))
+        set_phase(db, New, {"back": RekeyPhase.BACK, "finalize": RekeyPhase.SEALED}.get(name, RekeyPhase.MOVE))
         await act(db, name)
 
 
@@ -94,12 +94,12 @@ async def finish(url: str, name: str) -> dict[str, Any]:
     async with connect(url) as db:
         for _ in range(2):
             if name == "back":
-                set_phase(db, New, Phase.BACK)
+                set_phase(db, New, RekeyPhase.BACK)
                 await roll_back(db, New)
             else:
-                set_phase(db, New, Phase.MOVE)
+                set_phase(db, New, RekeyPhase.MOVE)
                 await move(db, New)
-        set_phase(db, New, Phase.SEALED)
+        set_phase(db, New, RekeyPhase.SEALED)
         if name != "back":
             await finalize(db, New)
         found: list[Any] = await db.select(model).allow_scan().all()

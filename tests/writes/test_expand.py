@@ -26,7 +26,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
+from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.stores import Verb
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
@@ -96,7 +96,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
 
 
 OLD = ["mon Ride"]
-BOTH = pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.BACK])
+BOTH = pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
 
 
 def change(ride: "NewRide | NewToll") -> None:
@@ -125,7 +125,7 @@ WRITES: dict[str, Callable[[Database], Awaitable[Any]]] = {
 
 @BOTH
 @pytest.mark.parametrize("verb", WRITES)
-async def test_a_verb_writes_at_the_older_key(db: Database, verb: str, phase: Phase) -> None:
+async def test_a_verb_writes_at_the_older_key(db: Database, verb: str, phase: RekeyPhase) -> None:
     """The row is that of the older model, which finds it by its own index too; nothing is at the newer key."""
     set_phase(db, NewRide, phase)
     await WRITES[verb](db)
@@ -137,7 +137,7 @@ async def test_a_verb_writes_at_the_older_key(db: Database, verb: str, phase: Ph
 
 
 @BOTH
-async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: Phase) -> None:
+async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: RekeyPhase) -> None:
     """An entity that is inserted can be saved, refreshed, deleted and inserted again."""
     set_phase(db, NewRide, phase)
     ride = NewRide(day="tue", id=2, code="c")
@@ -165,18 +165,18 @@ async def test_inserts_and_deletes_at_the_older_key(db: Database, phase: Phase) 
     assert await kinds_of(db, NewRide) == OLD
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
-async def test_a_delete_after_a_key_field_was_changed(db: Database, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK])
+async def test_a_delete_after_a_key_field_was_changed(db: Database, phase: RekeyPhase) -> None:
     """What was read is deleted, as of any entity."""
     set_phase(db, NewRide, phase)
     ride = await db.get(NewRide, day="mon", id=1)
     ride.day = "tue"
     await db.delete(ride)
-    assert await kinds_of(db, NewRide) == (["mon Ride#_forward"] if phase is Phase.MOVE else [])
+    assert await kinds_of(db, NewRide) == (["mon Ride#_forward"] if phase is RekeyPhase.MOVE else [])
 
 
 @BOTH
-async def test_what_others_have_written_is_not_overwritten(db: Database, phase: Phase) -> None:
+async def test_what_others_have_written_is_not_overwritten(db: Database, phase: RekeyPhase) -> None:
     """The ETag of the older row decides, also if programs of the older model have written it."""
     set_phase(db, NewRide, phase)
     ride = await db.get(NewRide, day="mon", id=1)
@@ -267,14 +267,14 @@ async def test_a_program_that_has_not_heard_of_the_move(db: Database) -> None:
     ride = await db.get(NewRide, day="mon", id=1)
     rekeying = rekeying_of(NewRide)
     connection = connection_of(db)
-    await change_phase(connection, rekeying, await load_phase(connection, rekeying), Phase.MOVE)
+    await change_phase(connection, rekeying, await load_phase(connection, rekeying), RekeyPhase.MOVE)
     await db.insert(NewRide(day="tue", id=2))
     await db.delete(NewRide, day="tue", id=2, if_match="*")
     await move(db, NewRide)
-    set_phase(db, NewRide, Phase.EXPAND)
+    set_phase(db, NewRide, RekeyPhase.EXPAND)
     ride.text = "mine"
     await db.save(ride)
-    set_phase(db, NewRide, Phase.EXPAND)
+    set_phase(db, NewRide, RekeyPhase.EXPAND)
     assert (await db.get(NewRide, day="mon", id=1)).text == "mine"
     await db.insert(NewRide(day="tue", id=2, text="again"))
     assert await kinds_of(db, NewRide) == [
@@ -289,13 +289,13 @@ async def test_a_program_that_has_not_heard_of_the_move(db: Database) -> None:
 
 async def test_an_entity_that_has_gone_back(db: Database) -> None:
     """Read at its newer key and saved at its older one, it has changed: it is read again, as modify does."""
-    set_phase(db, NewRide, Phase.MOVE)
+    set_phase(db, NewRide, RekeyPhase.MOVE)
     await move(db, NewRide)
     ride = await db.get(NewRide, day="mon", id=1)
     ride.text = "mine"
     await db.insert(NewRide(day="tue", id=2))
     await db.delete(NewRide, day="tue", id=2, if_match="*")
-    set_phase(db, NewRide, Phase.BACK)
+    set_phase(db, NewRide, RekeyPhase.BACK)
     with pytest.raises(
         GoingBack, match=r"its key by Ride, .* was that of an entity which was deleted, .* try it again"
     ):
@@ -343,8 +343,8 @@ class NewToll(Entity, table="ExpandedNewTolls", tracked=True, partition_key="{id
     text: Mapped[str] = field(default="")
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.BACK])
-async def test_newer_table_may_be_missing_until_entities_move(phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
+async def test_newer_table_may_be_missing_until_entities_move(phase: RekeyPhase) -> None:
     """As long as entities are written at their older keys, a missing newer table holds none of them."""
     async with connect("local::memory:") as db:
         await db.create_tables(Toll)

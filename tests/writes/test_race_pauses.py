@@ -19,9 +19,10 @@ from tableorm import (
     TransactionFailed,
     field,
 )
+from tableorm.connection import races
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation, Row, Verb
-from tableorm.writes import commit, races, transaction
+from tableorm.writes import commit, transaction
 from tableorm.writes import modify as modifying
 from tableorm.writes.bulk import chunk
 from tests.database.between import Between

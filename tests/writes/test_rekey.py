@@ -26,7 +26,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.connection.rows import read_row
 from tableorm.models.marker_rows import MoveMark, MoveState, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
@@ -85,7 +85,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
     """Trip 1 of monday has its older key; the phase is *move*."""
     async with database_on(network, Trip, NewTrip) as db:
         await db.insert(Trip(day="mon", id=1, text="t"))
-        set_phase(db, NewTrip, Phase.MOVE)
+        set_phase(db, NewTrip, RekeyPhase.MOVE)
         yield db
 
 
@@ -259,13 +259,13 @@ async def test_a_scope_waits_for_the_end(db: Database) -> None:
     scope = db.scope(day="mon")
     with pytest.raises(NotSupported, match="re-key of Trip to NewTrip is in phase 'move': a scope does not tell"):
         await scope.insert(NewTrip(day="mon", id=7))
-    set_phase(db, NewTrip, Phase.SEALED)
+    set_phase(db, NewTrip, RekeyPhase.SEALED)
     await scope.insert(NewTrip(day="mon", id=7))
 
 
 async def test_no_insert_at_the_newer_key_before_and_after(db: Database) -> None:
     """While entities have their older keys, nothing in a transaction or a bulk is inserted at the newer key."""
-    for phase in (Phase.EXPAND, Phase.BACK):
+    for phase in (RekeyPhase.EXPAND, RekeyPhase.BACK):
         set_phase(db, NewTrip, phase)
         with pytest.raises(TransactionFailed, match=f"have their older keys in phase '{phase}'"):
             async with db.transaction() as tx:
@@ -282,7 +282,7 @@ async def test_a_move_by_other_fields_is_refused(db: Database) -> None:
 async def test_a_bag_that_is_merged_over_whatever_is_there(db: Database) -> None:
     """Beside an entity that has come home, a bag of another one changes what it has, and nothing that others wrote."""
     await db.create_tables(Stop, NewStop)
-    set_phase(db, NewStop, Phase.MOVE)
+    set_phase(db, NewStop, RekeyPhase.MOVE)
     for day in ("mon", "tue"):
         await db.insert(Stop(day=day, id=1))
     await move(db, NewStop)
@@ -347,7 +347,7 @@ async def test_who_meets_the_rows_of_a_mover_that_died(db: Database, network: Fa
 async def test_the_end(db: Database) -> None:
     """Forwards go; the entity keeps its mark until it is written, which costs one look at the older key."""
     await move(db, NewTrip)
-    set_phase(db, NewTrip, Phase.SEALED)
+    set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize(db, NewTrip)
 
     assert (report.moved, report.failures) == (1, [])
@@ -368,7 +368,7 @@ async def test_the_end_after_a_mover_that_died(db: Database, network: FaultyStor
     if touched:
         keys = {"PartitionKey": "mon", "RowKey": "trip_1"}
         await connection_of(db).store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
-    set_phase(db, NewTrip, Phase.SEALED)
+    set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=touched)
 
     assert (report.moved, report.failures) == (1, [])
@@ -386,7 +386,7 @@ async def test_each_request_of_a_mover_fails_once(number: int, fate: Fate) -> No
     network = FaultyStore(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
         await db.insert(Stop(day="mon", id=1, text="t"))
-        set_phase(db, NewStop, Phase.MOVE)
+        set_phase(db, NewStop, RekeyPhase.MOVE)
         rows = await rows_of(connection_of(db), "RekeyedStops")
         network.plan(*[Fate.FINE] * number, fate)
         report = await move_window(connection_of(db), rekeying_of(NewStop), rows)
@@ -462,7 +462,7 @@ async def test_a_forward_that_names_a_tentative_row_of_others(db: Database, tabl
     await store.write("Rekeyed", Operation(Verb.INSERT, row))
     row = {"PartitionKey": "x", "RowKey": "y", "EntityType": f"{kind}#_tentative", MOVE: tentative.to_text()}
     etag = await store.write(table, Operation(Verb.INSERT, row))
-    set_phase(db, NewTrip, Phase.SEALED)
+    set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize(db, NewTrip)
 
     assert (report.moved, report.failures) == (1, [])
@@ -478,7 +478,7 @@ async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database)
     await db.modify(NewTrip, change, day="mon", id=1)
     gone = {"PartitionKey": "mon", "RowKey": "trip_2"}
     await connection_of(db).store.write("Rekeyed", Operation(Verb.DELETE, gone, "*"))
-    set_phase(db, NewTrip, Phase.SEALED)
+    set_phase(db, NewTrip, RekeyPhase.SEALED)
     report = await finalize_window(connection_of(db), rekeying_of(NewTrip), rows, confirmed=True)
 
     assert (report.moved, report.failures) == (3, [])
@@ -500,13 +500,17 @@ class Restless(FaultyStore):
 @pytest.mark.parametrize(
     ("phase", "step", "message"),
     [
-        (Phase.MOVE, move, "of ('mon', 'stop_1') in table RekeyedStops: others wrote its rows first, 50 times"),
-        (Phase.BACK, roll_back, "back, of ('1', 'day_mon') in table RekeyedStops: others wrote its rows first, 50"),
-        (Phase.SEALED, finalize, "('mon', 'stop_1') in table RekeyedStops cannot be deleted; try it again"),
+        (RekeyPhase.MOVE, move, "of ('mon', 'stop_1') in table RekeyedStops: others wrote its rows first, 50 times"),
+        (
+            RekeyPhase.BACK,
+            roll_back,
+            "back, of ('1', 'day_mon') in table RekeyedStops: others wrote its rows first, 50",
+        ),
+        (RekeyPhase.SEALED, finalize, "('mon', 'stop_1') in table RekeyedStops cannot be deleted; try it again"),
     ],
 )
 async def test_rows_that_others_write_again_and_again(
-    phase: Phase,
+    phase: RekeyPhase,
     step: Callable[[Database, type[Entity]], Awaitable[WindowReport]],
     message: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -515,8 +519,8 @@ async def test_rows_that_others_write_again_and_again(
     network = Restless(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
         await db.insert(Stop(day="mon", id=1, text="t"))
-        set_phase(db, NewStop, Phase.MOVE)
-        if phase is not Phase.MOVE:
+        set_phase(db, NewStop, RekeyPhase.MOVE)
+        if phase is not RekeyPhase.MOVE:
             await move(db, NewStop)
         set_phase(db, NewStop, phase)
         network.begun = True
@@ -551,7 +555,7 @@ async def test_others_write_a_row_at_its_older_key_first(verb: str, others: str)
     network = Overtaken(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
         await db.insert(Stop(day="mon", id=1, text="t"))
-        set_phase(db, NewStop, Phase.EXPAND)
+        set_phase(db, NewStop, RekeyPhase.EXPAND)
         key = NewStop.key(day="mon", id=1)
         network.others = (
             partial(db.delete, Stop, day="mon", id=1, if_match="*")
@@ -581,7 +585,7 @@ async def test_an_entity_that_is_deleted_while_it_moves(by: str) -> None:
     network = Overtaken(MemoryStore())
     async with database_on(network, Stop, NewStop) as db:
         await db.insert(Stop(day="mon", id=1, text="t"))
-        set_phase(db, NewStop, Phase.MOVE)
+        set_phase(db, NewStop, RekeyPhase.MOVE)
         rows = await rows_of(connection_of(db), "RekeyedStops")
         keys = {"PartitionKey": "mon", "RowKey": "stop_1"}
         network.others = partial(network.store.write, "RekeyedStops", Operation(Verb.DELETE, keys, "*"))
@@ -601,7 +605,7 @@ async def test_the_way_back(db: Database) -> None:
     await db.insert(NewTrip(day="tue", id=2, text="x"))
     await db.insert(NewTrip(day="wed", id=3))
     await db.delete(NewTrip, day="wed", id=3, if_match="*")
-    set_phase(db, NewTrip, Phase.BACK)
+    set_phase(db, NewTrip, RekeyPhase.BACK)
     report = await roll_back(db, NewTrip)
 
     assert (report.moved, report.failures, report.collisions) == (2, [], [])
@@ -614,7 +618,7 @@ async def test_an_older_key_that_is_written_while_it_is_freed(db: Database) -> N
     """Somebody has written its row since it was read: it is freed at the next time."""
     await db.insert(NewTrip(day="wed", id=3))
     await db.delete(NewTrip, day="wed", id=3, if_match="*")
-    set_phase(db, NewTrip, Phase.BACK)
+    set_phase(db, NewTrip, RekeyPhase.BACK)
     rows = await rows_of(connection_of(db), "Rekeyed", "Trip#_forward")
     keys = {"PartitionKey": "wed", "RowKey": "trip_3"}
     await connection_of(db).store.write("Rekeyed", Operation(Verb.MERGE, keys, "*"))
@@ -633,17 +637,17 @@ async def test_there_and_back_on_azurite(azurite: Azurite) -> None:
         await db.create_tables(Trip, NewTrip)
         for number in range(1, 4):
             await db.insert(Trip(day="mon", id=number, text="t"))
-        set_phase(db, NewTrip, Phase.MOVE)
+        set_phase(db, NewTrip, RekeyPhase.MOVE)
         await db.modify(NewTrip, change, day="mon", id=1)
         assert (await move(db, NewTrip)).moved == 2
         await db.delete(await db.get(NewTrip, day="mon", id=2))
         await db.insert(NewTrip(day="tue", id=4))
-        set_phase(db, NewTrip, Phase.BACK)
+        set_phase(db, NewTrip, RekeyPhase.BACK)
         assert not (await roll_back(db, NewTrip)).failures
         assert {trip.id: trip.text for trip in await db.select(Trip).allow_scan().all()} == {1: "new", 3: "t", 4: ""}
-        set_phase(db, NewTrip, Phase.MOVE)
+        set_phase(db, NewTrip, RekeyPhase.MOVE)
         assert (await move(db, NewTrip)).moved == 3
-        set_phase(db, NewTrip, Phase.SEALED)
+        set_phase(db, NewTrip, RekeyPhase.SEALED)
         assert (await finalize(db, NewTrip)).moved == 3
         assert sorted({each.partition(" ")[2] for each in await kinds_of(db, NewTrip)}) == [
             "NewTrip",
@@ -672,7 +676,7 @@ async def test_a_row_that_was_read_before_the_entity_came_again(db: Database, ne
     rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
     await die_after(network, 2, move_window(connection_of(db), rekeying_of(NewTrip), rows))
     assert "1 NewTrip#_tentative" in await kinds_of(db, NewTrip)
-    set_phase(db, NewTrip, Phase.BACK)
+    set_phase(db, NewTrip, RekeyPhase.BACK)
     report = await roll_back_window(connection_of(db), rekeying_of(NewTrip), [stale])
 
     assert (report.moved, report.failures) == (1, [])
@@ -700,7 +704,7 @@ async def test_a_row_of_another_kind_at_the_older_key(db: Database) -> None:
 async def test_older_programs_beside_the_way_back(db: Database, network: FaultyStore, writes: int) -> None:
     """The older key stays taken, whatever somebody who died has left there; another one goes back all the way."""
     await move(db, NewTrip)
-    set_phase(db, NewTrip, Phase.BACK)
+    set_phase(db, NewTrip, RekeyPhase.BACK)
     await die_after(network, writes, roll_back(db, NewTrip))
     with pytest.raises(EntityExists):
         await db.insert(Trip(day="mon", id=1, text="other"))
@@ -714,7 +718,7 @@ async def test_older_programs_beside_the_way_back(db: Database, network: FaultyS
 async def test_who_meets_the_rows_of_a_way_back_that_died(db: Database, network: FaultyStore, met: str) -> None:
     """The entity has its older key already: whoever comes first confirms that, by either of its rows."""
     await move(db, NewTrip)
-    set_phase(db, NewTrip, Phase.BACK)
+    set_phase(db, NewTrip, RekeyPhase.BACK)
     await die_after(network, 2, roll_back(db, NewTrip))
     assert {"1 NewTrip#_forward", "mon Trip#_tentative"} <= set(await kinds_of(db, NewTrip))
     if met == "modify":

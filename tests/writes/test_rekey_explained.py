@@ -10,7 +10,7 @@ import pytest
 
 from tableorm import Database, Entity, Index, Mapped, NotSupported, connect, field
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.connection.requests import row_path
 from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
@@ -97,18 +97,22 @@ def explained(db: Database, verb: Any, target: Any, **arguments: Any) -> list[st
 @pytest.mark.parametrize(
     ("phase", "where"),
     [
-        *((phase, where) for phase in (Phase.EXPAND, Phase.MOVE, Phase.BACK) for where in ("older", "moved", "newer")),
-        (Phase.SEALED, "moved"),
-        (Phase.SEALED, "newer"),
+        *(
+            (phase, where)
+            for phase in (RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK)
+            for where in ("older", "moved", "newer")
+        ),
+        (RekeyPhase.SEALED, "moved"),
+        (RekeyPhase.SEALED, "newer"),
     ],
 )
 @pytest.mark.parametrize("verb", ["save", "delete"])
 async def test_what_is_sent_for_an_entity(
-    db: Database, store: Recorder, models: tuple[Any, Any], phase: Phase, where: str, verb: str
+    db: Database, store: Recorder, models: tuple[Any, Any], phase: RekeyPhase, where: str, verb: str
 ) -> None:
     """What is explained is sent, wherever the entity was read: at its older key, or at its newer one."""
     old, new = models
-    set_phase(db, new, Phase.MOVE)
+    set_phase(db, new, RekeyPhase.MOVE)
     await db.insert(new(day="mon", id=1, text="t") if where == "newer" else old(day="mon", id=1, text="t"))
     if where == "moved":
         await move(db, new)
@@ -124,9 +128,9 @@ async def test_what_is_sent_for_an_entity(
 
 
 @pytest.mark.parametrize("models", [(Fare, NewFare), (Pass, NewPass)])
-@pytest.mark.parametrize("phase", [None, Phase.EXPAND, Phase.MOVE, Phase.BACK, Phase.SEALED])
+@pytest.mark.parametrize("phase", [None, RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK, RekeyPhase.SEALED])
 async def test_what_is_sent_for_an_insert(
-    db: Database, store: Recorder, models: tuple[Any, Any], phase: Phase | None
+    db: Database, store: Recorder, models: tuple[Any, Any], phase: RekeyPhase | None
 ) -> None:
     """An insert goes to the older key, or takes that first; until the store was asked, it is as in *expand*."""
     _, new = models
@@ -134,7 +138,7 @@ async def test_what_is_sent_for_an_insert(
         set_phase(db, new, phase)
     entity = new(day="mon", id=1, text="x")
     expected = explained(db, "insert", entity)
-    set_phase(db, new, phase or Phase.EXPAND)
+    set_phase(db, new, phase or RekeyPhase.EXPAND)
     store.noted.clear()
 
     await db.insert(entity)
@@ -142,10 +146,10 @@ async def test_what_is_sent_for_an_insert(
     assert Counter(store.noted) == Counter(expected)
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
-async def test_what_is_sent_for_an_insert_of_what_was_read(db: Database, store: Recorder, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK])
+async def test_what_is_sent_for_an_insert_of_what_was_read(db: Database, store: Recorder, phase: RekeyPhase) -> None:
     """Where an entity was read says nothing of an insert: somebody may have deleted it since."""
-    set_phase(db, NewFare, Phase.MOVE)
+    set_phase(db, NewFare, RekeyPhase.MOVE)
     await db.insert(NewFare(day="mon", id=1, text="x"))
     entity = await db.get(NewFare, day="mon", id=1)
     for table, partition_key, row_key in (("ExplainedNewFares", "1", "day_mon"), ("ExplainedFares", "mon", "fare_1")):
@@ -159,8 +163,8 @@ async def test_what_is_sent_for_an_insert_of_what_was_read(db: Database, store: 
     assert Counter(store.noted) == Counter(expected)
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.BACK])
-async def test_what_is_refused_is_not_explained(db: Database, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
+async def test_what_is_refused_is_not_explained(db: Database, phase: RekeyPhase) -> None:
     """A write that looks at nothing is refused in these phases, and so is its explanation."""
     set_phase(db, NewFare, phase)
     with pytest.raises(
@@ -186,22 +190,25 @@ MOVED = (
 @pytest.mark.parametrize(
     ("phase", "where", "expected"),
     [
-        (Phase.EXPAND, "older", "GET older, PUT older as read"),
-        (Phase.BACK, "older", "GET newer, GET older, PUT older as read"),
-        (Phase.MOVE, "older", f"{MOVED}, GET newer, PUT newer as read"),
-        *((phase, "moved", "GET older, PUT older as read, PUT newer its ETag") for phase in (Phase.MOVE, Phase.SEALED)),
-        (Phase.BACK, "moved", "GET newer, GET older, PUT older as read, PUT newer its ETag"),
-        *((phase, "newer", "PATCH newer its ETag") for phase in (Phase.MOVE, Phase.SEALED, Phase.DONE)),
-        (Phase.BACK, "newer", "GET newer, PATCH newer its ETag"),
-        (Phase.EXPAND, "nowhere", "GET older, GET newer, GET older, POST olders"),
-        (Phase.MOVE, "nowhere", "GET older, GET older, POST olders, POST newers"),
-        *((phase, "nowhere", "POST newers") for phase in (Phase.SEALED, Phase.DONE)),
-        (Phase.BACK, "nowhere", "GET newer, GET older, GET newer, POST olders"),
+        (RekeyPhase.EXPAND, "older", "GET older, PUT older as read"),
+        (RekeyPhase.BACK, "older", "GET newer, GET older, PUT older as read"),
+        (RekeyPhase.MOVE, "older", f"{MOVED}, GET newer, PUT newer as read"),
+        *(
+            (phase, "moved", "GET older, PUT older as read, PUT newer its ETag")
+            for phase in (RekeyPhase.MOVE, RekeyPhase.SEALED)
+        ),
+        (RekeyPhase.BACK, "moved", "GET newer, GET older, PUT older as read, PUT newer its ETag"),
+        *((phase, "newer", "PATCH newer its ETag") for phase in (RekeyPhase.MOVE, RekeyPhase.SEALED, RekeyPhase.DONE)),
+        (RekeyPhase.BACK, "newer", "GET newer, PATCH newer its ETag"),
+        (RekeyPhase.EXPAND, "nowhere", "GET older, GET newer, GET older, POST olders"),
+        (RekeyPhase.MOVE, "nowhere", "GET older, GET older, POST olders, POST newers"),
+        *((phase, "nowhere", "POST newers") for phase in (RekeyPhase.SEALED, RekeyPhase.DONE)),
+        (RekeyPhase.BACK, "nowhere", "GET newer, GET older, GET newer, POST olders"),
     ],
 )
-async def test_each_request_that_is_explained(db: Database, phase: Phase, where: str, expected: str) -> None:
+async def test_each_request_that_is_explained(db: Database, phase: RekeyPhase, where: str, expected: str) -> None:
     """With its method, and the ETag under which it writes."""
-    set_phase(db, NewFare, Phase.MOVE)
+    set_phase(db, NewFare, RekeyPhase.MOVE)
     fare = NewFare(day="mon", id=1)
     if where != "nowhere":
         await db.insert((NewFare if where == "newer" else Fare)(day="mon", id=1))

@@ -21,7 +21,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.marker_rows import MoveMark, MoveState
 from tableorm.models.reserved import MOVE
 from tableorm.stores import Operation, RowAddress, Verb
@@ -163,7 +163,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
         network, Note, NewNote, Ticket, NewTicket, Plane, NewPlane, Old, New, Stay, NewStay, Pair
     ) as db:
         for model in (NewNote, NewTicket, NewPlane, New, NewStay, NewPair):
-            set_phase(db, model, Phase.MOVE)
+            set_phase(db, model, RekeyPhase.MOVE)
         yield db
 
 
@@ -263,7 +263,7 @@ async def test_a_change_of_the_older_key_is_refused(db: Database) -> None:
         match=r"moved_from: (?!None).* would have another key by Note, Note \('ben', '1'\).* in place of Note \('ann'",
     ):
         await db.save(note)
-    set_phase(db, NewNote, Phase.SEALED)
+    set_phase(db, NewNote, RekeyPhase.SEALED)
     await db.save(note)
 
 
@@ -301,7 +301,7 @@ async def test_entities_that_cannot_be_moved(db: Database) -> None:
 
 async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
     """It reports what has the form of a row of its own, and is none."""
-    set_phase(db, NewNote, Phase.BACK)
+    set_phase(db, NewNote, RekeyPhase.BACK)
     mark = MoveMark(state=MoveState.FORWARD, move="m", other=RowAddress("RekeyedNotes", "ann", "3"), stays=True)
     marker = {"PartitionKey": "notes", "RowKey": "4", "EntityType": "Other#_forward", MOVE: mark.to_text()}
     for row in (
@@ -334,7 +334,7 @@ async def test_the_way_back_to_a_key_that_is_taken(db: Database, marked: bool) -
     row = {"PartitionKey": "ann", "RowKey": "1", "EntityType": "Note"}  # as a program of another kind may do
     row |= {MOVE: mark.to_text()} if marked else {}
     await connection_of(db).store.write("RekeyedNotes", Operation(Verb.REPLACE, row, "*"))
-    set_phase(db, NewNote, Phase.BACK)
+    set_phase(db, NewNote, RekeyPhase.BACK)
     report = await roll_back(db, NewNote)
 
     (collision,) = report.collisions
@@ -353,7 +353,7 @@ async def test_two_newer_entities_with_one_older_key(db: Database) -> None:
         await db.delete(NewPlane, day="mon", flight="AA1", tail=other, if_match="*")
         await db.insert(NewPlane(day="mon", flight="AA1", tail=tail))
         await move(db, NewPlane)
-    set_phase(db, NewPlane, Phase.BACK)
+    set_phase(db, NewPlane, RekeyPhase.BACK)
     report = await roll_back(db, NewPlane)
 
     assert (report.moved, report.failures, report.collisions) == (1, [], [])
@@ -379,7 +379,7 @@ async def test_the_older_key_of_another_newer_entity_is_left_alone(db: Database,
     row = {"PartitionKey": "y", "RowKey": "mon_AA1", "EntityType": "NewPlane"}
     await connection_of(db).store.write("RekeyedNewPlanes", Operation(Verb.INSERT, row))
     rows = await rows_of(connection_of(db), "RekeyedNewPlanes")
-    set_phase(db, NewPlane, Phase.BACK)
+    set_phase(db, NewPlane, RekeyPhase.BACK)
     report = await roll_back_window(
         connection_of(db), rekeying_of(NewPlane), [each for each in rows if each["PartitionKey"] == "y"]
     )
@@ -396,7 +396,7 @@ async def test_models_whose_kind_is_told_by_the_key(db: Database) -> None:
     assert (await move(db, New)).moved == 1
     assert await db.get(New, a="x", b="y") == New(a="x", b="y")
     assert not await db.select(Old).where(Old.a == "x").all()
-    set_phase(db, New, Phase.BACK)
+    set_phase(db, New, RekeyPhase.BACK)
     assert (await roll_back(db, New)).moved == 1
 
     (after,) = await rows_of(connection_of(db), "RekeyedByKeys")
@@ -406,8 +406,8 @@ async def test_models_whose_kind_is_told_by_the_key(db: Database) -> None:
     assert before == after
 
 
-@pytest.mark.parametrize("phase", [Phase.EXPAND, Phase.MOVE, Phase.BACK])
-async def test_a_newer_key_that_does_not_tell_its_fields(db: Database, phase: Phase) -> None:
+@pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK])
+async def test_a_newer_key_that_does_not_tell_its_fields(db: Database, phase: RekeyPhase) -> None:
     """The fields of the entity, or those that were given, tell its older key wherever it is read to be changed."""
 
     def stay_longer(stay: NewStay) -> None:
@@ -423,17 +423,17 @@ async def test_a_newer_key_that_does_not_tell_its_fields(db: Database, phase: Ph
     await db.refresh(stay)
     await db.modify(stay, stay_longer)
     await db.modify(NewStay, stay_longer, **key)
-    if phase is Phase.MOVE:
+    if phase is RekeyPhase.MOVE:
         await db.run_transaction(modify)
 
-    assert (await db.get(NewStay, **key)).nights == (4 if phase is Phase.MOVE else 3)
+    assert (await db.get(NewStay, **key)).nights == (4 if phase is RekeyPhase.MOVE else 3)
 
 
 async def test_an_entity_that_went_back_since_its_row_was_read(db: Database) -> None:
     """Another mover was first: that is no collision of two entities, of which one would have to be deleted."""
     await db.insert(Note(owner="ann", id=1))
     await move(db, NewNote)
-    set_phase(db, NewNote, Phase.BACK)
+    set_phase(db, NewNote, RekeyPhase.BACK)
     rows = await rows_of(connection_of(db), "RekeyedNewNotes")
     reports = [await roll_back_window(connection_of(db), rekeying_of(NewNote), rows) for _ in range(2)]
 

@@ -23,7 +23,7 @@ from tableorm import (
     TransactionFailed,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
+from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tests.rekeys import Turns, draw_fates, finalize, kinds_of, move, opened, rekeying_of, roll_back, set_phase
 from tests.torture import seeds
 
@@ -217,10 +217,12 @@ async def test_programs_beside_movers(pair: tuple[type[Entity], type[Entity]], b
             await first.insert(make(old, id_, str(id_)))
             ledger.born[id_] += 1
         connection, rekeying = connection_of(first), rekeying_of(new)
-        moving = await change_phase(connection, rekeying, await load_phase(connection, rekeying), Phase.MOVE)
+        moving = await change_phase(connection, rekeying, await load_phase(connection, rekeying), RekeyPhase.MOVE)
         for name, (db, network) in programs.items():
             # A program that has not heard of the phase yet writes at older keys.
-            set_phase(db, new, random.choice([Phase.EXPAND, Phase.MOVE]) if name == "new1" else Phase.MOVE)
+            set_phase(
+                db, new, random.choice([RekeyPhase.EXPAND, RekeyPhase.MOVE]) if name == "new1" else RekeyPhase.MOVE
+            )
             network.plan(*draw_fates(random, faults, late=name in names[:2]))
 
         await turns.run(
@@ -235,7 +237,7 @@ async def test_programs_beside_movers(pair: tuple[type[Entity], type[Entity]], b
             network.plan()
             await network.deliver()
         db = programs["new1"][0]
-        set_phase(db, new, Phase.MOVE)
+        set_phase(db, new, RekeyPhase.MOVE)
         for _ in range(2):
             report = await move(db, new)
             assert not report.failures
@@ -244,9 +246,9 @@ async def test_programs_beside_movers(pair: tuple[type[Entity], type[Entity]], b
         check(ledger, found)
         assert not await read_all(db, old)
         if back:
-            await change_phase(connection, rekeying, moving, Phase.BACK)
+            await change_phase(connection, rekeying, moving, RekeyPhase.BACK)
             for each, network in programs.values():
-                set_phase(each, new, Phase.BACK)
+                set_phase(each, new, RekeyPhase.BACK)
                 network.plan(*draw_fates(random, faults, late=network is programs[names[0]][1]))
 
             async def roll_all_back(db: Database) -> None:
@@ -272,7 +274,7 @@ async def test_programs_beside_movers(pair: tuple[type[Entity], type[Entity]], b
             check(ledger, found)
             last = old
         else:
-            set_phase(db, new, Phase.SEALED)
+            set_phase(db, new, RekeyPhase.SEALED)
             report = await finalize(db, new)
             assert not report.failures
             assert await read_all(db, new) == found
@@ -327,7 +329,7 @@ async def test_changes_on_bad_networks(pair: tuple[type[Entity], type[Entity]], 
             await programs["old"][0].insert(make(old, id_, str(id_)))
             ledger.born[id_] += 1
         for db, network in programs.values():
-            set_phase(db, new, Phase.MOVE)
+            set_phase(db, new, RekeyPhase.MOVE)
             network.plan(*draw_fates(random, random.choice([0.05, 0.2, 0.4]), late=True))
         await turns.run(
             {

@@ -109,6 +109,51 @@ async def test_an_etag_that_is_given_counts_after_other_changes(things: Database
     assert await things.get_or_none(Thing, name="b") is None
 
 
+@pytest.mark.parametrize("second", ["merge some", "merge", "upsert"])
+@pytest.mark.parametrize("first", ["save", "replace"])
+@pytest.mark.parametrize("whole", [False, True])
+async def test_what_one_change_removes_the_next_need_not(
+    things: Database, first: str, second: str, whole: bool
+) -> None:
+    """Together they are one replace, as they would be one after the other; of an entity and of a bag."""
+    await things.insert(Thing(name="a", text="old", number=1))
+    thing: Any = await (things.get(PropertyBag.key("Things", "g", "a")) if whole else load(things))
+    async with things.transaction() as tx:
+        if whole:
+            thing.pop("text")
+        else:
+            thing.text = None
+        tx.save(thing) if first == "save" else tx.replace(thing)
+        if whole:
+            thing["number"] = 7
+        else:
+            thing.number = 7
+        if second == "upsert":
+            tx.upsert(thing)
+        else:
+            tx.merge(thing, only=["number"] if second == "merge some" else None)
+
+    assert dict(await things.get(PropertyBag.key("Things", "g", "a"))) == {"EntityType": "Thing", "number": 7}
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+async def test_an_upsert_and_an_etag(things: Database, mode: Any) -> None:
+    """Together they are a write of that version of the row: it is there, and no other is written over."""
+    thing = Thing(name="a", text="old")
+    await things.insert(thing)
+    async with things.transaction() as tx:
+        tx.upsert(thing, mode=mode)
+        thing.text = "new"
+        tx.merge(thing, only=[Thing.text], if_match=thing.etag)
+    assert (await load(things)).text == "new"
+
+    with pytest.raises(TransactionFailed) as refused:
+        async with things.transaction() as tx:
+            tx.upsert(thing, mode=mode)
+            tx.replace(thing, if_match=OLD, drop_extra=True)
+    assert isinstance(refused.value.__cause__, PreconditionFailed)
+
+
 async def test_what_an_object_never_saw_it_does_not_replace(things: Database) -> None:
     """After it was merged over whatever was there."""
     await things.insert(Thing(name="a"))
@@ -174,6 +219,22 @@ async def test_what_an_insert_filled_stays(things: Database, verb: str, then: st
     assert stored.created is not None
     assert stored == thing
     assert stored.number == 1
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+@pytest.mark.parametrize("model", [Thing, Known])
+async def test_an_upsert_does_not_bring_dropped_properties_back(things: Database, model: Any, mode: Any) -> None:
+    """In the same transaction it writes what the entity has but those, whether rows carry write tokens or not."""
+    thing = model(name="a")
+    await things.insert(thing)
+    thing.extra["odd"] = "s"
+    await things.save(thing)
+    async with things.transaction() as tx:
+        tx.replace(thing, drop_extra=True)
+        tx.upsert(thing, mode=mode)
+
+    assert "odd" not in (await things.get(PropertyBag.key("Things", "g", "a")))
+    assert "odd" not in thing.extra
 
 
 async def test_dropped_properties_do_not_come_back(things: Database) -> None:

@@ -17,7 +17,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import check_table_name
 from tableorm.protocol.rights import authorize
-from tableorm.protocol.sas import Access
+from tableorm.protocol.sas import Action
 
 from ..engine import Engine
 from .operations.entities import get_entity, query_entities, write_entity
@@ -53,29 +53,29 @@ class _Route:
     """
 
     name: str
-    access: Access | None
+    access: Action | None
     run: Operation
     writes: bool = False
 
 
 _WRITES = True
 _ROUTES: dict[tuple[Kind, str, str], _Route] = {
-    (Kind.SERVICE, "GET", "properties"): _Route("GetServiceProperties", Access.GET_PROPERTIES, get_properties),
-    (Kind.SERVICE, "PUT", "properties"): _Route("SetServiceProperties", Access.SET_PROPERTIES, set_properties, _WRITES),
-    (Kind.SERVICE, "GET", "stats"): _Route("GetServiceStats", Access.GET_STATISTICS, get_statistics),
-    (Kind.TABLES, "GET", ""): _Route("QueryTables", Access.LIST_TABLES, list_tables),
-    (Kind.TABLES, "POST", ""): _Route("CreateTable", Access.CREATE_TABLE, create_table, _WRITES),
-    (Kind.TABLE, "GET", ""): _Route("GetTable", Access.LIST_TABLES, get_table),
-    (Kind.TABLE, "DELETE", ""): _Route("DeleteTable", Access.DELETE_TABLE, delete_table, _WRITES),
-    (Kind.ENTITIES, "GET", "acl"): _Route("GetTableACL", Access.GET_POLICIES, get_policies),
-    (Kind.ENTITIES, "PUT", "acl"): _Route("SetTableACL", Access.SET_POLICIES, set_policies, _WRITES),
-    (Kind.ENTITIES, "GET", ""): _Route("QueryEntities", Access.QUERY, query_entities),
-    (Kind.ENTITIES, "POST", ""): _Route("InsertEntity", Access.INSERT, write_entity, _WRITES),
-    (Kind.ENTITY, "GET", ""): _Route("QueryEntity", Access.QUERY, get_entity),
-    (Kind.ENTITY, "PUT", ""): _Route("UpdateEntity", Access.UPDATE, write_entity, _WRITES),
-    (Kind.ENTITY, "PATCH", ""): _Route("MergeEntity", Access.UPDATE, write_entity, _WRITES),
-    (Kind.ENTITY, "MERGE", ""): _Route("MergeEntity", Access.UPDATE, write_entity, _WRITES),
-    (Kind.ENTITY, "DELETE", ""): _Route("DeleteEntity", Access.DELETE, write_entity, _WRITES),
+    (Kind.SERVICE, "GET", "properties"): _Route("GetServiceProperties", Action.GET_PROPERTIES, get_properties),
+    (Kind.SERVICE, "PUT", "properties"): _Route("SetServiceProperties", Action.SET_PROPERTIES, set_properties, _WRITES),
+    (Kind.SERVICE, "GET", "stats"): _Route("GetServiceStats", Action.GET_STATISTICS, get_statistics),
+    (Kind.TABLES, "GET", ""): _Route("QueryTables", Action.LIST_TABLES, list_tables),
+    (Kind.TABLES, "POST", ""): _Route("CreateTable", Action.CREATE_TABLE, create_table, _WRITES),
+    (Kind.TABLE, "GET", ""): _Route("GetTable", Action.LIST_TABLES, get_table),
+    (Kind.TABLE, "DELETE", ""): _Route("DeleteTable", Action.DELETE_TABLE, delete_table, _WRITES),
+    (Kind.ENTITIES, "GET", "acl"): _Route("GetTableACL", Action.GET_POLICIES, get_policies),
+    (Kind.ENTITIES, "PUT", "acl"): _Route("SetTableACL", Action.SET_POLICIES, set_policies, _WRITES),
+    (Kind.ENTITIES, "GET", ""): _Route("QueryEntities", Action.QUERY, query_entities),
+    (Kind.ENTITIES, "POST", ""): _Route("InsertEntity", Action.INSERT, write_entity, _WRITES),
+    (Kind.ENTITY, "GET", ""): _Route("QueryEntity", Action.QUERY, get_entity),
+    (Kind.ENTITY, "PUT", ""): _Route("UpdateEntity", Action.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "PATCH", ""): _Route("MergeEntity", Action.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "MERGE", ""): _Route("MergeEntity", Action.UPDATE, write_entity, _WRITES),
+    (Kind.ENTITY, "DELETE", ""): _Route("DeleteEntity", Action.DELETE, write_entity, _WRITES),
     (Kind.TRANSACTION, "POST", ""): _Route("EntityGroupTransaction", None, run_transaction, _WRITES),
 }
 # How many transactions are read and written at once. One that was read takes ten times the memory of its body.
@@ -188,14 +188,14 @@ def _find_route(call: Call) -> _Route:
         # SDKs make a hint of the code and the text.
         raise invalid_parameter("restype, as a table has no service; give the account's URL")
     if kind is Kind.BELOW_TABLE:
-        return _Route("Unknown", Access.QUERY, _refuse_below_table)
+        return _Route("Unknown", Action.QUERY, _refuse_below_table)
     route = _ROUTES.get((kind, verb, comp))
     if route is None:
         return _refuse_route(kind, verb, comp)
     if kind is Kind.SERVICE and call.options.get("restype") != "service":
         raise invalid_parameter("restype")
-    if route.access is Access.UPDATE and "If-Match" not in call.headers:
-        return attrs.evolve(route, name=f"InsertOr{route.name}".replace("Update", "Replace"), access=Access.UPSERT)
+    if route.access is Action.UPDATE and "If-Match" not in call.headers:
+        return attrs.evolve(route, name=f"InsertOr{route.name}".replace("Update", "Replace"), access=Action.UPSERT)
     return route
 
 
@@ -206,7 +206,7 @@ def _refuse_route(kind: Kind, verb: str, comp: str) -> _Route:
         raise Fault(Code.INVALID_URI, "The requested URI does not represent any resource on the server.")
     if kind is Kind.ENTITIES:
         # A missing table is the first thing to tell: clients make a hint of that.
-        return _Route("Unknown", Access.QUERY, _refuse_parameter)
+        return _Route("Unknown", Action.QUERY, _refuse_parameter)
     raise invalid_parameter("comp")
 
 

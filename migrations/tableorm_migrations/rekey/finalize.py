@@ -10,7 +10,7 @@ import attrs
 
 from tableorm import Database, Entity, Key, NotSupported
 from tableorm.audit.ranges import AuditRange
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.protocol.edm import ticks_from_text
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
@@ -101,7 +101,7 @@ async def finalize_rekey(
     )
     report = await carry_out(db, job, attrs.evolve(options, name=layouts.run_name("finalize")))
     if report.complete:
-        await layouts.enter("finalize_rekey", Phase.DONE)
+        await layouts.enter("finalize_rekey", RekeyPhase.DONE)
     return report
 
 

@@ -11,7 +11,7 @@ import attrs
 from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
 from tableorm.audit.ranges import purpose_of
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase, change_phase, load_phase
+from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.errors import shown
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
@@ -148,7 +148,7 @@ class Layouts:
         found = self.new.moved_from
         return found if found is not None and found.old is self.old else None
 
-    async def enter(self, verb: str, phase: Phase) -> None:
+    async def enter(self, verb: str, phase: RekeyPhase) -> None:
         """
         Let programs whose newer model says `moved_from=` the older one look at the newer keys alone.
 
@@ -163,12 +163,12 @@ class Layouts:
         if rekeying is None:
             return
         found = await load_phase(db, rekeying)
-        if found.phase in (Phase.MOVE, Phase.BACK):
+        if found.phase in (RekeyPhase.MOVE, RekeyPhase.BACK):
             raise NotSupported(
                 f"{verb}({self.old.name}, {self.new.name}) is refused: an online re-key is under way, in phase "
                 f"{found.phase.value!r}; finish it, or go back"
             )
-        if found.phase is Phase.EXPAND or (found.phase is Phase.SEALED and phase is Phase.DONE):
+        if found.phase is RekeyPhase.EXPAND or (found.phase is RekeyPhase.SEALED and phase is RekeyPhase.DONE):
             await change_phase(db, rekeying, found, phase)
 
     async def check_way_back(self, label: str) -> None:
@@ -184,9 +184,9 @@ class Layouts:
         if found.offline:
             return
         problem, remedy = "an online re-key", "roll_back_move() goes back until it is sealed"
-        if found.phase is Phase.EXPAND:
+        if found.phase is RekeyPhase.EXPAND:
             problem, remedy = "no re-key", "there is nothing to go back from"
-        if found.phase is Phase.DONE:
+        if found.phase is RekeyPhase.DONE:
             problem, remedy = "the re-key has ended", "the way back is another re-key"
         raise NotSupported(f"{label} is refused: in phase {found.phase.value!r} there is {problem}; {remedy}")
 
@@ -200,7 +200,7 @@ class Layouts:
             db = connection_of(self.target)
             found = await load_phase(db, self._rekeying)
             if found.offline:
-                await change_phase(db, self._rekeying, found, Phase.EXPAND)
+                await change_phase(db, self._rekeying, found, RekeyPhase.EXPAND)
 
     def load(self, row: Row) -> Any:
         """

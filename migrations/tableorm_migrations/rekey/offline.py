@@ -25,7 +25,7 @@ from tableorm import (
 from tableorm.audit.ranges import AuditRange
 from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import Phase
+from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.errors import shown
 from tableorm.models.state import state_of
 from tableorm.stores import Row
@@ -110,7 +110,7 @@ async def run_rekey(
     if on_collision not in ("stop", "skip"):
         raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
     check_merge("run_rekey", merge)
-    await layouts.enter("run_rekey", Phase.SEALED)
+    await layouts.enter("run_rekey", RekeyPhase.SEALED)
     copy = _Copy(layouts, merge, on_collision == "skip", max(1, WINDOW // parallel if parallel > 0 else WINDOW))
     job = Job(
         verb="run_rekey",

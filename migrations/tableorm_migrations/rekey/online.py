@@ -11,7 +11,7 @@ from typing import Literal
 import attrs
 
 from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
-from tableorm.connection.rekey_phases import Phase, RekeyPhase
+from tableorm.connection.rekey_phases import RekeyPhase, StoredPhase
 from tableorm.connection.rows import read_live
 from tableorm.errors import counted, shown
 from tableorm.stores import Row
@@ -99,8 +99,8 @@ async def run_move(
         raise ModelError(f"run_move(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
-    phase = await rekey.read_phase(Phase.EXPAND, Phase.MOVE)
-    if phase.phase is Phase.EXPAND:
+    phase = await rekey.read_phase(RekeyPhase.EXPAND, RekeyPhase.MOVE)
+    if phase.phase is RekeyPhase.EXPAND:
         if no_blind_writers is not True:
             raise NotSupported(
                 f"{rekey.verb} is refused: an upsert, or a write with if_match='*', by a program that knows "
@@ -108,11 +108,11 @@ async def run_move(
                 "withdraw their permission, and say no_blind_writers=True (the command: --no-blind-writers)"
             )
         await db.create_tables(model)
-        await rekey.enter(phase, Phase.MOVE)
+        await rekey.enter(phase, RekeyPhase.MOVE)
     old, new = rekey.rekeying.old, rekey.rekeying.new
 
     async def move(rows: Iterable[Row]) -> WindowReport:
-        await rekey.require(Phase.MOVE)
+        await rekey.require(RekeyPhase.MOVE)
         report = await move_window(rekey.connection, rekey.rekeying, rows)
         if report.collisions and on_collision == "stop":
             first = report.collisions[0]
@@ -188,7 +188,7 @@ def _add(total: RunReport, report: RunReport) -> RunReport:
     )
 
 
-def _since(phase: RekeyPhase) -> str:
+def _since(phase: StoredPhase) -> str:
     """Return when a phase began, for names of runs: what was verified in an earlier one does not count."""
     return f"{phase.since:%Y-%m-%dT%H:%M:%S.%f}"
 
@@ -226,7 +226,7 @@ async def verify_move(
         AccessDenied: In a scope.
     """
     rekey = OnlineRekey.of("verify_move", db, model)
-    phase = await rekey.read_phase(Phase.MOVE, Phase.SEALED)
+    phase = await rekey.read_phase(RekeyPhase.MOVE, RekeyPhase.SEALED)
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     return await carry_out(db, comparison(rekey, f"verify {_since(phase)} move of"), options)
 
@@ -266,7 +266,7 @@ async def seal_move(
         AccessDenied: In a scope.
     """
     rekey = OnlineRekey.of("seal_move", db, model)
-    phase = await rekey.read_phase(Phase.MOVE, remedy="run_move() and verify_move() come first")
+    phase = await rekey.read_phase(RekeyPhase.MOVE, remedy="run_move() and verify_move() come first")
     if no_old_programs is not True:
         raise NotSupported(
             f"{rekey.verb} is refused: a program that knows {rekey.rekeying.old.name} alone would go on writing where "
@@ -292,8 +292,8 @@ async def seal_move(
             return report
         report = await carry_out(db, job, options)
     if report.complete:
-        await rekey.enter(phase, Phase.SEALED)
-        await rekey.read_phase(Phase.SEALED, Phase.DONE, remedy="another process has gone on meanwhile")
+        await rekey.enter(phase, RekeyPhase.SEALED)
+        await rekey.read_phase(RekeyPhase.SEALED, RekeyPhase.DONE, remedy="another process has gone on meanwhile")
     return report
 
 
@@ -307,8 +307,8 @@ async def _wait_for_seal(rekey: OnlineRekey, seconds: float) -> bool:
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while True:
-        sealed = (Phase.SEALED, Phase.DONE)
-        found = await rekey.read_phase(Phase.MOVE, *sealed, remedy="another process has gone on meanwhile")
+        sealed = (RekeyPhase.SEALED, RekeyPhase.DONE)
+        found = await rekey.read_phase(RekeyPhase.MOVE, *sealed, remedy="another process has gone on meanwhile")
         if found.phase in sealed or loop.time() >= end:
             return found.phase in sealed
         await asyncio.sleep(min(_PAUSE, seconds))
@@ -347,7 +347,7 @@ async def finalize_move(
     rekey = OnlineRekey.of("finalize_move", db, model)
     options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
-    phase = await rekey.read_phase(Phase.SEALED, Phase.DONE)
+    phase = await rekey.read_phase(RekeyPhase.SEALED, RekeyPhase.DONE)
     await rekey.wait_until_known(phase)
     connection, rekeying = rekey.connection, rekey.rekeying
 
@@ -373,7 +373,7 @@ async def finalize_move(
     )
     report = await carry_out(db, job, options)
     if report.complete:
-        await rekey.enter(await rekey.read_phase(Phase.SEALED, Phase.DONE), Phase.DONE)
+        await rekey.enter(await rekey.read_phase(RekeyPhase.SEALED, RekeyPhase.DONE), RekeyPhase.DONE)
     return report
 
 
@@ -415,12 +415,12 @@ async def roll_back_move(
         "once a re-key is sealed, the way back is another re-key; of one that is made while nobody writes, it is "
         "roll_back_rekey() (the command: rollback --offline)"
     )
-    phase = await rekey.read_phase(Phase.MOVE, Phase.BACK, remedy=remedy)
-    phase = await rekey.enter(phase, Phase.BACK)
+    phase = await rekey.read_phase(RekeyPhase.MOVE, RekeyPhase.BACK, remedy=remedy)
+    phase = await rekey.enter(phase, RekeyPhase.BACK)
     await rekey.wait_until_known(phase)
 
     async def back(rows: Iterable[Row]) -> WindowReport:
-        await rekey.require(Phase.BACK)
+        await rekey.require(RekeyPhase.BACK)
         return await roll_back_window(rekey.connection, rekey.rekeying, rows)
 
     def make_pass() -> Job:
@@ -434,5 +434,5 @@ async def roll_back_move(
     why = "some program goes on to move entities; end it, and call roll_back_move() again"
     report = await _repeat(db, make_pass, options, lambda report: report.entities, why)
     if report.complete:
-        await rekey.enter(await rekey.read_phase(Phase.BACK, Phase.EXPAND), Phase.EXPAND)
+        await rekey.enter(await rekey.read_phase(RekeyPhase.BACK, RekeyPhase.EXPAND), RekeyPhase.EXPAND)
     return report

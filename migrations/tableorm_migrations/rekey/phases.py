@@ -12,7 +12,7 @@ import attrs
 from tableorm import Database, Entity, ModelError, NotSupported
 from tableorm.connection.connection import Connection, connection_of
 from tableorm.connection.index_states import write_records
-from tableorm.connection.rekey_phases import ASK_AGAIN, Phase, RekeyPhase, change_phase, load_phase
+from tableorm.connection.rekey_phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_phase, load_phase
 from tableorm.connection.rows import read_row
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
@@ -92,7 +92,7 @@ class OnlineRekey:
         """The connection of the database."""
         return connection_of(self.db)
 
-    async def read_phase(self, *allowed: Phase, remedy: str = "") -> RekeyPhase:
+    async def read_phase(self, *allowed: RekeyPhase, remedy: str = "") -> StoredPhase:
         """
         Return the phase as the store says it now.
 
@@ -108,13 +108,13 @@ class OnlineRekey:
             )
         return found
 
-    async def enter(self, read: RekeyPhase, phase: Phase) -> RekeyPhase:
+    async def enter(self, read: StoredPhase, phase: RekeyPhase) -> StoredPhase:
         """Let the next phase begin, unless another process has done so; return the phase as it is then."""
         if read.phase is phase:
             return read
         return await change_phase(self.connection, self.rekeying, read, phase)
 
-    async def wait_until_known(self, phase: RekeyPhase) -> None:
+    async def wait_until_known(self, phase: StoredPhase) -> None:
         """
         Wait until every program that runs knows a phase, by the clock of the store; no longer than if it had begun just
         now, should its row be of a damaged file.
@@ -137,7 +137,7 @@ class OnlineRekey:
         assert written is not None
         return datetime_from_text(written["Timestamp"])
 
-    async def require(self, phase: Phase) -> None:
+    async def require(self, phase: RekeyPhase) -> None:
         """
         Stop what belongs to a phase once it has ended.
 

@@ -191,7 +191,7 @@ class _Undoing:
         return attrs.evolve(await delete_rows(self.layouts.target, self.layouts.new, found), entities=len(found))
 
     async def _report_left(self, rows: Sequence[Row]) -> RunCounts:
-        """Count the newer entities that no older one gives as they are."""
+        """Count newer entities that differ from what their older entity becomes."""
         old, table = self.layouts.old.name, self.layouts.new.table_name()
         left = [
             f"{name_row(row)} of table {table}: is not what an entity of {old} gives, and stays; delete it, or give "

@@ -5,7 +5,7 @@ Counts and sums over entities, kept in a field of another entity of the same par
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...expressions import Field
@@ -126,7 +126,7 @@ class Sum(Aggregate):
         self.of = of
 
 
-class AggregateMaintainer(AggregateSchema, AuditedSchema):
+class AggregateMaintainer(AggregateSchema, AuditedMaintainer):
     """A count or sum of a model, which the audit checks."""
 
     def checks(self, context: AuditContext) -> Sequence[Check]:

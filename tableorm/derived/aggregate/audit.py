@@ -15,6 +15,7 @@ import attrs
 from ...audit.check import WRONG, Check, VerifyEntity
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
+from ...connection.races import Attempts
 from ...errors import Conflict, DecodeError, EncodeError, EntityNotFound, OutcomeUnknown, shown
 from ...models.manifest import AggregateEntry, ManifestEntry, manifest_of
 from ...models.schema import FieldInfo, Schema, concrete
@@ -25,7 +26,7 @@ from ...writes.stages.change import insert_change
 from ...writes.stages.encode import encode
 from .schema import AggregateSchema
 
-__all__ = ["AggregateCheck", "HolderCheck", "aggregate_checks"]
+__all__ = ["AggregateCheck", "TotalHolderCheck", "aggregate_checks"]
 
 
 def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Sequence[Check]:
@@ -34,7 +35,7 @@ def aggregate_checks(context: AuditContext, aggregate: AggregateSchema) -> Seque
     holders = [schema for schema in context.kinds.schemas if schema in concrete(target)]
     return [
         AggregateCheck(context, aggregate),
-        *(HolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
+        *(TotalHolderCheck(context, schema, schema.fields[info.name]) for schema in holders),
     ]
 
 
@@ -89,7 +90,7 @@ def _describe(entry: ManifestEntry | None) -> str:
     return " and ".join(parts) or "adds nothing"
 
 
-class HolderCheck(Check):
+class TotalHolderCheck(Check):
     """
     The check of a field that holds a count or sum, on the entity that has it.
 
@@ -184,8 +185,7 @@ async def _verify_holders(
         verify_entity: Verifies, and repairs, an entity that adds to them.
     """
     left, verified = set(holders), set[str]()
-    for attempt in range(_SWEEPS):
-        await context.pause(attempt)
+    async for _ in Attempts(context.db, _SWEEPS):
         order = sorted(left)
         before = dict(zip(order, await context.read_all(partition_key, order), strict=True))
         totals = await _add_up(context, partition_key, left, verified)

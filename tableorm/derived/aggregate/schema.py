@@ -17,14 +17,14 @@ from ...protocol.edm import Edm
 from ...writes.maintainer import EntryRules, Source, entry_rules, is_proven, undo_entry
 from ...writes.plan import Effect, PlannedWrite
 from ..entity_patch import EntityPatch
-from ..reference import Relation, find_target
+from ..reference import ReferenceTarget, find_target
 
 __all__ = ["AggregateSchema"]
 
 _ROOM = 8  # rows of counts that all writes of a transaction have in common
 
 
-class AggregateSchema(Relation[FieldInfo]):
+class AggregateSchema(ReferenceTarget[FieldInfo]):
     """
     A `Count` or `Sum` of a model, kept right by the writes of its entities.
 
@@ -155,7 +155,7 @@ class AggregateSchema(Relation[FieldInfo]):
             make = partial(self.make_holder, source.partition_key, address)
             effects.append(
                 EntityPatch(
-                    address=address,
+                    row_key=address,
                     origin=source.write,
                     amounts=entry.amounts,
                     needed=needed,
@@ -176,7 +176,7 @@ class AggregateSchema(Relation[FieldInfo]):
 
 
 @entry_rules(AggregateEntry)
-class _Rules(EntryRules[AggregateEntry]):
+class _AggregateRules(EntryRules[AggregateEntry]):
     def undo(self, name: str, entry: AggregateEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Take back what the entity has added, if it is proven that it has: nothing in the other entity tells."""
         del checked  # the other entity is read in any case
@@ -192,7 +192,7 @@ class _Rules(EntryRules[AggregateEntry]):
             amounts = {info.property: next(iter(amounts.values()))}
         # A bag has no model that tells.
         taken = {each: -amount for each, amount in amounts.items() if not is_reserved_property(each)}
-        return [EntityPatch(address=entry.row_key, origin=write, amounts=taken, target=target)]
+        return [EntityPatch(row_key=entry.row_key, origin=write, amounts=taken, target=target)]
 
 
 def _declared_for(entry: AggregateEntry, name: str, schema: Schema) -> AggregateSchema | None:

@@ -17,14 +17,14 @@ from ...stores import Row
 from ...writes.rows import same_value
 from .schema import EmbedSchema, copies_of
 
-__all__ = ["HolderCheck", "SourceCheck", "embed_checks"]
+__all__ = ["CopyHolderCheck", "SourceCheck", "embed_checks"]
 
 
 def embed_checks(context: AuditContext, embed: EmbedSchema) -> Sequence[Check]:
     """Return the checks of embedded copies: of the entities that hold them, and of those that they are copies of."""
     sources = {each.kind for each in concrete(embed.target[0])}
     return [
-        HolderCheck(context, embed),
+        CopyHolderCheck(context, embed),
         *(SourceCheck(context, schema, embed) for schema in context.kinds.schemas if schema.kind in sources),
     ]
 
@@ -57,7 +57,7 @@ def _holder_of(entry: ManifestEntry) -> tuple[str, dict[str, str]]:
     return (entry.row_key, dict(sorted(entry.properties.items()))) if isinstance(entry, HolderEntry) else ("", {})
 
 
-class HolderCheck(Check):
+class CopyHolderCheck(Check):
     """
     The check of the copies that entities of a model hold of others.
 

@@ -5,7 +5,7 @@ Embedded copies: some fields of another entity of the same partition, kept as th
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...models.derivation import Derivation
@@ -58,7 +58,7 @@ class Embedded(Derivation):
         return EmbedMaintainer(self.name, schema, self.key, model=self.model, fields=self.fields)
 
 
-class EmbedMaintainer(EmbedSchema, AuditedSchema):
+class EmbedMaintainer(EmbedSchema, AuditedMaintainer):
     """What entities of a model embed, which the audit checks."""
 
     buildable = False

@@ -21,7 +21,7 @@ from ...stores import Row
 from ...writes.maintainer import EntryRules, Fill, Source, entry_rules, undo_entry
 from ...writes.plan import Change, Effect, PlannedWrite
 from ..entity_patch import EntityPatch
-from ..reference import Relation, find_target
+from ..reference import ReferenceTarget, find_target
 
 __all__ = ["EmbedSchema", "copies_of"]
 
@@ -42,7 +42,7 @@ def _find_embed(source: Schema, entry_name: str) -> "EmbedSchema | None":
     return next((each for each in alike if source in concrete(each.target[0])), None)
 
 
-class EmbedSchema(Relation[dict[str, str]]):
+class EmbedSchema(ReferenceTarget[dict[str, str]]):
     """
     An `Embedded` of a model. Its target is the other model, with the properties there by property of this model.
 
@@ -157,7 +157,7 @@ class EmbedSchema(Relation[dict[str, str]]):
             return []
         needed = f"{self.label} is {target.name} {shown(entry.row_key)} of this partition, which does not exist"
         entries = {entry.holder_name: self.holder_entry(source.row_key)}
-        return [EntityPatch(address=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
+        return [EntityPatch(row_key=entry.row_key, origin=source.write, entries=entries, needed=needed, target=target)]
 
 
 class _FillCopies(Fill, frozen=True, eq=False, gc=False):
@@ -199,7 +199,7 @@ class _FillCopies(Fill, frozen=True, eq=False, gc=False):
                 keys = write.change.partition_key, str(self.source)
                 raise DecodeError(problem, str(source.get(ENTITY_TYPE)), keys) from None
         members = copies_of({theirs: mine for mine, theirs in self.properties.items()}, source or {})
-        return EntityPatch(address=self.row_key, origin=write, members=members).apply_to(write)
+        return EntityPatch(row_key=self.row_key, origin=write, members=members).apply_to(write)
 
 
 def copies_of(properties: Mapping[str, str], row: Row) -> Row:
@@ -220,7 +220,7 @@ class _SourceRules(EntryRules[SourceEntry]):
         del name, checked
         if entry.holder_name.partition(":")[2] != write.operation.row["RowKey"]:
             return []
-        return [EntityPatch(address=entry.row_key, origin=write, entries={entry.holder_name: None})]
+        return [EntityPatch(row_key=entry.row_key, origin=write, entries={entry.holder_name: None})]
 
 
 @entry_rules(HolderEntry)
@@ -248,10 +248,10 @@ class _HolderRules(EntryRules[HolderEntry]):
             due = embed.holder_entry(holder)
             if due == entry:
                 copies = {held: copies_of(changed, source.row)}
-                return entry, [EntityPatch(address=holder, origin=source.write, copies=copies)]
+                return entry, [EntityPatch(row_key=holder, origin=source.write, copies=copies)]
             # The holder may be of an older version, and is upgraded then.
             copies = {held: copies_of(due.properties, source.row)}
-            return due, [EntityPatch(address=holder, origin=source.write, copies=copies, target=embed.schema)]
+            return due, [EntityPatch(row_key=holder, origin=source.write, copies=copies, target=embed.schema)]
         stored = source.write.origin.stored
         if renamed or stored is None:
             raise NotSupported(
@@ -261,7 +261,7 @@ class _HolderRules(EntryRules[HolderEntry]):
             )
         unreserved = {mine: copy for mine, copy in changed.items() if not is_reserved_property(copy)}
         copies, replaced = ({held: copies_of(unreserved, row)} for row in (source.row, stored.row))
-        return entry, [EntityPatch(address=holder, origin=source.write, copies=copies, replaced=replaced)]
+        return entry, [EntityPatch(row_key=holder, origin=source.write, copies=copies, replaced=replaced)]
 
     def refuse_delete(self, name: str, entry: HolderEntry, change: Change) -> None:
         """Refuse to delete an entity that others hold copies of."""

@@ -12,13 +12,13 @@ import attrs
 from ...audit.check import WRONG, Check, IsCandidate, Phase
 from ...audit.context import AuditContext, Problem
 from ...audit.report import Damage
+from ...connection.races import ATTEMPTS, Attempts
 from ...errors import DecodeError
 from ...models.marker_rows import CHANGE_KIND, FEED_KIND
 from ...models.schema import Schema
 from ...models.write_tokens import new_token
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Row, RowAddress
-from ...writes.races import ATTEMPTS
 from .lookup import read_changes
 from .rows import COUNTER_KEY, MOST_CHANGES, MOST_COUNTED, Counter, change_key, counter_of, number_of, parse_change
 from .trim import deletion, trimming
@@ -75,8 +75,7 @@ class FeedCheck(Check):
         if partition_key in self._verified:
             return
         self._verified.add(partition_key)
-        for attempt in range(ATTEMPTS):
-            await self.context.pause(attempt)
+        async for _ in Attempts(self.context.db, ATTEMPTS):
             if await self._verify(partition_key):
                 return
         self.context.counts.undecided += 1

@@ -20,12 +20,12 @@ class FeedEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     The note of what a transaction changes.
 
     Args:
-        address: RowKey of the counter.
+        row_key: RowKey of the counter.
         origin: The first write of the transaction that is noted.
         changes: What the transaction does, in the order of its writes.
     """
 
-    address: str
+    row_key: str
     origin: PlannedWrite
     changes: tuple[NotedChange, ...]
     reads = True
@@ -48,11 +48,11 @@ class FeedEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         row = change_row(self._partition_key, _advance(stored, token), self.changes, token)
         return [Operation(Verb.INSERT, row)]
 
-    def lasts(self, row_key: str) -> bool:
+    def survives_conflict(self, row_key: str) -> bool:
         """Return whether it is the row of the change, and not the counter."""
-        return row_key != self.address
+        return row_key != self.row_key
 
-    def check_lasting(self, row_key: str, stored: Row | None) -> None:
+    def check_survivor(self, row_key: str, stored: Row | None) -> None:
         """Refuse to go on if the counter does not count a change that is there. Raises DecodeError."""
         last = 0 if stored is None else counter_of(stored).last
         if change_key(last) < row_key:

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...errors import ModelError, shown
 from ...models.derivation import Derivation
@@ -54,7 +54,7 @@ class Feed(Derivation):
         return FeedMaintainer(self.name, schema, self.keep)
 
 
-class FeedMaintainer(AuditedSchema):
+class FeedMaintainer(AuditedMaintainer):
     """
     The change feed of a model, to which its entities' writes are added.
 

@@ -5,13 +5,13 @@ So a reader that asks for what was trimmed is told; and whoever trims at the sam
 do but what is still there.
 """
 
-import asyncio
 import datetime as dt
 from collections.abc import AsyncGenerator, Sequence
 
 import attrs
 
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import time_of, write_as_read
 from ...errors import LostRace
 from ...models.marker_rows import CHANGE_KIND, FEED_KIND
@@ -19,7 +19,6 @@ from ...models.write_tokens import new_token
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ...stores import Operation, Verb, utc_now
 from ...writes.bulk.pacing import Pace
-from ...writes.races import ATTEMPTS, pause_of
 from .lookup import read_changes, read_counter
 from .rows import Counter, change_key
 
@@ -65,27 +64,27 @@ async def trim_feed(
         DecodeError: The counter is damaged.
         LostRace: Writers of the partition were faster again and again.
     """
-    lost = 0
-    while lost < ATTEMPTS:
-        if lost:
-            await asyncio.sleep(pause_of(db, lost))
+    while trimmed := await _trim_oldest(db, table, partition_key, keep, pace):
+        yield trimmed
+
+
+async def _trim_oldest(db: Connection, table: str, partition_key: str, keep: dt.timedelta, pace: Pace | None) -> int:
+    """Delete some of the oldest changes, and return how many. Takes and raises what `trim_feed` does."""
+    async for _ in Attempts(db, ATTEMPTS):
         counter = await read_counter(db, table, partition_key)
         if counter is None:
-            return
+            return 0
         most = _MOST if pace is None else min(_MOST, pace.chunk)
         old = await _count_old(db, table, partition_key, counter, utc_now() - keep, most)
         if not old:
-            return
+            return 0
         if pace is not None:
             await pace.wait(old)
         numbers = range(counter.trimmed + 1, counter.trimmed + old + 1)
         shorter = attrs.evolve(counter, trimmed=numbers[-1])
         operations = trimming(partition_key, shorter, list(map(change_key, numbers)))
         if await write_as_read(db, table, operations, name=FEED_KIND, what=f"the change feed of {partition_key!r}"):
-            lost = 0
-            yield old
-        else:
-            lost += 1
+            return old
     raise LostRace(
         f"sweep of the change feed of partition {partition_key!r} of table {table}: others wrote the partition first, "
         f"{ATTEMPTS} times in a row; try it again when fewer write there"

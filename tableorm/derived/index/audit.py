@@ -8,11 +8,12 @@ from ...audit.check import WRONG, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
+from ...connection.races import ATTEMPTS, Attempts
+from ...connection.rows import delete_as_read
 from ...errors import DecodeError, shown
 from ...models.manifest import ManifestEntry, PlacedEntry
 from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
-from ...stores import Operation, Row, RowAddress, Verb
-from ...writes.races import ATTEMPTS
+from ...stores import Operation, Row, RowAddress
 from ..placed_check import PlacedCheck, ReadRow, Reconcile
 from .eventual_schema import EventualIndexSchema
 from .schema import IndexSchema, contents_of
@@ -133,13 +134,12 @@ class EventualIndexCheck(PlacedCheck):
         """Verify that an entry belongs to an entity; otherwise delete it, if rows are repaired and it names one."""
         del phase, is_candidate
         context, row_key = self.context, address.row_key
-        for attempt in range(ATTEMPTS):
-            await context.pause(attempt)
+        async for _ in Attempts(context.db, ATTEMPTS):
             row = await context.read(address)
             if row is None or not self.owns(kind_of(row)):
                 return
             # Under the ETag that it had before its entity was read: who makes it the row of an entity writes it.
-            repairs = [Operation(Verb.DELETE, {n: row[n] for n in ("PartitionKey", "RowKey")}, row["odata.etag"])]
+            repairs = [delete_as_read(row)]
             try:
                 owner = self._index.owner_of(row)
             except DecodeError:

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
+from ...connection.rows import delete_as_read
 from ...errors import DecodeError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
 from ...keys.template import Template
 from ...models.expiry import is_expired
@@ -35,7 +36,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
 
     Args:
         index: The index; None for one that this program does not know.
-        address: RowKey of the entry.
+        row_key: RowKey of the entry.
         origin: The write of the entity.
         existed: Whether the entry is stored, as the manifest of the entity says.
         row: The entry as it shall be; None if it goes.
@@ -46,7 +47,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     """
 
     index: IndexSchema | None
-    address: str
+    row_key: str
     origin: PlannedWrite
     existed: bool
     row: Row | None = None
@@ -98,7 +99,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if write.after is None and self.row is None:
             return write
         raise self._exists(
-            f"the key {shown(self.address)} of its index entry is that of {write.origin}; begin the row_key of the "
+            f"the key {shown(self.row_key)} of its index entry is that of {write.origin}; begin the row_key of the "
             "index with literal text of its own"
         )
 
@@ -114,7 +115,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             ):  # which repairs this: the entry is read, and replaced as it was found
                 return structs.replace(self, reads=True)
             raise self._exists(
-                f"its index entry {shown(self.address)} exists already, and its manifest does not name it: a program "
+                f"its index entry {shown(self.row_key)} exists already, and its manifest does not name it: a program "
                 "that knows no indexes has deleted or replaced the entity; repair it with `tableorm audit --repair`"
             )
         raise self._violation(stored)
@@ -128,7 +129,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         """Return what makes the stored row right; a row that is not an entry of this entity is not touched."""
         ours = stored is not None and self._is_ours(stored)
         if self.row is None:
-            return Operation(Verb.DELETE, self._keys(), stored["odata.etag"]) if stored is not None and ours else None
+            return delete_as_read(stored) if stored is not None and ours else None
         if stored is None:
             return Operation(Verb.INSERT, self.row)
         if not ours:
@@ -137,7 +138,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         return None if same else Operation(Verb.REPLACE, self.row, stored["odata.etag"])
 
     def _keys(self) -> Row:
-        return {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.address}
+        return {"PartitionKey": self.origin.operation.row["PartitionKey"], "RowKey": self.row_key}
 
     def _is_ours(self, stored: Row) -> bool:
         """Return whether a row is an entry of this very entity in this index; in any if the index is not known."""
@@ -158,7 +159,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         alike = kind is None or (COPY_OF in (stored or {}) and kind.endswith(f"#{index.entry_name}"))
         if not alike:
             return self._exists(
-                f"index {index.name} needs the row {shown(self.address)} of this partition for its entry, and a row of "
+                f"index {index.name} needs the row {shown(self.row_key)} of this partition for its entry, and a row of "
                 f"another kind ({shown(kind)}) has that key; change the index's row_key, or remove that row"
             )
         assert index.row is not None
@@ -167,7 +168,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             holder = f"the entity {shown(stored[COPY_OF])} of this partition"
         if not index.unique:
             return self._exists(
-                f"the key {shown(self.address)} of its entry in index {index.name} is that of the entry of {holder}; "
+                f"the key {shown(self.row_key)} of its entry in index {index.name} is that of the entry of {holder}; "
                 "put {kind} into the row_key of the index, or whatever else tells the two"
             )
         fields = {name: self.values.get(name) for name in index.row.fields}
@@ -196,7 +197,7 @@ def _kind_of(stored: Row) -> str:
 
 
 @entry_rules(IndexEntry)
-class _Rules(EntryRules[IndexEntry]):
+class _IndexRules(EntryRules[IndexEntry]):
     def undo(self, name: str, entry: IndexEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Delete the index entry."""
         schema = write.change.schema if checked else None
@@ -207,7 +208,7 @@ class _Rules(EntryRules[IndexEntry]):
         return [IndexEntryEffect(index, entry.row_key, write, existed=True, reads=reads)]
 
 
-class IndexMaintainer(AuditedSchema):
+class IndexMaintainer(AuditedMaintainer):
     """
     An index of a model, kept right by the writes of its entities.
 
@@ -305,7 +306,7 @@ class IndexMaintainer(AuditedSchema):
         """Write the entry if what it holds changes; delete the entry at another key."""
         rows, write = self.rows, source.write
         address = rows.address(source.values)
-        old = before.address if before is not None else None
+        old = before.local_key if before is not None else None
         effects: list[Effect] = []
         if address is not None and (address != old or rows.concerns(source.changed)):
             row = with_tokens_of(rows.entry_row(source.values, source.row, address), source.row)

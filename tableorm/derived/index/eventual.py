@@ -8,15 +8,15 @@ by now. An entry holds the write token of the version that it copies and is writ
 for an older version fails at its ETag.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
-from ...connection.rows import read_row, write_as_read
+from ...connection.races import ATTEMPTS, Attempts
+from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
 from ...errors import EntityExists, LostRace, NotSupported, shown
 from ...keys.template import Template
@@ -29,14 +29,13 @@ from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
 from ...writes.maintainer import EntryRules, Source, entry_rules, load_known
 from ...writes.plan import Effect, PlannedWrite
-from ...writes.races import ATTEMPTS, pause_of
 from .audit import EventualIndexCheck
 from .eventual_schema import EventualIndexSchema
 
 __all__ = ["EventualIndexMaintainer"]
 
 
-class EventualIndexMaintainer(AuditedSchema):
+class EventualIndexMaintainer(AuditedMaintainer):
     """
     An eventual index of a model.
 
@@ -147,7 +146,7 @@ class EventualIndexMaintainer(AuditedSchema):
         """Return what makes an entry right; None if it is right, or the row is not an entry of this entity."""
         wanted = self.wanted_row(primary)
         if wanted is None or wanted[0] != place:
-            return None if stored is None or not self._is_of_kind(stored) else _delete(stored)
+            return None if stored is None or not self._is_of_kind(stored) else delete_as_read(stored)
         row = wanted[1]
         if stored is None:
             return Operation(Verb.INSERT, row)
@@ -172,7 +171,7 @@ class EventualIndexMaintainer(AuditedSchema):
 
 
 @entry_rules(PlacedEntry)
-class _Rules(EntryRules[PlacedEntry]):
+class _EventualIndexRules(EntryRules[PlacedEntry]):
     def undo(self, name: str, entry: PlacedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: the entry is removed after the write."""
         del name, entry, write, checked
@@ -190,7 +189,7 @@ class _Rules(EntryRules[PlacedEntry]):
                     f"the entity {source} has an entry at {place} by {shown(name)}, which this program does not know; "
                     "leave it to a program that does, or update this one"
                 )
-            return None if stored is None or _name_of(stored) != name else _delete(stored)
+            return None if stored is None or _name_of(stored) != name else delete_as_read(stored)
 
         await _reconcile(db, source, entries, name, correct)
 
@@ -224,9 +223,7 @@ async def _reconcile(
         return await _write(db, *change, label)
 
     owner = source.to_json()
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
+    async for _ in Attempts(db, ATTEMPTS):
         # The entries first: what the entity says is then newer than their ETags.
         stored = await map_together(read, places)
         primary = await read_row(db, source, name=label)
@@ -249,11 +246,6 @@ async def _reconcile(
 async def _write(db: Connection, place: PlacedEntry, operation: Operation, label: str) -> bool:
     """Write an entry. Return False if it is not as it was read, or nobody knows whether it was written: look again."""
     return await write_as_read(db, place.table, [operation], name=label, what=f"the entry of {label}")
-
-
-def _delete(stored: Row) -> Operation:
-    keys = {"PartitionKey": stored["PartitionKey"], "RowKey": stored["RowKey"]}
-    return Operation(Verb.DELETE, keys, stored["odata.etag"])
 
 
 def _name_of(stored: Row) -> str:

@@ -5,7 +5,7 @@ Indexes: more keys under which the entities of a model are found, as rows of the
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditedSchema
+from ...audit.check import AuditedMaintainer
 from ...errors import ModelError
 from ...keys.parse import parse_template
 from ...models.derivation import Derivation, RowsOf, check_building, check_placement
@@ -95,7 +95,7 @@ class Index(Derivation):
         self.partition_key, self.table, self.consistency = partition_key, table, consistency
         self.include: Include = include if isinstance(include, str) else tuple(include)
 
-    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedSchema:
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedMaintainer:
         """Return the index of a model."""
         label, known = f"{schema.name}.{self.name}", dict(annotations)
         row = parse_template(self.row_key, label, "row_key", known, schema.kind)

@@ -129,7 +129,7 @@ class UniqueIndexMaintainer(EventualIndexMaintainer):
 
 
 @entry_rules(ReservedEntry)
-class _Rules(EntryRules[ReservedEntry]):
+class _ReservedRules(EntryRules[ReservedEntry]):
     def undo(self, name: str, entry: ReservedEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Return nothing: the value is released after the write."""
         del name, entry, write, checked

@@ -20,11 +20,11 @@ import attrs
 from ...audit.check import WRONG, Check, IsCandidate, Phase
 from ...audit.context import AuditContext, EntitySnapshot, Problem, kind_of
 from ...audit.report import Damage
+from ...connection.races import ATTEMPTS, Attempts
 from ...errors import DecodeError, shown
 from ...models.manifest import ListEntry, ManifestEntry
 from ...models.reserved import ENTITY_TYPE, WRITE_TOKENS
 from ...stores import Operation, Row, RowAddress, Verb
-from ...writes.races import ATTEMPTS
 from .rows import BITS, SEPARATOR, bits_of, is_divided, keys_of, list_row, split_address
 from .schema import ListSchema
 
@@ -148,9 +148,8 @@ class ListCheck(Check):
 
     async def _verify_shape(self, address: RowAddress) -> None:
         """Verify that a row can be read, and that it is where readers look; repair it."""
-        context, lost = self.context, 0
-        for _ in range(ATTEMPTS):
-            await context.pause(lost)
+        context, attempts = self.context, Attempts(self.context.db, ATTEMPTS)
+        async for _ in attempts:
             row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
                 return
@@ -158,9 +157,8 @@ class ListCheck(Check):
             if fault is None:
                 return
             if not await context.settle(address.beside(str(fault.problem.address)), fault.stored, fault.repairs):
-                lost += 1
                 continue
-            lost = 0
+            attempts.skip_pause()
             repaired = context.repair and bool(fault.repairs)
             context.record(self.schema, address.beside(""), fault.problem, repaired=repaired)
             if not repaired:
@@ -251,8 +249,7 @@ class ListCheck(Check):
     async def _verify_keys(self, address: RowAddress, is_candidate: IsCandidate) -> None:
         """Verify that a row has no keys that do not belong there; repair it."""
         context = self.context
-        for attempt in range(ATTEMPTS):
-            await context.pause(attempt)
+        async for _ in Attempts(context.db, ATTEMPTS):
             row = await context.read(address)
             if row is None or kind_of(row) != self.kind:
                 return
@@ -286,6 +283,7 @@ class ListCheck(Check):
                 wrong[key] = f"the key is in the row {shown(row['RowKey'])} of the list, and belongs into another"
                 continue
             primary = await self.context.read(self.context.at(row["PartitionKey"], key))
+            await self.context.turns.take()
             snapshot = None if primary is None else self.context.snapshot(primary)
             if snapshot is not None and snapshot.schema is self.schema and _belongs(snapshot, name, list_key):
                 continue  # what is wrong then is verified with the entity

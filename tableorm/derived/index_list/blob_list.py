@@ -142,6 +142,6 @@ class BlobListCheck(EventualListCheck):
 
 
 @entry_rules(BlobListEntry)
-class _Rules(PlacedListRules):
+class _BlobListRules(PlacedListRules):
     def _list_at(self, db: Connection, place: PlacedListEntry) -> FollowingList[Any]:
         return BlobList(db, cast("BlobListEntry", place))

@@ -16,6 +16,7 @@ import attrs
 
 from ...connection.blobs import ask_blobs
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
 from ...connection.translate import translate
 from ...errors import AccessDenied, DecodeError, LimitExceeded, LostRace, NotSupported
 from ...models.manifest import BlobListEntry
@@ -23,7 +24,6 @@ from ...models.reserved import BLOB_LISTS
 from ...protocol.codes import Code, Fault
 from ...protocol.limits import MAX_BLOB_NAME
 from ...stores import BlobPage, BlobStore, Row, RowAddress
-from ...writes.races import ATTEMPTS, pause_of
 from .following import FollowingList
 
 __all__ = ["MOST_BYTES", "BlobList", "blobs_of", "check_room", "lists_of", "members_of"]
@@ -100,9 +100,7 @@ async def _read(db: Connection, place: BlobListEntry) -> _Blob:
             fits = stream.info.length <= 2 * MOST_BYTES  # many that come at once fill it up beyond its limit
             return _Blob(stream.info.etag, b"".join([chunk async for chunk in stream.chunks]) if fits else b"")
 
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(pause_of(db, attempt))
+    async for _ in Attempts(db, ATTEMPTS):
         try:
             return await _ask(db, "get-blob", place.kind, read)
         except Fault as fault:

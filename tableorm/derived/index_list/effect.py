@@ -46,7 +46,7 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     replaces = True
 
     @property
-    def address(self) -> str:  # type: ignore[override]
+    def row_key(self) -> str:  # type: ignore[override]
         """RowKey of the row."""
         return self.list_key + SEPARATOR + self.bits
 
@@ -82,12 +82,12 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if bytes_of(stored) + coming <= self.divide_at or len(keys) < 2:
             return []
         partition_key, tail = stored["PartitionKey"], with_token(tokens_of(stored), token)
-        empty = list_row(partition_key, self.address, self.kind, (), divided=True)
+        empty = list_row(partition_key, self.row_key, self.kind, (), divided=True)
         operations = [Operation(Verb.REPLACE, {**empty, WRITE_TOKENS: tail}, stored["odata.etag"], canonical=True)]
         for bit in "01":
             bits = self.bits + bit
             row = list_row(
-                partition_key, self.address + bit, self.kind, (key for key in keys if bits_of(key, len(bits)) == bits)
+                partition_key, self.row_key + bit, self.kind, (key for key in keys if bits_of(key, len(bits)) == bits)
             )
             operations.append(Operation(Verb.INSERT, {**row, WRITE_TOKENS: token}, canonical=True))
         return operations
@@ -104,13 +104,13 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         for key in self.removes:
             keys.pop(key, None)
         keys.update(dict.fromkeys(self.adds))
-        row = list_row(self.origin.operation.row["PartitionKey"], self.address, self.kind, keys)
+        row = list_row(self.origin.operation.row["PartitionKey"], self.row_key, self.kind, keys)
         row[WRITE_TOKENS] = with_token(tokens_of(stored), token)
         if stored is None:
             return Operation(Verb.INSERT, row, canonical=True)
         if stored.get(ENTITY_TYPE) != self.kind:
             raise self._exists(
-                f"the index list {self.kind} needs the row {shown(self.address)} of this partition, and a row of "
+                f"the index list {self.kind} needs the row {shown(self.row_key)} of this partition, and a row of "
                 f"another kind ({shown(stored.get(ENTITY_TYPE))}) has that key; change the list's row_key, or remove "
                 "that row"
             )
@@ -121,7 +121,7 @@ class ListEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
         if write.after is None and not self.adds:
             return write
         raise self._exists(
-            f"the key {shown(self.address)} of a list that it is in is that of {write.origin}; begin the row_key of "
+            f"the key {shown(self.row_key)} of a list that it is in is that of {write.origin}; begin the row_key of "
             "the list with literal text of its own"
         )
 
@@ -136,7 +136,7 @@ def _packed(key: str) -> int:
 
 
 @entry_rules(ListEntry)
-class _Rules(EntryRules[ListEntry]):
+class _ListRules(EntryRules[ListEntry]):
     def undo(self, name: str, entry: ListEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
         """Let the entity leave the list."""
         del name, checked  # a row of a list is read in any case

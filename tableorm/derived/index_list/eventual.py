@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.connection import Connection
 from ...connection.tasks import map_together
@@ -28,7 +28,7 @@ from .schema import ListSchema
 __all__ = ["EventualListMaintainer", "PlacedListRules"]
 
 
-class EventualListMaintainer(ListSchema, AuditedSchema):
+class EventualListMaintainer(ListSchema, AuditedMaintainer):
     """An index list of a model, whose rows are in other partitions."""
 
     entry_type: ClassVar[type[ManifestEntry]] = PlacedListEntry

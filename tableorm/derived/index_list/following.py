@@ -9,13 +9,13 @@ meanwhile.
 All writers of a list meet there. So those of one program write for several entities at a time.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
 
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import is_place, read_row
 from ...connection.tasks import Batcher, map_together
 from ...errors import EntityExists, LostRace, TableOrmError
@@ -24,7 +24,6 @@ from ...models.marker_rows import is_marker
 from ...models.write_tokens import newest_token
 from ...protocol.codes import Code
 from ...stores import Row, RowAddress
-from ...writes.races import ATTEMPTS, pause_of
 
 __all__ = ["FollowingList"]
 
@@ -108,9 +107,7 @@ async def _correct_together(which: FollowingList[Any], corrections: Sequence[_Co
     """Make a list say of some entities what these say, and return what went wrong with each."""
     errors = dict[_Correction, Exception]()
     left = corrections
-    for attempt in range(ATTEMPTS):
-        if attempt:
-            await asyncio.sleep(pause_of(which.db, attempt))
+    async for _ in Attempts(which.db, ATTEMPTS):
         left = await _try_to_correct(which, left, errors)
         if not left:
             break

@@ -5,7 +5,7 @@ Index lists: the entities that have a value, found by a row that lists their key
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, overload
 
-from ...audit.check import AuditedSchema, Check
+from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...errors import ModelError
 from ...keys.parse import parse_template
@@ -87,7 +87,7 @@ class IndexList(Derivation):
         self.partition_key, self.table = partition_key, table
         self._pattern = BlobListMaintainer if blob else EventualListMaintainer if consistency else ListMaintainer
 
-    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedSchema:
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> AuditedMaintainer:
         """Return the index list of a model."""
         label, known, partition = f"{schema.name}.{self.name}", dict(annotations), None
         row = parse_template(self.row_key, label, "row_key", known, schema.kind)
@@ -116,7 +116,7 @@ class IndexList(Derivation):
         def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
 
 
-class ListMaintainer(ListSchema, AuditedSchema):
+class ListMaintainer(ListSchema, AuditedMaintainer):
     """An index list of a model, which the audit checks."""
 
     def checks(self, context: AuditContext) -> Sequence[Check]:

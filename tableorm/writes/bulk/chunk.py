@@ -10,6 +10,7 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, is_race, passing_fault, pause_of, read_patiently
 from ...connection.tasks import map_together
 from ...errors import (
     AccessDenied,
@@ -26,7 +27,6 @@ from ...outbox.shared_bell import SharedBell
 from ...stores import Operation, RetryBudget, Row, Verb
 from ..commit import RELOCATION, commit
 from ..plan import Change, Mode, PlannedWrite, SendOptions
-from ..races import ATTEMPTS, is_race, passing_fault, pause_of, read_patiently
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
 

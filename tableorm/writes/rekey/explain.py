@@ -10,7 +10,7 @@ import attrs
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rekey_phases import Phase
+from ...connection.rekey_phases import RekeyPhase
 from ...connection.rekeyed_reads import is_over, older_places
 from ...connection.requests import row_path
 from ...models.entity import Entity
@@ -59,11 +59,11 @@ def explain_in_phase(db: Connection, changes: Sequence[Change]) -> WriteExplanat
     if rekeying is None or len(changes) > 1 or db.boundary.narrows:
         return explain(db.boundary, changes)
     known = db.known_phase(rekeying.digest).phase
-    phase = Phase.EXPAND if known is None else Phase(known)
+    phase = RekeyPhase.EXPAND if known is None else RekeyPhase(known)
     place = _Whereabouts.of(rekeying, change)
     if is_over(phase):
         return _explain_newer(db, change)
-    if phase is not Phase.MOVE:
+    if phase is not RekeyPhase.MOVE:
         return _explain_older(db, rekeying, change, phase, place)
     if change.mode is Mode.INSERT:
         source = source_of(rekeying, change.subject)
@@ -117,10 +117,10 @@ def _explain_newer(db: Connection, change: Change) -> WriteExplanation:
 
 
 def _explain_older(
-    db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, place: _Whereabouts
+    db: Connection, rekeying: Rekeying[Schema], change: Change, phase: RekeyPhase, place: _Whereabouts
 ) -> WriteExplanation:
     """Explain a write while entities have their older keys, or get them again."""
-    back, there = phase is Phase.BACK, _get(place.target)
+    back, there = phase is RekeyPhase.BACK, _get(place.target)
     if place.newer:
         return _after((there,) if back else (), _explain_newer(db, change))
     refuse_blind(rekeying, change, phase)

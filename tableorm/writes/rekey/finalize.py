@@ -6,14 +6,14 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from ...connection.connection import Connection
-from ...connection.rows import read_other, read_row
+from ...connection.races import ATTEMPTS, Attempts
+from ...connection.rows import delete_as_read, read_other, read_row
 from ...errors import DecodeError, LostRace, TableOrmError
 from ...models.marker_rows import MoveState, is_marker, mark_of
 from ...models.rekeying import Rekeying
 from ...models.schema import Schema
 from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import Operation, Row, RowAddress, Verb
-from ..races import ATTEMPTS, Attempts
+from ...stores import Row, RowAddress
 from .chunks import each_row, in_chunks, send_operations
 from .meetings import resolve_row
 from .report import RowFailure, WindowReport
@@ -58,7 +58,7 @@ async def finalize_window(
         forwards = [each for each in forwards if each[0] not in failed]
 
     async def delete(chunk: Sequence[tuple[RowAddress, Row]]) -> None:
-        operations = [_delete(place, row) for place, row in chunk]
+        operations = [delete_as_read(row) for _, row in chunk]
         await send_operations(db, operations, table, name=rekeying.old.name, what=f"end of the {rekeying}")
 
     done = await in_chunks(report, forwards, itemgetter(0), delete, MAX_TRANSACTION_OPERATIONS)
@@ -90,8 +90,3 @@ def _is_forward(rekeying: Rekeying[Schema], row: Row) -> bool:
     if mark is None or mark.state not in _FORWARDS:
         return False
     return str(row["EntityType"]).partition("#")[0] == rekeying.old.kind
-
-
-def _delete(place: RowAddress, row: Row) -> Operation:
-    keys = {"PartitionKey": place.partition_key, "RowKey": place.row_key}
-    return Operation(Verb.DELETE, keys, row["odata.etag"])

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rekey_phases import Phase, current_phase, load_phase
+from ...connection.races import ATTEMPTS, Attempts
+from ...connection.rekey_phases import RekeyPhase, current_phase, load_phase
 from ...connection.rekeyed_reads import Home, read_home
 from ...connection.rows import read_row
 from ...errors import (
@@ -33,7 +34,6 @@ from ...models.state import set_state, state_of
 from ...protocol.codes import Code
 from ...stores import Row, RowAddress
 from ..plan import Change, Mode
-from ..races import ATTEMPTS, Attempts
 from ..relocation import Relocation, entity_of_row
 from ..stages.change import delete_change, plain_insert, plain_save
 from ..stages.complete import complete, marker_error
@@ -95,7 +95,7 @@ class OlderWrites:
             if attempt:
                 await load_phase(db, rekeying)  # somebody knew more
             phase = await current_phase(db, rekeying)
-            if phase not in (Phase.EXPAND, Phase.BACK):
+            if phase not in (RekeyPhase.EXPAND, RekeyPhase.BACK):
                 return False
             if _is_at_newer_key(change):
                 await self._refuse_gone_back(db, rekeying, change, phase)
@@ -119,9 +119,11 @@ class OlderWrites:
             change.subject,
         )
 
-    async def _refuse_gone_back(self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase) -> None:
+    async def _refuse_gone_back(
+        self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: RekeyPhase
+    ) -> None:
         """Refuse to write an entity at its newer key that had it when it was read, and has its older one again."""
-        if phase is Phase.BACK:
+        if phase is RekeyPhase.BACK:
             fields = change.subject.__dict__ if isinstance(change.subject, Entity) else None
             target = change.address
             home = await read_home(db, rekeying, target, fields)
@@ -134,7 +136,14 @@ class OlderWrites:
                 )
 
     async def _insert(
-        self, db: Connection, rekeying: Rekeying[Schema], change: Change, phase: Phase, met: set[str], *, repeat: bool
+        self,
+        db: Connection,
+        rekeying: Rekeying[Schema],
+        change: Change,
+        phase: RekeyPhase,
+        met: set[str],
+        *,
+        repeat: bool,
     ) -> bool:
         """
         Insert an entity at its older key; return whether that was free of rows of moves. Their ETags are added to
@@ -157,7 +166,7 @@ class OlderWrites:
                     change.subject,
                     index=rekeying.old.name,
                 ) from error
-            if phase is Phase.BACK:
+            if phase is RekeyPhase.BACK:
                 raise GoingBack(
                     f"{change}: its key by {rekeying.old.name}, {source}, was that of an entity which was deleted, and "
                     "is free when all entities have gone back; try it again then",
@@ -204,7 +213,7 @@ class OlderWrites:
         return True
 
 
-def refuse_blind(rekeying: Rekeying[Schema], change: Change, phase: Phase) -> None:
+def refuse_blind(rekeying: Rekeying[Schema], change: Change, phase: RekeyPhase) -> None:
     """
     Refuse what writes an entity at its older key without looking.
 

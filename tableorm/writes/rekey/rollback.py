@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import read_other, read_row, settle_forward, write_as_read
 from ...errors import Conflict, EntityExists, LostRace
 from ...models.kinds import KindSet
@@ -24,7 +25,6 @@ from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
 from ..commit import RELOCATION, commit
 from ..move import leaving_write, tentative_write
-from ..races import ATTEMPTS, Attempts
 from ..relocation import LOST, entity_of_row
 from ..stages.change import guard_change, over_row, plain_insert
 from ..stages.encode import encode

@@ -8,7 +8,8 @@ from typing import Any
 from msgspec import structs
 
 from ...connection.connection import Connection
-from ...connection.rekey_phases import Phase, current_phase
+from ...connection.races import ATTEMPTS, Attempts
+from ...connection.rekey_phases import RekeyPhase, current_phase
 from ...connection.rekeyed_reads import older_places
 from ...connection.rows import read_live, read_other, read_row, settle_forward, write_as_read
 from ...errors import EncodeError, EntityExists, LostRace, ModelError, NotSupported, OutcomeUnknown
@@ -25,7 +26,6 @@ from ...protocol.codes import Code
 from ...stores import Operation, Row, RowAddress, Verb
 from ..move import tentative_write
 from ..plan import Change, Mode, PlannedWrite
-from ..races import ATTEMPTS, Attempts
 from ..relocation import LOST, Commit, Relocation, entity_of_row
 from ..stages.change import delete_change, plain_insert
 from ..stages.encode import encode
@@ -150,7 +150,7 @@ class RowSteps:
         Returns:
             Whether the rows have changed, so that the newer one must be read again.
         """
-        if await current_phase(db, rekeying) is not Phase.MOVE:
+        if await current_phase(db, rekeying) is not RekeyPhase.MOVE:
             return False
         target = RowAddress.of(at)
         came = False
@@ -189,7 +189,7 @@ class RowSteps:
         assert schema is not None
         assert rekeying is not None
         phase = await current_phase(db, rekeying)
-        if phase in (Phase.SEALED, Phase.DONE) or change.mark is not None:
+        if phase in (RekeyPhase.SEALED, RekeyPhase.DONE) or change.mark is not None:
             return
         if change.stored is not None and old_place_of(change.stored.row) is not None:
             raise NotSupported(
@@ -199,7 +199,7 @@ class RowSteps:
         if write.after is None:
             return
         if write.operation.verb is Verb.INSERT:
-            if phase is not Phase.MOVE:
+            if phase is not RekeyPhase.MOVE:
                 raise NotSupported(
                     f"{change}: entities of {rekeying.old.name} have their older keys in phase {phase.value!r}, where "
                     "only single inserts go; write it by itself"

@@ -18,7 +18,7 @@ from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState, state_of
 from ...protocol.edm import ANNOTATION
 from ...stores import Row, RowAddress
-from ..patch import HELD, Expects, Known, Patch, Proof
+from ..patch import HELD, Expects, Extent, Known, Patch, Proof
 from ..plan import Change, Filled, Mode, PlannedWrite
 from ..rows import overlaid
 from ..subject import Subject, key_of, schema_of_subject
@@ -278,8 +278,8 @@ def _remembered(
 
 def _dropped(schema: Schema, pending: PlannedWrite) -> Row | None:
     """Return the unknown properties that an entity still shows, and its write in the transaction has left out."""
-    after, shown = pending.after, pending.change.shown
-    if after is None or shown is None or len(shown) <= len(after):
+    after, shown, patch = pending.after, pending.change.shown, pending.change.patch
+    if after is None or shown is None or shown is patch.set or patch.extent is not Extent.ROW:
         return None
     return {name: value for name, value in schema.unknown(shown).items() if name not in after}
 

@@ -14,7 +14,7 @@ from ...models.reserved import MANIFEST, MOVE
 from ...protocol.codes import Code
 from ..patch import Expects, then
 from ..plan import Change, Mode, PlannedWrite, in_transaction
-from .encode import encode, is_stale
+from .encode import encode_patch, is_stale
 
 __all__ = ["compose", "encode_joined", "gone"]
 
@@ -43,9 +43,12 @@ def compose(one: PlannedWrite, change: Change, index: int, token: str | None) ->
     if change.schema is None and first.set is not None and second.set is not None:  # of a bag that is the copy of a row
         kept = {name: first.set[name] for name in (MANIFEST, MOVE) if name in first.set}
         second = structs.replace(second, set=kept | second.set) if kept else second
+    patch = then(first, second)
+    if condition is not None and patch.expects is Expects.EITHER:
+        patch = structs.replace(patch, expects=Expects.PRESENT)
     joined = structs.replace(
         change,
-        patch=then(first, second),
+        patch=patch,
         if_match=condition,
         before=one.change.before,
         stored=one.change.stored,
@@ -64,7 +67,8 @@ def compose(one: PlannedWrite, change: Change, index: int, token: str | None) ->
 
 def encode_joined(change: Change, index: int, token: str | None) -> PlannedWrite:
     """Return the operation of joined changes; that of a guard, if they leave the row as it is."""
-    write = encode(change, index, token) or encode(structs.replace(change, mode=Mode.GUARD), index, token)
+    write = encode_patch(change, index, token)
+    write = write or encode_patch(structs.replace(change, mode=Mode.GUARD), index, token)
     assert write is not None
     return write
 

@@ -107,8 +107,8 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
         try:
             one, found = _derive_one(write, result) if derives(write) else (write, [])
             for effect in found:
-                earlier = result.effects.get(effect.address)
-                result.effects[effect.address] = effect if earlier is None else _merge(earlier, effect)
+                earlier = result.effects.get(effect.row_key)
+                result.effects[effect.row_key] = effect if earlier is None else _merge(earlier, effect)
         except TableOrmError as error:
             refuse_before_sending(write, error, transaction=transaction)
         result.writes.append(one)
@@ -138,7 +138,7 @@ def _merge(earlier: Effect, effect: Effect) -> Effect:
         origin = effect.origin.origin
         raise DecodeError(
             f"or the row of {earlier.origin.origin} has a manifest that is not right: they take the row "
-            f"{shown(effect.address)} for what different patterns keep; repair it with `tableorm audit --repair`",
+            f"{shown(effect.row_key)} for what different patterns keep; repair it with `tableorm audit --repair`",
             "PropertyBag" if origin.schema is None else origin.schema.name,
             (origin.partition_key, origin.row_key),
         )
@@ -228,7 +228,9 @@ def _with_mark(write: PlannedWrite, mark: MoveMark) -> PlannedWrite:
     row = {**operation.row, MOVE: mark.to_text()}
     if mark.state is MoveState.TENTATIVE:
         row[ENTITY_TYPE] = tentative_kind(str(row.get(ENTITY_TYPE, None if schema is None else schema.kind)))
-    operation = Operation(operation.verb, row, operation.if_match)
+    # A confirmed row is what was read as a tentative one, which was judged.
+    canonical = operation.canonical and mark.state is MoveState.CONFIRMED
+    operation = Operation(operation.verb, row, operation.if_match, canonical)
     return structs.replace(write, operation=operation, after=row.copy(), weight=None)
 
 

@@ -9,13 +9,14 @@ Stage 3, encode: a Change becomes one operation on one logical row, after stage 
 | upsert replace | INSERT_OR_REPLACE by the whole row           | REPLACE; INSERT if there is none              |
 | replace        | REPLACE by all fields, with the unknown      | likewise, with those of that row              |
 |                | properties that the row has                  |                                               |
-|                | REPLACE by what the subject has alone, with  |                                               |
-|                | `drop_extra` or of a bag                     |                                               |
+|                | REPLACE by its fields, with `drop_extra`;    |                                               |
+|                | by its properties, of a bag                  |                                               |
 | save           | MERGE of what was changed; REPLACE, if a     | MERGE or REPLACE of that row with the changes |
 |                | property is removed; or nothing              |                                               |
-| merge          | MERGE of the chosen fields, or of all        | MERGE of these                                |
+| merge          | MERGE of the chosen fields, or of all; or    | MERGE of these                                |
+|                | nothing                                      |                                               |
 | delete         | DELETE                                       | DELETE                                        |
-| guard, rebuild | MERGE of nothing                             |                                               |
+| guard, rebuild | MERGE of the keys alone                      |                                               |
 
 A save or merge of an upgraded row is a REPLACE, so that no row is half of the older version. The condition of an
 operation is `if_match` of its change; `complete` puts the ETag there under which it has read a row, and says whether
@@ -28,7 +29,7 @@ decides, and what it sets and removes. Here the patch is applied to what is know
 from msgspec import structs
 
 from ...models.rekeyed_rows import old_place_of
-from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, WRITE_TOKENS
+from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION
 from ...stores import Operation, Row, Verb
@@ -38,9 +39,10 @@ from ..rows import compare, content
 from .patching import keep_kind
 from .prepare import refuse_removal
 
-__all__ = ["encode", "is_partial", "is_stale", "needs_row"]
+__all__ = ["encode", "encode_patch", "is_partial", "is_stale", "needs_row"]
 
 _GUARDS = (Mode.GUARD, Mode.REBUILD)
+_MADE = frozenset({WRITE_TOKENS, MANIFEST, MOVE})  # what each write makes anew
 _MERGES = (Mode.MERGE, Mode.UPSERT_MERGE)
 
 
@@ -48,18 +50,18 @@ def needs_row(change: Change) -> bool:
     """
     Return whether the stored row must be read before this can be written.
 
-    Asked in this order, of what the subject remembers of the row:
+    Asked in this order, of what the subject remembers of the row. That is surely known if all of it was read, and its
+    ETag is sent, or if the transaction holds its write.
 
     | the write                                          | reads first                                           |
     |----------------------------------------------------|-------------------------------------------------------|
-    | is an insert or a guard, or changes nothing        | never                                                 |
+    | is an insert or a guard, or sets and removes       | never                                                 |
+    | nothing of a row that was not upgraded             |                                                       |
     | is of what was read from an index entry            | always: that has no ETag                              |
     | is of a model with derived rows                    | if it is an upsert, or the row is not surely known    |
     | is a replace that keeps unknown properties         | if the row is not surely known                        |
-    | removes a property                                 | if the row is known in part                           |
+    | is a save that removes a property                  | if the row is known in part                           |
     | is a merge of a model with versions                | if the row may be another than is remembered          |
-
-    A row is surely known if all of it was read, and its ETag is sent, or the transaction holds its write.
     """
     patch, known, schema = change.patch, change.before, change.schema
     if change.is_read or patch.expects is Expects.ABSENT or change.mode in _GUARDS:
@@ -92,33 +94,42 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
     Raises:
         EncodeError: A merge would have to remove a property.
     """
+    patch, stored = change.patch, change.stored
+    if patch.remove and change.mode in _MERGES:
+        there = stored.row if change.is_read and stored is not None else patch.remove
+        refuse_removal(change.schema, sorted(name for name in patch.remove if name in there))
+    return encode_patch(change, index, token)
+
+
+def encode_patch(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
+    """Return what `encode` does, whatever verb a removal comes from: that of an earlier change of the row."""
     patch, stored, members = change.patch, change.stored, change.patch.set
     if members is None:
         return _delete(change, index)
     must_exist = patch.expects is Expects.PRESENT
     if patch.extent is Extent.ROW:
-        replace = Verb.REPLACE if must_exist else Verb.INSERT_OR_REPLACE
-        verb = Verb.INSERT if patch.expects is Expects.ABSENT else replace
+        overwrite = Verb.REPLACE if must_exist else Verb.INSERT_OR_REPLACE
+        verb = Verb.INSERT if patch.expects is Expects.ABSENT else overwrite
         return _finish(change, index, token, verb, members, members)
-    guards = change.mode in _GUARDS
-    upgrades = not guards and stored is not None and stored.upgraded and stored.complete
+    is_guard = change.mode in _GUARDS
+    upgrades = not is_guard and stored is not None and stored.upgraded and stored.complete
     removes = stored is not None and is_removed(patch, stored.row)
-    if change.mode in _MERGES and (removes or (patch.remove and not change.is_read)):
-        refuse_removal(change.schema, sorted(patch.remove))
     whole = removes or upgrades or patch.extent is Extent.FIELDS
-    if not (members or whole or guards):
+    if not (members or whole or is_guard):
         return None
     after = change.shown or {}
     if change.is_read and stored is not None:
         members = _respelled(members, stored, change)
         after = apply(structs.replace(patch, set=members), content(stored.row)) or {}
     if whole:
+        if not _MADE.isdisjoint(after):
+            after = content(after)
         write = _finish(change, index, token, Verb.REPLACE, after, after)
     else:
         verb = Verb.MERGE if must_exist else Verb.INSERT_OR_MERGE
-        exact = must_exist and stored is not None and stored.complete and stored.proof is not None
+        is_known = must_exist and stored is not None and stored.complete and stored.proof is not None
         members = {"PartitionKey": change.partition_key, "RowKey": change.row_key, **members}
-        write = _finish(change, index, token, verb, members, after, partial=not exact)
+        write = _finish(change, index, token, verb, members, after, partial=not is_known)
     return structs.replace(write, stale=True) if is_stale(change) else write
 
 

@@ -102,7 +102,7 @@ def plan_derived(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
         number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
         writes[number] = _fill(derived, writes, number, fill, found)
     for effect in derived.effects.values():
-        writes += _plan_effect(derived, effect, found.get(effect.address))
+        writes += _plan_effect(derived, effect, found.get(effect.row_key))
     decision = None
     if derived.deferred:
         works = tuple(each.work for each in derived.deferred)
@@ -152,7 +152,7 @@ def _effect_write(derived: Derived, effect: Effect, operation: Operation, base: 
     weight: int | None = 0
     if row is not None:
         weight = origin.weight
-        weight = None if weight is None or effect.reads else weight + len(effect.address)
+        weight = None if weight is None or effect.reads else weight + len(effect.row_key)
     return PlannedWrite(
         operation=operation,
         change=origin.change,

@@ -149,10 +149,12 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     """Return the patch of a save of an entity that was read in full."""
     before = shown.before
     assert before is not None
-    removed = frozenset(name for name in before.row if name not in row and _is_property(name))
-    if not removed and not before.upgraded and _is_only_made(shown, changed):
-        return Patch(Expects.PRESENT, Extent.SOME, {})
-    return Patch(Expects.PRESENT, Extent.SOME, changed, removed)
+    removed = [name for name in before.row if name not in row and _is_property(name)]
+    if removed:
+        return Patch(Expects.PRESENT, Extent.SOME, changed, frozenset(removed))
+    if not before.upgraded and _is_only_made(shown, changed):
+        changed = {}
+    return Patch(Expects.PRESENT, Extent.SOME, changed)
 
 
 def _save_loaded(shown: Shown) -> Patched:
@@ -285,7 +287,7 @@ def bag_patch(
         return Patch(Expects.PRESENT, Extent.SOME, row), keys | row, None
     gone = frozenset(_taken_out(before, row))
     if mode is Mode.MERGE:
-        row, gone = _chosen(bag, row, only), gone if only is None else frozenset()
+        row, gone = _chosen(bag, row, only), gone if only is None else frozenset[str]()
         return Patch(Expects.PRESENT, Extent.SOME, row, gone), overlaid(without(before.row, gone), row), None
     if mode is Mode.REPLACE and (before.complete or drop_extra):
         return Patch(Expects.PRESENT, Extent.ROW, row), row, None

@@ -15,6 +15,7 @@ from tableorm import Damage, Database, Entity, IndexList, Mapped, PropertyBag, f
 from tableorm.audit import audit as auditing
 from tableorm.derived.index_list.rows import bits_of, list_row
 from tableorm.stores import Operation, Row, RowQuery, Verb
+from tests.audit.turns import MOST, count_snapshots
 from tests.damage import Case, Cases, found_by
 from tests.database.conftest import also_in_file
 from tests.derived.patterns.client import Client
@@ -474,6 +475,17 @@ async def test_a_row_deep_in_a_list_costs_few_requests(db: Database) -> None:
     assert report.requests - clean.requests < 3 * 32 + 20
     assert report.undecided == 0
     assert (await db.audit(Employee)).clean
+
+
+async def test_a_recount_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No turn of the event loop counts more than a few of the entities that are read to be counted anew."""
+    await fill(db, people=30)
+    await merge(db, HEAD, juniors=77)
+    async with count_snapshots(monkeypatch) as counts:
+        report = await db.audit(Department, Employee)
+
+    assert not report.clean
+    assert counts.most <= MOST
 
 
 # What does not exist

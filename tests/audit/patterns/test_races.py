@@ -12,11 +12,11 @@ from itertools import count
 import pytest
 
 from tableorm import Database
+from tableorm.connection import races
+from tableorm.connection.races import ATTEMPTS
 from tableorm.derived.index_list.rows import bits_of
 from tableorm.protocol.codes import Fault
 from tableorm.stores import Operation, RetryPolicy, Row, RowPage, RowQuery, Verb
-from tableorm.writes import races
-from tableorm.writes.races import ATTEMPTS
 from tests.audit.patterns.test_audit import CASES, E1, E2, HEAD, LI, merge, put, write
 from tests.damage import found_by
 from tests.database.between import Between

@@ -24,6 +24,7 @@ from tableorm import (
     connect,
     field,
     to_dict,
+    upgrade,
 )
 from tests.derived.index.oracle import audit, read_table, rows_of
 from tests.derived.index.staff import KINDS, Desk, Employee, EmployeeV1, employee
@@ -457,3 +458,45 @@ async def test_an_entity_without_entries_has_no_manifest(memory: Database, verb:
     rows = rows_of(await read_table(memory, "Visitors"))
 
     assert "_ix" not in rows["a", "v_1"]
+
+
+class CoinV1(Entity, kind="Coin", table="Coins", partition_key="{owner}", row_key="coin_{id}"):
+    owner: Mapped[str]
+    id: Mapped[str]
+    worth: Mapped[int] = field(default=5)
+
+    by_worth = Index(row_key="worth_{worth:03d}_{id}", where=lambda e: e.worth > 0)
+
+
+class Coin(Entity, table="Coins", partition_key="{owner}", row_key="coin_{id}", version=2):
+    owner: Mapped[str]
+    id: Mapped[str]
+    worth: Mapped[int] = field(default=5)
+    side: Mapped[str] = field(default="heads")
+
+    by_worth = Index(row_key="worth_{worth:03d}_{id}", where=lambda e: e.worth > 0)
+
+
+@upgrade(Coin, from_version=1)
+def show_heads(bag: PropertyBag) -> PropertyBag:
+    bag["side"] = "heads"
+    return bag
+
+
+@pytest.mark.parametrize("only", [["worth"], None])
+@pytest.mark.parametrize("if_match", ["*", "its own", None])
+async def test_an_upgraded_entity_without_entries(db: Database, only: Any, if_match: str | None) -> None:
+    """A merge, which replaces its row then, leaves neither the manifest nor the write token that the row had."""
+    await db.create_tables(Coin)
+    await db.insert(CoinV1(owner="ann", id="a"))
+    key = PropertyBag.key("Coins", "ann", "coin_a")
+    before = await db.get(key)
+    coin = await db.get(Coin, owner="ann", id="a")
+    coin.worth = -1
+    await db.merge(coin, only=only, if_match=coin.etag if if_match == "its own" else if_match)
+
+    after = await db.get(key)
+    assert "_ix" in before.row
+    assert "_ix" not in after.row
+    assert str(after.row["_w"]).split(",")[0] != str(before.row["_w"]).split(",")[0]
+    assert [key for _, key in await read_table(db, "Coins")] == ["coin_a"]

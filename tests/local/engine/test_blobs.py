@@ -5,7 +5,7 @@ Blobs in the engine: uploads that end half-way, readers whose blob goes, giving 
 import asyncio
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import apsw
@@ -289,96 +289,6 @@ async def test_too_many_appends(engine: Engine, container: str) -> None:
 
     assert caught.value.code == Code.BLOCK_COUNT_EXCEEDED
     assert await engine.blobs.read(container, "log") == b"xyz"
-
-
-async def test_a_refusal_says_what_is_wrong(memory: Engine) -> None:
-    """With the code of the service, and in words that name the blob and the value; and nothing was changed."""
-    blobs = memory.blobs
-    await blobs.create_container("shared")
-    await blobs.put("shared", "put", b"data")
-    await blobs.append("shared", "log", b"abc")
-    await blobs.append("shared", "full", b"full")
-    await change(memory, f"UPDATE blobs SET appends = {MAX_APPENDS} WHERE name = 'full'")
-    before = await blobs.list_blobs("shared")
-
-    container, blob, tag = "The specified container", "The specified blob", "does not have the ETag"
-    refusals: list[tuple[Awaitable[object], Code, str]] = [
-        (blobs.create_container("shared"), Code.CONTAINER_EXISTS, f"{container} already exists: 'shared'."),
-        (blobs.list_blobs("absent"), Code.CONTAINER_NOT_FOUND, f"{container} does not exist: 'absent'."),
-        (blobs.info("shared", "no"), Code.BLOB_NOT_FOUND, f"{blob} does not exist: 'no'."),
-        (blobs.append("shared", "no", b"x", create=False), Code.BLOB_NOT_FOUND, f"{blob} does not exist: 'no'."),
-        (blobs.put("shared", "put", b"", if_none_match=True), Code.BLOB_EXISTS, f"{blob} already exists: 'put'."),
-        (
-            blobs.put("shared", "no", b"", if_match="*"),
-            Code.CONDITION_NOT_MET,
-            f"The blob 'no' {tag} '*', or does not exist.",
-        ),
-        (
-            blobs.delete("shared", "put", if_match="e" * 100),
-            Code.CONDITION_NOT_MET,
-            f"The blob 'put' {tag} '{'e' * 80}', or does not exist.",
-        ),
-        (
-            blobs.append("shared", "no", b"x", if_position=1),
-            Code.APPEND_POSITION_NOT_MET,
-            "The blob 'no' ends at 0, not at the position 1.",
-        ),
-        (
-            blobs.append("shared", "log", b"x", if_position=2),
-            Code.APPEND_POSITION_NOT_MET,
-            "The blob 'log' ends at 3, not at the position 2.",
-        ),
-        (
-            blobs.append("shared", "put", b"x"),
-            Code.INVALID_BLOB_TYPE,
-            "The blob 'put' was put in full; it cannot be appended to.",
-        ),
-        (
-            blobs.append("shared", "full", b"x"),
-            Code.BLOCK_COUNT_EXCEEDED,
-            "The blob 'full' has 50000 appends already; begin another.",
-        ),
-        (
-            blobs.read("shared", "put", -1),
-            Code.INVALID_INPUT,
-            "A range has an offset from 0 and a length from 1, not -1 and None.",
-        ),
-        (
-            blobs.read("shared", "put", 0, 0),
-            Code.INVALID_INPUT,
-            "A range has an offset from 0 and a length from 1, not 0 and 0.",
-        ),
-        (
-            blobs.read("shared", "put", 4),
-            Code.INVALID_RANGE,
-            "The blob 'put' has 4 bytes, none from offset 4.",
-        ),
-        (
-            blobs.list_blobs("shared", limit=0),
-            Code.PARAMETER_OUT_OF_RANGE,
-            "A page has 1 to 5000 blobs, not 0.",
-        ),
-        (
-            blobs.list_blobs("shared", limit=5001),
-            Code.PARAMETER_OUT_OF_RANGE,
-            "A page has 1 to 5000 blobs, not 5001.",
-        ),
-        (
-            blobs.list_blobs("shared", "p" * 100 + "\udc00"),
-            Code.INVALID_INPUT,
-            f"The prefix '{'p' * 80}' has a lone surrogate U+DC00 at position 100.",
-        ),
-        (
-            blobs.list_blobs("shared", "", "\ud800"),
-            Code.INVALID_INPUT,
-            "The continuation '\\ud800' has a lone surrogate U+D800 at position 0.",
-        ),
-    ]
-    for call, code, message in refusals:
-        with pytest.raises(Fault) as caught:
-            await call
-        assert (caught.value.code, caught.value.message) == (code, message)
-    assert await blobs.list_blobs("shared") == before
 
 
 async def test_names_in_order_of_code_points(engine: Engine, container: str) -> None:

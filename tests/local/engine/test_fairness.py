@@ -88,19 +88,6 @@ async def test_a_page_ends_after_a_second_of_work(memory: Engine, monkeypatch: p
     assert page.continuation is not None
 
 
-async def test_a_page_that_takes_no_time_waits_for_nobody(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer comes without a turn of the event loop."""
-    await insert_rows(memory, make_rows("p", 20, N=0, T="x"))
-    Clock(monkeypatch)
-    turns = Turns()
-    before = turns.count
-    for _ in range(5):
-        await memory.query("Shared", RowQuery())
-
-    assert turns.count == before
-    await turns.stop()
-
-
 async def test_one_slice_is_read_at_a_time(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a hundred queries one has a slice in each turn of the event loop, and a read by key waits for one of these."""
     await insert_rows(memory, make_rows("p", 4000, N=0, T="x"))
@@ -170,24 +157,3 @@ async def test_steps_take_turns(memory: Engine) -> None:
 
     assert results == ["done"] * 8
     assert sorted(done.values()) == [1] * (8 * 5)
-
-
-async def test_work_of_one_step_is_done_at_once(memory: Engine) -> None:
-    """It needs no turn of the event loop where no other work is under way, nor is it held up by a cancelled one."""
-
-    def work(count: int) -> Generator[None, None, int]:
-        for _ in range(count):
-            yield
-        return count
-
-    turns = Turns()
-    assert await memory.take_turns(work(0)) == 0
-    assert turns.count == 0
-    long = asyncio.create_task(memory.take_turns(work(1_000)))
-    await asyncio.sleep(0)
-    long.cancel()
-    await asyncio.wait([long])
-    before = turns.count
-    assert await memory.take_turns(work(0)) == 0
-    assert turns.count == before
-    await turns.stop()

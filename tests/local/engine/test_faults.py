@@ -20,25 +20,14 @@ BUSY, DENIED, BROKEN = Code.SERVER_BUSY, Code.AUTHORIZATION_FAILURE, Code.INTERN
     [
         (apsw.FullError("full"), BUSY, "the disk is full; nothing was written"),
         (OSError(errno.ENOSPC, "no space"), BUSY, "the disk is full"),
-        (OSError(errno.EDQUOT, "quota"), BUSY, "the disk is full"),
-        (OSError(errno.EFBIG, "too big"), BUSY, "the disk is full"),
         (apsw.BusyError("busy"), BUSY, "another process holds the write lock"),
-        (apsw.LockedError("locked"), BUSY, "another process holds the write lock"),
         (apsw.ReadOnlyError("read-only"), DENIED, "opened for reading only"),
-        (apsw.PermissionsError("no"), DENIED, "opened for reading only"),
         (PermissionError(errno.EACCES, "no"), DENIED, "opened for reading only"),
         (msgspec.DecodeError("JSON"), BROKEN, r"is damaged: a stored row cannot be read \(JSON\); restore a backup"),
-        (AttributeError("none"), BROKEN, "is damaged: a stored row"),
-        (KeyError("key"), BROKEN, "is damaged: a stored row"),
-        (OverflowError("large"), BROKEN, "is damaged: a stored row"),
         (RecursionError("deep"), BROKEN, "is damaged: a stored row"),
-        (TypeError("type"), BROKEN, "is damaged: a stored row"),
         (ValueError("value"), BROKEN, "is damaged: a stored row"),
         (apsw.CorruptError("malformed"), BROKEN, r"the file is damaged \(malformed\); restore it from a backup"),
-        (apsw.NotADBError("no database"), BROKEN, "the file is damaged"),
-        (apsw.TooBigError("big"), BROKEN, "the file is damaged"),
         (apsw.IOError("disk"), BROKEN, r"failed to read or write the file \(disk\); check the disk"),
-        (apsw.CantOpenError("open"), BROKEN, "failed to read or write the file"),
         (OSError(errno.EIO, "input"), BROKEN, "failed to read or write the file"),
         (apsw.SQLError("no such column"), BROKEN, "unexpected SQLError: no such column"),
     ],
@@ -51,26 +40,14 @@ def test_the_fault_of_an_error(error: Exception, code: Code, said: str) -> None:
     assert caught.value.code == code
 
 
-def test_a_fault_stays_the_fault_that_it_is() -> None:
-    """What is a fault already is not told as another one."""
-    fault = Fault(Code.ENTITY_EXISTS, "there")
-
-    assert fault_from(fault, "'data'") is fault
-
-
 @pytest.mark.parametrize(
     ("error", "kind", "said"),
     [
         (apsw.NotADBError("x"), NotSupported, "is not a database; give the path of another file"),
         (PermissionError("x"), AccessDenied, "permission denied; allow this user to read the file"),
-        (apsw.PermissionsError("x"), AccessDenied, "permission denied"),
         (apsw.ReadOnlyError("x"), AccessDenied, "permission denied"),
-        (apsw.AuthError("x"), AccessDenied, "permission denied"),
         (apsw.CorruptError("x"), Unavailable, r"is damaged \(x\); restore it from a backup"),
-        (apsw.TooBigError("x"), Unavailable, r"is damaged \(x\)"),
-        (ValueError("x"), Unavailable, r"is damaged \(x\)"),
         (apsw.BusyError("x"), Unavailable, "is locked by another process; close that"),
-        (apsw.LockedError("x"), Unavailable, "is locked by another process"),
         (apsw.FullError("x"), Unavailable, "the disk is full; free space, then open it again"),
         (OSError("x"), Unavailable, r"cannot be opened \(x\); check its folder and the disk"),
         (apsw.IOError("x"), Unavailable, r"cannot be opened \(x\)"),

@@ -4,7 +4,6 @@ Group commit: how the requests that wait are spread over transactions.
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,8 +17,8 @@ from tableorm_local.engine import Engine, group_commit
 from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
-from tableorm_local.engine.worker import InlineWorker, ThreadWorker, Worker
-from tableorm_local.engine.write_session import LongSteps, Steps, Work, WriteSession
+from tableorm_local.engine.worker import InlineWorker, ThreadWorker
+from tableorm_local.engine.write_session import Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 from tests.local.engine.conftest import callbacks_succeed
 
@@ -78,140 +77,6 @@ async def session() -> AsyncIterator[WriteSession]:
     connection.close()
 
 
-@pytest.mark.parametrize(
-    ("worker", "sync", "batches"),
-    [(Slow, _APPLY / 2, [1, 11, 9]), (Slow, 1.0, [1, 20]), (InlineWorker, _APPLY / 2, [1, 20])],
-    ids=["fast disk", "slow disk", "memory"],
-)
-async def test_half_of_the_requests_are_written_while_the_others_come(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch, worker: type[Worker], sync: float, batches: list[int]
-) -> None:
-    """
-    On a fast disk a transaction takes half of the requests under way; on a slow one all, to wait for it once; and in
-    memory all, as nothing else is done meanwhile.
-    """
-    disk = Disk(session, sync)
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, worker(), None, _SECONDS)
-    async with asyncio.timeout(_SECONDS):
-        await commits.submit(disk.apply)
-        await asyncio.gather(*(commits.submit(disk.apply) for _ in range(20)))
-        await commits.drain()
-
-    assert disk.batches == batches
-
-
-@pytest.mark.parametrize(("sync", "batches"), [(_APPLY / 2, [2, 2, 2]), (1.0, [2, 4])], ids=["fast disk", "slow disk"])
-async def test_who_was_just_served_may_come_again(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch, sync: float, batches: list[int]
-) -> None:
-    """On a slow disk the next transaction takes the next requests of those that have just been told; a fast one not."""
-    disk, asked = Disk(session, sync), list[asyncio.Future[None]]()
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, Slow(), None, _SECONDS)
-
-    def apply_and_ask(session: WriteSession) -> None:
-        disk.apply(session)
-        asked.append(commits.submit(disk.apply))
-
-    async def ask_twice() -> None:
-        await commits.submit(apply_and_ask)
-        await commits.submit(disk.apply)
-
-    async with asyncio.timeout(_SECONDS):
-        await asyncio.gather(*(ask_twice() for _ in range(2)))
-        await commits.drain()
-
-    assert disk.batches == batches
-
-
-async def test_work_that_takes_long_goes_on_in_the_worker(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A transaction keeps the event loop for two milliseconds at most; the requests after that go into another one."""
-    disk = Disk(session, 1.0)
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, Slow(), None, _SECONDS)
-    async with asyncio.timeout(_SECONDS):
-        await asyncio.gather(*(commits.submit(disk.apply) for _ in range(50)))
-        await commits.drain()
-
-    assert disk.batches == [33, 17]
-
-
-async def test_a_request_of_many_steps_goes_on_in_the_worker(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its steps are done on the event loop for two milliseconds, and the rest in the worker, as is a long step."""
-    disk, worker, places = Disk(session, 1.0), Slow(), list[bool]()
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, worker, None, _SECONDS)
-
-    def work(session: WriteSession) -> Steps:
-        for _ in range(100):
-            disk.apply(session)
-            places.append(worker.working)
-            yield
-        return "done"
-
-    def work_long(session: WriteSession) -> LongSteps:
-        for is_next_long in (False, True, False):
-            disk.apply(session)
-            places.append(worker.working)
-            yield is_next_long
-
-    async with asyncio.timeout(_SECONDS):
-        other, asked = commits.submit(lambda _: "other"), commits.submit(work)
-        assert (await other, await asked) == ("other", "done")
-        assert places == [False] * 33 + [True] * 67
-        places.clear()
-        await asyncio.gather(commits.submit(work_long), commits.submit(disk.apply))
-        assert places == [False, False, True]
-
-
-async def test_requests_of_few_steps_share_a_transaction(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As those of one step do, also with one that is refused after its first step."""
-    disk = Disk(session, 1.0)
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, Slow(), None, _SECONDS)
-
-    def work(session: WriteSession) -> Steps:
-        disk.apply(session)
-        yield
-        return "done"
-
-    def refuse(_: WriteSession) -> Steps:
-        yield
-        raise Fault(Code.ENTITY_EXISTS, "there")
-
-    async with asyncio.timeout(_SECONDS):
-        outcomes = await asyncio.gather(*map(commits.submit, (work, refuse, work)), return_exceptions=True)
-        await commits.drain()
-
-    assert list(map(str, outcomes)) == ["done", "EntityAlreadyExists: there", "done"]
-    assert disk.batches == [2]
-
-
-async def test_a_disk_that_was_fast_once_is_slow(session: WriteSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the times of earlier commits the last sixteen count."""
-    disk = Disk(session, _APPLY / 2)
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, Slow(), None, _SECONDS)
-    async with asyncio.timeout(_SECONDS):
-        for number in range(17):
-            await commits.submit(disk.apply)
-            if number in (0, 15):
-                await asyncio.gather(*(commits.submit(disk.apply) for _ in range(20)))
-            disk.sync = 1.0
-        disk.batches.clear()
-        await asyncio.gather(*(commits.submit(disk.apply) for _ in range(20)))
-        await commits.drain()
-
-    assert disk.batches == [20]
-
-
 async def test_background_jobs_and_requests_take_turns(session: WriteSession) -> None:
     """While requests wait, no two background jobs follow each other."""
     commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
@@ -246,17 +111,6 @@ class TakenLock(WriterLock):
 
     def release(self) -> None:
         self.calls.append(("release", self.session.connection.in_transaction))
-
-
-async def test_who_waits_queues_for_the_lock_of_writers(session: WriteSession, tmp_path: Path) -> None:
-    """A request that finds the lock taken waits for it, begins with it in hand, and gives it back at once."""
-    lock = TakenLock(tmp_path / "lock", session)
-    commits = GroupCommit(session, Slow(), lock, _SECONDS)
-    async with asyncio.timeout(_SECONDS):
-        assert await commits.submit(lambda _: "done") == "done"
-    lock.close()
-
-    assert lock.calls == [("try", False), ("acquire", False), ("release", True)]
 
 
 @pytest.mark.parametrize("waits_for_lock", [False, True], ids=["on the event loop", "in the worker"])
@@ -500,34 +354,6 @@ async def test_a_job_that_finds_another_process_writing_does_not_wait(session: W
     assert lock.calls == [("try", False)]
 
 
-class FreeLock(TakenLock):
-    """The lock of writers, which nobody else has."""
-
-    def try_acquire(self) -> bool:
-        super().try_acquire()
-        return True
-
-
-async def test_the_lock_of_writers_is_held_only_until_a_transaction_begins(
-    session: WriteSession, tmp_path: Path
-) -> None:
-    """On the event loop it is given back once the transaction has begun, also if it has not."""
-    lock = FreeLock(tmp_path / "lock", session)
-    commits, begin = GroupCommit(session, Slow(), lock, _SECONDS), session.begin
-
-    def begin_later() -> bool:
-        session.begin = begin  # type: ignore[method-assign]
-        return False
-
-    async with asyncio.timeout(_SECONDS):
-        assert await commits.submit(lambda _: "done") == "done"
-        session.begin = begin_later  # type: ignore[method-assign]
-        assert await commits.submit(lambda _: "done") == "done"
-    lock.close()
-
-    assert lock.calls[:4] == [("try", False), ("release", True), ("try", False), ("release", False)]
-
-
 class WaitingLock(WriterLock):
     """The lock of writers, which somebody else has until the test lets it go."""
 
@@ -576,36 +402,6 @@ async def test_who_waits_for_another_process_waits_no_longer_than_it_may(tmp_pat
     assert order == ["patient"]
 
 
-async def test_the_event_loop_has_no_timer_for_nobody(
-    session: WriteSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While the worker waits for another process, and no request any more, no timer runs."""
-    loop, timers = asyncio.get_running_loop(), list[object]()
-    lock, worker = WaitingLock(tmp_path / "lock"), ThreadWorker(loop, "test")
-    commits, call_at = GroupCommit(session, worker, lock, 0.01), loop.call_at
-
-    def note(when: float, callback: Callable[..., object], *given: Any, **more: Any) -> asyncio.TimerHandle:
-        timers.append(getattr(callback, "__self__", None))
-        return call_at(when, callback, *given, **more)
-
-    monkeypatch.setattr(loop, "call_at", note)
-    async with asyncio.timeout(_SECONDS):
-        lock.free.set()
-        await commits.submit(lambda _: "done")
-        assert timers.count(commits) == 0
-        lock.free.clear()
-        with pytest.raises(Fault, match="did not give it back in time"):
-            await commits.submit(lambda _: "done")
-        for _ in range(50):
-            await asyncio.sleep(0)
-        lock.free.set()
-        await commits.drain()
-    worker.stop()
-    lock.close()
-
-    assert timers.count(commits) == 1
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_within_a_request_ends_the_program(error: type[BaseException], tmp_path: Path) -> None:
     """It reaches the program; the transaction it fell into is undone, and the file can be written by others."""
@@ -641,44 +437,3 @@ def test_an_interrupt_within_a_request_ends_the_program(error: type[BaseExceptio
     with pytest.raises(error):
         asyncio.run(interrupted())
     assert asyncio.run(again()) == ["kept"]
-
-
-class Watched(Slow):
-    """A worker that counts how often the event loop waits for it to begin."""
-
-    waited = 0
-
-    def wait_until_started(self) -> None:
-        self.waited += 1
-
-
-@pytest.mark.parametrize(("requests", "waited"), [(1, 0), (3, 0), (4, 1), (20, 1)])
-async def test_after_long_work_the_worker_is_let_begin(
-    session: WriteSession, monkeypatch: pytest.MonkeyPatch, requests: int, waited: int
-) -> None:
-    """After 0.2 ms of work on the event loop it waits for the worker to begin, which less work is not worth."""
-    disk, worker = Disk(session, 1.0), Watched()
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, worker, None, _SECONDS)
-    async with asyncio.timeout(_SECONDS):
-        await asyncio.gather(*(commits.submit(disk.apply) for _ in range(requests)))
-        await commits.drain()
-
-    assert worker.waited == waited
-
-
-async def test_a_lock_that_is_not_free_is_tried_again(session: WriteSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever has the lock of writers tries for that of SQLite every 0.3 ms, in the worker, and then does the work."""
-    pauses, begin = list[float](), session.begin
-    commits = GroupCommit(session, Slow(), None, _SECONDS)
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=time.perf_counter, sleep=pauses.append))
-
-    def begin_later() -> bool:
-        return len(pauses) >= 5 and begin()
-
-    session.begin = begin_later  # type: ignore[method-assign]
-    async with asyncio.timeout(_SECONDS):
-        assert await commits.submit(lambda _: "done") == "done"
-        await commits.drain()
-
-    assert pauses == [0.0003] * 5

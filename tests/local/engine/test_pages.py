@@ -5,7 +5,6 @@ Pages: which rows a query reads to find those it asks for, and where a page ends
 import itertools
 import re
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -20,7 +19,6 @@ from tableorm_local.engine import Engine, scan
 from tableorm_local.engine.catalog import find_table, key_of
 from tableorm_local.engine.scan import (
     PageScan,
-    count_comparisons,
     filter_intervals,
     narrow_to_rows,
     partition_interval,
@@ -125,77 +123,6 @@ def test_conditions_within_conditions_mean_the_same_keys() -> None:
     )
 
     assert filter_intervals(And((And((partition, *rows[:2])), rows[2]))) == filter_intervals(And((partition, *rows)))
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        RowQuery(),
-        RowQuery(Bounds.only("b")),
-        RowQuery(where=Compare("T", Op.EQ, constant("x"))),
-        RowQuery(row=Bounds("b", "b", upper_open=True)),
-        RowQuery(row=Bounds("0005"), where=Compare("RowKey", Op.LT, constant("0005"))),
-    ],
-    ids=["all", "partition", "none", "no RowKeys", "contradiction"],
-)
-@pytest.mark.parametrize("limit", [5, 1000])
-async def test_a_page_that_needs_no_second_statement_has_none(
-    memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery, limit: int
-) -> None:
-    """A page that is full, or has all rows, is done at once; where no RowKey can be asked for, no row is looked at."""
-    for partition in "abc":
-        await insert_rows(memory, make_rows(partition, 30, T=""))
-
-    def count(connection: Connection) -> int:
-        stats = cast("Any", connection).cache_stats()
-        return int(stats["hits"] + stats["misses"])
-
-    await memory.query("Shared", query, limit)
-    before, ticks = await memory.read(count), itertools.count()
-    monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: next(ticks) / 100_000))
-    await memory.query("Shared", query, limit)
-
-    assert await memory.read(count) - before == 1
-
-
-@pytest.mark.parametrize(
-    ("query", "one_by_one"),
-    [
-        (RowQuery(), False),
-        (RowQuery(Bounds.only("b"), Bounds("0010", "0020")), False),
-        (
-            RowQuery(
-                where=And((Compare("PartitionKey", Op.EQ, constant("b")), Compare("RowKey", Op.GE, constant(""))))
-            ),
-            False,
-        ),
-        (RowQuery(Bounds("b"), Bounds("0010", "0012")), True),
-    ],
-    ids=["all", "one partition", "one partition by conditions", "several partitions"],
-)
-async def test_only_in_several_partitions_row_keys_are_looked_at_one_by_one(
-    memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery, *, one_by_one: bool
-) -> None:
-    """Elsewhere all rows between two keys are wanted, and taken in batches, which is faster."""
-    for partition in "abc":
-        await insert_rows(memory, make_rows(partition, 30, T=""))
-    walks, walk = list[object](), PageScan._walk_within  # pyright: ignore[reportPrivateUsage]
-
-    def note(page: PageScan, *given: Any) -> bool:
-        walks.append(given)
-        return walk(page, *given)
-
-    monkeypatch.setattr(PageScan, "_walk_within", note)
-    await memory.query("Shared", query)
-
-    assert bool(walks) is one_by_one
-
-
-def test_comparisons_are_counted() -> None:
-    """Of a filter, however deep they stand."""
-    each = Compare("A", Op.EQ, constant(""))
-
-    assert count_comparisons(And((each, Not(each), Or((each, Not(And((each, each)))))))) == 5
 
 
 @pytest.mark.parametrize("limit", [0, 1001])
@@ -305,33 +232,6 @@ async def test_what_a_caller_makes_of_rows_counts_too(memory: Engine, monkeypatc
     assert len(counted) == 30
     assert await pages(RowQuery(row=Bounds.only("b"), where=last)) == [15]
     assert counted == ["b"] * 15
-
-
-@pytest.mark.parametrize("query", [RowQuery(), RowQuery(row=Bounds("0000"))], ids=["all", "RowKeys"])
-async def test_a_page_goes_on_after_a_slice(memory: Engine, monkeypatch: pytest.MonkeyPatch, query: RowQuery) -> None:
-    """A slice ends after the batch in which its time is over, which does not end the page."""
-    await insert_rows(memory, make_rows("p", 250))
-    now, slices, advance = 0, list[int](), PageScan.advance
-
-    def work(body: bytes) -> Row:
-        nonlocal now
-        now += 1
-        return decode(body)
-
-    def measure(page: PageScan, *given: Any) -> bool:
-        before = now
-        done = advance(page, *given)
-        slices.append(now - before)
-        return done
-
-    monkeypatch.setattr(PageScan, "advance", measure)
-    monkeypatch.setattr(scan, "time", SimpleNamespace(perf_counter=lambda: now / 10_000))
-    monkeypatch.setattr(scan, "decode", work)
-    page = await memory.query("Shared", query)
-
-    assert [row["RowKey"] for row in page.rows] == [f"{n:04d}" for n in range(250)]
-    assert page.continuation is None
-    assert slices == [100, 100, 50]
 
 
 async def test_a_page_has_4_mib(memory: Engine, read: list[bytes]) -> None:

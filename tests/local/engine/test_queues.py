@@ -5,7 +5,7 @@ Queues in the engine: what the contract leaves open, time set by hand, and givin
 import asyncio
 import datetime as dt
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -232,55 +232,3 @@ async def test_a_message_comes_again_after_half_a_minute(engine: Engine, queue: 
     assert await bodies(engine, queue) == []
     tableorm_clock.advance(dt.timedelta(seconds=0.1))
     assert await bodies(engine, queue) == [b"x"]
-
-
-async def test_a_refusal_says_what_is_wrong(engine: Engine, queue: str) -> None:
-    """With the code of the service, and in words that name the argument, the queue or the message, and the value."""
-    queues = engine.queues
-    message = await queues.put(queue, b"x")
-    absent = attrs.evolve(message, id="9" * 50)
-    visible, delay = "visibility_seconds is", "delay_seconds is"
-    refusals: list[tuple[Awaitable[object], Code, str]] = [
-        (
-            queues.renew(queue, message, -1),
-            Code.PARAMETER_OUT_OF_RANGE,
-            f"{visible} -1; 0 to 604800 seconds are allowed.",
-        ),
-        (
-            queues.renew(queue, message, 604_801),
-            Code.PARAMETER_OUT_OF_RANGE,
-            f"{visible} 604801; 0 to 604800 seconds are allowed.",
-        ),
-        (queues.take(queue, 1, 0), Code.PARAMETER_OUT_OF_RANGE, f"{visible} 0; 1 to 604800 seconds are allowed."),
-        (
-            queues.put(queue, b"x", delay_seconds=-1),
-            Code.PARAMETER_OUT_OF_RANGE,
-            f"{delay} -1; 0 to 604800 seconds are allowed.",
-        ),
-        (
-            queues.put(queue, b"x", ttl_seconds=0),
-            Code.PARAMETER_OUT_OF_RANGE,
-            "ttl_seconds is 0; 1 or more seconds are allowed.",
-        ),
-        (
-            queues.put(queue, b"x", delay_seconds=5, ttl_seconds=5),
-            Code.PARAMETER_OUT_OF_RANGE,
-            "ttl_seconds is 5; 6 or more seconds are allowed.",
-        ),
-        (queues.length("absent"), Code.QUEUE_NOT_FOUND, "The specified queue does not exist: 'absent'."),
-        (
-            queues.delete(queue, absent),
-            Code.MESSAGE_NOT_FOUND,
-            f"The specified message does not exist: '{'9' * 40}'.",
-        ),
-        (
-            queues.delete(queue, attrs.evolve(message, receipt="1")),
-            Code.POP_RECEIPT_MISMATCH,
-            f"The receipt of message {message.id!r} is not, or no longer, that of the one who took it last.",
-        ),
-    ]
-    for call, code, said in refusals:
-        with pytest.raises(Fault) as caught:
-            await call
-        assert (caught.value.code, caught.value.message) == (code, said)
-    assert await queues.length(queue) == 1

@@ -12,7 +12,7 @@ import aiohttp
 import attrs
 import pytest
 
-from tableorm.protocol.sas import Access, AccountSas, TableSas, sign_sas
+from tableorm.protocol.sas import AccountSas, Action, TableSas, sign_sas
 from tableorm.protocol.shared_key import Scheme, decode_key
 from tableorm_local.engine import AccessRecords
 from tableorm_local.server import DEVELOPMENT_KEY, Account, Server, serve
@@ -211,42 +211,42 @@ def account_token(**changes: str | None) -> str:
     return sign_sas(AccountSas(**given), "devstoreaccount1", decode_key(DEVELOPMENT_KEY))
 
 
-async def do(api: Api, access: Access, token: str, keys: tuple[str, str] = ("p", "r")) -> Reply:
+async def do(api: Api, access: Action, token: str, keys: tuple[str, str] = ("p", "r")) -> Reply:
     """Do something of that sort with a token."""
     one = f"/Tab(PartitionKey='{keys[0]}',RowKey='{keys[1]}')"
     row = {"PartitionKey": keys[0], "RowKey": keys[1], "A": 1}
     match access:
-        case Access.GET_PROPERTIES:
+        case Action.GET_PROPERTIES:
             return await api("GET", "/", scheme=None, query=f"restype=service&comp=properties&{token}")
-        case Access.SET_PROPERTIES:
+        case Action.SET_PROPERTIES:
             body = b"<StorageServiceProperties/>"
             return await api("PUT", "/", body, scheme=None, query=f"restype=service&comp=properties&{token}")
-        case Access.GET_STATISTICS:
+        case Action.GET_STATISTICS:
             secondary = attrs.evolve(api, location="devstoreaccount1-secondary")
             return await secondary("GET", "/", scheme=None, query=f"restype=service&comp=stats&{token}")
-        case Access.LIST_TABLES:
+        case Action.LIST_TABLES:
             return await api("GET", "/Tables", scheme=None, query=token)
-        case Access.CREATE_TABLE:
+        case Action.CREATE_TABLE:
             return await api("POST", "/Tables", {"TableName": "Other"}, scheme=None, query=token)
-        case Access.DELETE_TABLE:
+        case Action.DELETE_TABLE:
             return await api("DELETE", "/Tables('Tab')", scheme=None, query=token)
-        case Access.GET_POLICIES:
+        case Action.GET_POLICIES:
             return await api("GET", "/Tab", scheme=None, query=f"comp=acl&{token}")
-        case Access.SET_POLICIES:
+        case Action.SET_POLICIES:
             return await api("PUT", "/Tab", b"", scheme=None, query=f"comp=acl&{token}")
-        case Access.QUERY:
+        case Action.QUERY:
             return await api("GET", one, scheme=None, query=token)
-        case Access.INSERT:
+        case Action.INSERT:
             return await api("POST", "/Tab", row | {"RowKey": keys[1] + "0"}, scheme=None, query=token)
-        case Access.UPSERT:
+        case Action.UPSERT:
             return await api("PUT", one, row, scheme=None, query=token)
-        case Access.UPDATE:
+        case Action.UPDATE:
             return await api("PATCH", one, row, scheme=None, query=token, If_Match="*")
-        case Access.DELETE:
+        case Action.DELETE:
             return await api("DELETE", one, scheme=None, query=token, If_Match="*")
 
 
-NEEDED = {Access.QUERY: "r", Access.INSERT: "a", Access.UPSERT: "au", Access.UPDATE: "u", Access.DELETE: "d"}
+NEEDED = {Action.QUERY: "r", Action.INSERT: "a", Action.UPSERT: "au", Action.UPDATE: "u", Action.DELETE: "d"}
 SETS = ["".join(letter for bit, letter in enumerate("raud") if number >> bit & 1) for number in range(1, 16)]
 
 
@@ -261,8 +261,8 @@ async def filled(api: Api) -> Api:
 async def test_permissions_of_a_table_token(filled: Api, letters: str) -> None:
     """Each operation is allowed by just the letters that it needs; a table's token allows nothing else."""
     token = table_token(sp=letters)
-    for access in Access:
-        if access is Access.DELETE:
+    for access in Action:
+        if access is Action.DELETE:
             continue
         reply = await do(filled, access, token)
         allowed = access in NEEDED and set(NEEDED[access]) <= set(letters)
@@ -270,30 +270,30 @@ async def test_permissions_of_a_table_token(filled: Api, letters: str) -> None:
         if not allowed:
             assert reply.status == 403
             assert reply.code == ("AuthorizationPermissionMismatch" if access in NEEDED else "AuthorizationFailure")
-    assert ((await do(filled, Access.DELETE, token)).status < 300) is ("d" in letters)
+    assert ((await do(filled, Action.DELETE, token)).status < 300) is ("d" in letters)
 
 
 OPERATIONS = {
-    Access.GET_PROPERTIES: ("s", "r"),
-    Access.SET_PROPERTIES: ("s", "w"),
-    Access.GET_STATISTICS: ("s", "r"),
-    Access.LIST_TABLES: ("c", "l"),
-    Access.CREATE_TABLE: ("c", "c"),
-    Access.QUERY: ("o", "r"),
-    Access.INSERT: ("o", "a"),
-    Access.UPSERT: ("o", "au"),
-    Access.UPDATE: ("o", "u"),
-    Access.DELETE: ("o", "d"),
-    Access.DELETE_TABLE: ("c", "d"),
+    Action.GET_PROPERTIES: ("s", "r"),
+    Action.SET_PROPERTIES: ("s", "w"),
+    Action.GET_STATISTICS: ("s", "r"),
+    Action.LIST_TABLES: ("c", "l"),
+    Action.CREATE_TABLE: ("c", "c"),
+    Action.QUERY: ("o", "r"),
+    Action.INSERT: ("o", "a"),
+    Action.UPSERT: ("o", "au"),
+    Action.UPDATE: ("o", "u"),
+    Action.DELETE: ("o", "d"),
+    Action.DELETE_TABLE: ("c", "d"),
 }
 
 
 @pytest.mark.parametrize("access", OPERATIONS)
-async def test_permissions_of_an_account_token(filled: Api, access: Access) -> None:
+async def test_permissions_of_an_account_token(filled: Api, access: Action) -> None:
     """Each operation needs its type of resource and its letters, and no more."""
     kind, letters = OPERATIONS[access]
     without = "".join(letter for letter in "rwdlacu" if letter not in letters)
-    without = without.replace("w", "") if access is Access.CREATE_TABLE else without
+    without = without.replace("w", "") if access is Action.CREATE_TABLE else without
 
     refused = await do(filled, access, account_token(sp=without))
     assert (refused.status, refused.code) == (403, "AuthorizationPermissionMismatch")
@@ -304,7 +304,7 @@ async def test_permissions_of_an_account_token(filled: Api, access: Access) -> N
 
 async def test_policies_are_not_for_tokens(filled: Api) -> None:
     """No token of an account reads or sets the policies of a table."""
-    for access in (Access.GET_POLICIES, Access.SET_POLICIES):
+    for access in (Action.GET_POLICIES, Action.SET_POLICIES):
         assert (await do(filled, access, account_token())).status == 403
 
 
@@ -332,7 +332,7 @@ async def test_policies_are_not_for_tokens(filled: Api) -> None:
 )
 async def test_tokens_that_are_refused(filled: Api, token: str, code: str) -> None:
     """Another service, time, place, protocol or table, and whatever was tampered with."""
-    reply = await do(filled, Access.QUERY, token)
+    reply = await do(filled, Action.QUERY, token)
 
     assert reply.code == code
     assert reply.status == (400 if code.startswith("Invalid") else 403)
@@ -344,7 +344,7 @@ async def test_tokens_that_are_good(filled: Api, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(AccessRecords, "policy", None)
     token = table_token(sip=sip, spr="https,http", tn="tAB", st=moment(-1))
 
-    assert (await do(filled, Access.QUERY, token)).status == 200
+    assert (await do(filled, Action.QUERY, token)).status == 200
 
 
 POLICY = (
@@ -362,14 +362,14 @@ async def test_stored_policy(filled: Api) -> None:
         assert (await filled("PUT", "/Tab", POLICY.format(name, policy).encode(), query="comp=acl")).status == 204
 
     await put("reader", policy)
-    assert (await do(filled, Access.QUERY, token)).status == 200
-    assert (await do(filled, Access.UPDATE, token)).code == "AuthorizationPermissionMismatch"
+    assert (await do(filled, Action.QUERY, token)).status == 200
+    assert (await do(filled, Action.UPDATE, token)).code == "AuthorizationPermissionMismatch"
     both = table_token(si="reader", sp="r", se=None)
-    assert (await do(filled, Access.QUERY, both)).code == "AuthenticationFailed"
+    assert (await do(filled, Action.QUERY, both)).code == "AuthenticationFailed"
     await put("reader", f"<Expiry>{moment(-1)}</Expiry><Permission>r</Permission>")
-    assert (await do(filled, Access.QUERY, token)).code == "AuthenticationFailed"
+    assert (await do(filled, Action.QUERY, token)).code == "AuthenticationFailed"
     await put("other", policy)
-    assert (await do(filled, Access.QUERY, token)).code == "AuthenticationFailed"
+    assert (await do(filled, Action.QUERY, token)).code == "AuthenticationFailed"
 
 
 RANGES: dict[str, dict[str, str]] = {
@@ -408,7 +408,7 @@ async def test_ranges_of_keys(api: Api, name: str) -> None:
     for at in places:
         for access in NEEDED:
             reply = await do(api, access, token, at)
-            allowed = inside((at[0], at[1] + "0") if access is Access.INSERT else at, bounds)
+            allowed = inside((at[0], at[1] + "0") if access is Action.INSERT else at, bounds)
             assert (reply.status < 300) is allowed, (at, access, reply.body)
             assert allowed or (reply.status, reply.code) == (403, "AuthorizationFailure")
 

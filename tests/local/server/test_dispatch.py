@@ -9,13 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tableorm.protocol.codes import Fault
 from tableorm_local.engine import Engine
-from tableorm_local.server import Limits, dispatch, serve
-from tableorm_local.server.operations import table_changes
-from tableorm_local.server.operations.table_changes import TableChanges
-from tableorm_local.server.wire.addressing import Kind
-from tableorm_local.server.wire.calls import Answer
+from tableorm_local.server import Limits, serve
 from tests.local.server.client import Api, Reply, root_of
 from tests.local.server.test_operations import BATCH, MULTIPART, ONE
 
@@ -78,55 +73,3 @@ async def test_tables_are_changed_one_after_the_other(api: Api, monkeypatch: pyt
 
     assert [reply.status for reply in made + gone] == [201] * 5 + [204] * 5
     assert most == 1
-
-
-async def test_the_pause_after_a_table_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is nineteen times as long as it took to read the names again, and none where that is done at once."""
-    now, pauses = 0.0, list[float]()
-
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now
-
-    async def sleep(seconds: float) -> None:
-        nonlocal now
-        pauses.append(max(seconds, 0.0))
-        now += max(seconds, 0.0)
-
-    async def change() -> Answer:
-        return Answer(204)
-
-    async def run(seconds: float) -> None:
-        async def read_names(_: Engine, start: str = "", limit: int = 0) -> list[str]:
-            nonlocal now
-            assert (start, limit) == ("", 1)
-            now += seconds
-            return []
-
-        monkeypatch.setattr(Engine, "list_tables", read_names)
-        await changes.run(engine, change)
-
-    changes, engine = TableChanges(), Engine(None)
-    monkeypatch.setattr(table_changes, "time", Clock)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    for seconds in (0.002, 0.001, 0.5, 0.25, 0.001, 0.0):
-        await run(seconds)
-
-    assert pauses == pytest.approx([0, 0, 0, 9.5, 4.75, 0])
-
-
-@pytest.mark.parametrize(("verb", "path", "status"), [("GET", "/Tab()", 200), ("DELETE", ONE, 204)])
-async def test_a_body_that_no_operation_reads(api: Api, verb: str, path: str, status: int) -> None:
-    """What reads or deletes passes over a body, so that nothing in it can be wrong."""
-    await api("PUT", ONE, {})
-
-    reply = await api(verb, path, b"x", headers={"If-Match": "*", "Content-Encoding": "unknown"})
-    assert reply.status == status
-
-
-def test_a_verb_that_is_long_is_told_in_part() -> None:
-    """Its first 20 letters are enough."""
-    with pytest.raises(Fault) as caught:
-        dispatch._refuse_route(Kind.SERVICE, "V" * 30, "stats")  # pyright: ignore[reportPrivateUsage]
-    assert caught.value.message == f"The resource doesn't support the specified HTTP verb: {'V' * 20}."

@@ -15,14 +15,12 @@ import time
 import uuid
 from asyncio.subprocess import PIPE
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
 import aiohttp
 import pytest
 from aiohttp import web
-from aiohttp.base_protocol import BaseProtocol
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -37,12 +35,9 @@ from tableorm_local.server import (
     Server,
     dispatch,
     serve,
-    serving,
 )
 from tableorm_local.server.front import http
 from tableorm_local.server.front.access_log import AccessLog, Entry
-from tableorm_local.server.front.http import Front
-from tableorm_local.server.front.request_body import RequestBody
 from tableorm_local.server.wire import options
 from tableorm_local.server.wire.calls import Call
 from tests.local.server.client import Api, Wire, head, http_date, root_of
@@ -498,21 +493,6 @@ async def test_who_may_read_the_metrics(
             assert health.status == 200
 
 
-async def test_a_page_of_the_server_that_fails(
-    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is a fault of the server, and is logged."""
-
-    def fail(_: Front) -> None:
-        raise OSError("no room")
-
-    monkeypatch.setattr(Front, "update_gauges", fail)
-    async with api.session.get(f"{api.root}/metrics") as answer:
-        assert answer.status == 500
-    assert [record.name for record in caplog.records] == ["tableorm.server.http"]
-    caplog.clear()
-
-
 async def test_access_log(tmp_path: Any) -> None:
     """A line of JSON for each request says who asked for what, and what came of it."""
     path = tmp_path / "access.log"
@@ -708,25 +688,6 @@ async def test_any_property(api: Api, value: object, kind: str, name: str) -> No
         assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200
 
 
-@pytest.mark.parametrize(("remote", "address"), [(None, ""), ("127.0.0.1", "127.0.0.1")])
-def test_the_address_of_a_client_that_has_gone(remote: str | None, address: str) -> None:
-    """Where aiohttp does not know it any more, it is empty."""
-    request: Any = SimpleNamespace(remote=remote)
-    assert http._address_of(request) == address  # pyright: ignore[reportPrivateUsage]
-
-
-@pytest.mark.parametrize("open_still", [False, True])
-async def test_body_of_a_connection_that_is_not_there(open_still: bool) -> None:
-    """What aiohttp raises then is that the client has gone; of an open connection it is a fault of the server."""
-    content = aiohttp.StreamReader(BaseProtocol(asyncio.get_running_loop()), 1024)
-    transport = asyncio.Transport() if open_still else None
-    request: Any = SimpleNamespace(headers={}, content_length=5, content=content, transport=transport)
-    body = RequestBody(request, Limits(), set())
-
-    with pytest.raises(RuntimeError if open_still else ConnectionResetError):
-        await body.read()
-
-
 @pytest.mark.usefixtures("nothing_left")
 async def test_body_of_a_connection_that_is_closed_at_once(
     server: Server, api: Api, caplog: pytest.LogCaptureFixture
@@ -739,23 +700,3 @@ async def test_body_of_a_connection_that_is_closed_at_once(
     assert (await api("GET", "/Tab()")).status == 200
 
     assert caplog.records == []
-
-
-async def test_gauges_are_set_without_being_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each server sets its gauges by the clock: of several processes another one answers `/metrics`."""
-    monkeypatch.setattr(serving, "_GAUGE_SECONDS", 0.001)
-    times = 0
-    thrice = asyncio.Event()
-
-    def count(_: Front) -> None:
-        nonlocal times
-        times += 1
-        if times == 3:
-            thrice.set()
-
-    monkeypatch.setattr(Front, "update_gauges", count)
-    async with serve(tmp_path / "data.tables", port=0):
-        await thrice.wait()
-    ended = times
-    await asyncio.sleep(0.01)
-    assert times == ended

@@ -5,7 +5,6 @@ Limits of what clients send: as much as a limit allows is good, and one more is 
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -151,50 +150,6 @@ def test_a_limit_of_what_is_sent(limit: str) -> None:
         read(most + 1)
 
 
-NO_VALUE = "The value for one of the XML nodes is not in the correct format: "
-NO_DOCUMENT = "XML specified is not syntactically valid. "
-
-
-@pytest.mark.parametrize(
-    ("texts", "said"),
-    [
-        (
-            {"AllowedMethods": "FLY,GET,EAT"},
-            f"{NO_VALUE}AllowedMethods 'EAT,FLY' is not among DELETE, GET, HEAD, MERGE, OPTIONS, PATCH, POST, PUT.",
-        ),
-        ({"ExposedHeaders": "a,ä"}, f"{NO_VALUE}ExposedHeaders 'a,ä' is not up to 64 names of up to 256 characters."),
-        (
-            {"AllowedMethods": "GET," * 9},
-            f"{NO_VALUE}AllowedMethods '{'GET,' * 8}GET' is not up to 8 names of up to 256 characters.",
-        ),
-        ({"AllowedOrigins": ","}, f"{NO_DOCUMENT}A CorsRule must have at least one origin and one method."),
-        ({"AllowedHeaders": "x" * 2043}, f"{NO_DOCUMENT}The rules of CORS have 2049 characters, 2048 are allowed."),
-    ],
-    ids=["methods", "names", "count", "origins", "length"],
-)
-def test_what_is_said_of_a_rule(texts: dict[str, str], said: str) -> None:
-    """What is wrong with a rule is told, with what was sent."""
-    with pytest.raises(Fault) as caught:
-        read_with(**texts)
-    assert caught.value.message == said
-
-
-def test_what_is_said_of_rules() -> None:
-    """So is what is missing, and how many there are."""
-    with pytest.raises(Fault) as caught:
-        read_rules_of(*[rule_with()] * 6)
-    assert caught.value.message == f"{NO_DOCUMENT}At most 5 rules of CORS are allowed (got 6)."
-    with pytest.raises(Fault) as caught:
-        read_rules_of("<CorsRule/>")
-    assert caught.value.message == f"{NO_DOCUMENT}A CorsRule has no AllowedOrigins."
-    with pytest.raises(Fault) as caught:
-        preflight(101)
-    assert (caught.value.code, caught.value.message) == (
-        Code.CORS_PREFLIGHT_FAILURE,
-        "A page may ask for 100 headers at most.",
-    )
-
-
 DEFAULTS = Limits()
 DOCUMENTED: dict[str, tuple[float, ...]] = {
     "requests in progress or waiting": (DEFAULTS.requests,),
@@ -262,10 +217,3 @@ def test_names_of_accounts_at_their_limits(name: str) -> None:
     for count in (0, 3):
         with pytest.raises(ValueError, match="one or two"):
             Account(name=name, keys=(key,) * count)
-
-
-@pytest.mark.parametrize("kind", [Limits, Account])
-def test_settings_are_given_by_name(kind: Any) -> None:
-    """Their order may change, so it cannot be relied on."""
-    with pytest.raises(TypeError, match="positional argument"):
-        kind("a", ("b3du",))

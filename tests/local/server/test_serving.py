@@ -27,7 +27,6 @@ from tableorm_local.server.dispatch import Service
 from tableorm_local.server.front.access_log import show_header, show_target
 from tableorm_local.server.security.cors import CorsRule, write_rules
 from tableorm_local.server.serving import read_certificate
-from tableorm_local.server.wire.calls import Answer
 from tests.local.server.client import Api, Wire, head, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r"}
@@ -134,16 +133,6 @@ async def test_compressed_answers(session: aiohttp.ClientSession) -> None:
     assert max(sent) < 10_000
 
 
-async def test_pages_of_the_server_with_a_body(server: Server) -> None:
-    """A request for a page of the server may have a body; it is passed over, and the connection goes on."""
-    wire = await Wire.connect(server)
-    for _ in range(3):
-        wire.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
-        wire.writer.write(b"12345")
-        assert (await wire.reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
-    await wire.close()
-
-
 async def test_a_body_of_a_page_that_comes_late(server: Server) -> None:
     """The body of such a request is waited for, so that it is not taken for the next request."""
     wire = await Wire.connect(server)
@@ -171,23 +160,6 @@ async def test_a_compressed_answer_to_a_page_of_another_origin(session: aiohttp.
         ]
 
     assert answered == ["Origin, Accept-Encoding", "Origin"]
-
-
-async def test_the_entry_of_a_request(session: aiohttp.ClientSession) -> None:
-    """The access log has the name of the request, the bytes that came and went, and how long it took."""
-    log = io.BytesIO()
-    async with serve(None, port=0, access_log=log) as server:
-        api = Api(session, root_of(server))
-        created = await api("POST", "/Tables", {"TableName": "Tab"})
-        missing = await api("GET", "/Tab(PartitionKey='p',RowKey='r')", User_Agent="me")
-    first, second = (json.loads(line) for line in log.getvalue().splitlines())
-
-    assert (first["id"], second["id"]) == (created.headers["x-ms-request-id"], missing.headers["x-ms-request-id"])
-    assert (first["received"], first["sent"]) == (len(b'{"TableName":"Tab"}'), len(created.body))
-    assert (second["received"], second["sent"]) == (0, len(missing.body))
-    assert (second["operation"], second["status"], second["code"]) == ("QueryEntity", 404, "ResourceNotFound")
-    assert "client_id" not in second
-    assert 0 < first["seconds"] == round(first["seconds"], 6) < 60
 
 
 @pytest.mark.parametrize(
@@ -239,33 +211,6 @@ async def test_what_the_service_raises(
     if logged is not None:
         assert logged in messages[0]
         assert entry["id"] in messages[0]
-
-
-@pytest.mark.parametrize(
-    ("size", "is_compressed"), [(1023, False), (1024, True), (64 * 1024 - 1, True), (64 * 1024, True)]
-)
-async def test_small_answers_are_not_compressed(
-    session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, size: int, *, is_compressed: bool
-) -> None:
-    """Answers of a KiB and more are, the large ones in a thread."""
-    threads, real = list[str](), gzip.compress
-
-    def compress(body: bytes, level: int) -> bytes:
-        threads.append(threading.current_thread().name)
-        return real(body, level)
-
-    async def answer(*_: object) -> Answer:
-        return Answer(200, body=b"x" * size, content_type="text/plain")
-
-    monkeypatch.setattr(gzip, "compress", compress)
-    monkeypatch.setattr(Service, "answer", answer)
-    async with serve(None, port=0, compress_for_all=True) as server:
-        reply = await Api(session, root_of(server))("GET", "/Tab", Accept_Encoding="gzip")
-
-    assert reply.body == b"x" * size
-    assert ("Content-Encoding" in reply.headers) is is_compressed
-    assert len(threads) == is_compressed
-    assert (threads != [threading.main_thread().name]) is (not is_compressed or size >= 64 * 1024)
 
 
 class FailingStream(io.BytesIO):

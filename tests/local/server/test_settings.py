@@ -5,7 +5,6 @@ What a server is made of: data, addresses, accounts, limits, rules of CORS and m
 import base64
 import os
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ import pytest
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_KEY, Account, serve
-from tableorm_local.server.front.metrics import Metrics, drop_process, share_metrics
-from tableorm_local.server.front.prometheus import PrometheusMetrics
 from tableorm_local.server.operations.service_properties import read_cors_rules
 from tableorm_local.server.security.accounts import Accounts, is_loopback, read_keys
 from tableorm_local.server.security.browsers import check_browser, names_this_machine
@@ -70,20 +67,6 @@ def test_keys_are_replaced_together_or_not() -> None:
     accounts.replace_keys({"second": [KEYS[0], DEVELOPMENT_KEY]})
     assert [accounts.is_public(name) for name in ("first", "second")] == [False, True]
     assert accounts.any_public
-
-
-def test_accounts_by_name() -> None:
-    """An account is found by its name, and its secondary location by the name with an ending."""
-    accounts = Accounts([Account(name="first", keys=KEYS[:1])])
-    found = [
-        accounts.find(name) for name in ("first", "first-secondary", "second", "second-secondary", "", "-secondary")
-    ]
-
-    assert found == [("first", False), ("first", True), None, None, None, None]
-    with pytest.raises(ValueError, match="a server needs an account"):
-        Accounts([])
-    with pytest.raises(ValueError, match="two accounts have one name: first, first"):
-        Accounts([Account(name="first", keys=KEYS[:1])] * 2)
 
 
 @pytest.mark.parametrize(
@@ -232,32 +215,6 @@ def test_preflights_that_are_none(headers: dict[str, str]) -> None:
     assert caught.value.code == Code.INVALID_HEADER_VALUE
 
 
-def test_metrics_are_shared_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that are started meanwhile find the folder; afterwards there is the one of before, or none."""
-    name = "PROMETHEUS_MULTIPROC_DIR"
-    for before in (None, "before"):
-        if before is not None:
-            monkeypatch.setenv(name, before)
-        with share_metrics(tmp_path):
-            assert os.environ[name] == str(tmp_path)
-        assert os.environ.get(name) == before
-
-
-def test_gauges_of_a_process_that_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are dropped, and what it counted stays; without prometheus_client there is nothing to drop."""
-    gauge, counter = tmp_path / "gauge_livesum_5.db", tmp_path / "counter_5.db"
-    for each in (gauge, counter):
-        each.write_bytes(b"")
-    with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, "prometheus_client", None)
-        drop_process(tmp_path, 5)
-    assert gauge.exists()
-    drop_process(tmp_path, 6)
-    assert gauge.exists()
-    drop_process(tmp_path, 5)
-    assert (gauge.exists(), counter.exists()) == (False, True)
-
-
 @pytest.mark.parametrize(
     "stored",
     [b"{", b'{"cors": 1}', b'{"sections": {"\xff": {}}}', b'{"more": ' + b"[" * 16_000],
@@ -271,37 +228,6 @@ async def test_properties_that_are_damaged(stored: bytes) -> None:
     with pytest.raises(Fault, match="The stored properties of the service are damaged"):
         await read_cors_rules(engine)
     await engine.close()
-
-
-def test_what_is_counted() -> None:
-    """Requests by operation and status, their seconds, bytes in both directions, refusals, and gauges."""
-    metrics = PrometheusMetrics()
-    metrics.count_request("Get", 200, seconds=0.002, received=0, sent=10)
-    metrics.count_request("Get", 200, seconds=0.02, received=3, sent=0)
-    metrics.count_request("Get", 404, seconds=7.0, received=4, sent=5)
-    metrics.count_refusal()
-    metrics.set_gauges(connections=1, requests_at_work=2)
-    lines = metrics.render().decode().splitlines()
-
-    for line in (
-        'tableorm_requests_total{operation="Get",status="200"} 2.0',
-        'tableorm_requests_total{operation="Get",status="404"} 1.0',
-        'tableorm_request_seconds_count{operation="Get"} 3.0',
-        'tableorm_request_seconds_bucket{le="0.001",operation="Get"} 0.0',
-        'tableorm_request_seconds_bucket{le="0.0025",operation="Get"} 1.0',
-        'tableorm_request_seconds_bucket{le="0.025",operation="Get"} 2.0',
-        'tableorm_request_seconds_bucket{le="5.0",operation="Get"} 2.0',
-        'tableorm_body_bytes_total{direction="received"} 7.0',
-        'tableorm_body_bytes_total{direction="sent"} 15.0',
-        "tableorm_refused_total 1.0",
-        "tableorm_connections 1.0",
-        "tableorm_requests_at_work 2.0",
-    ):
-        assert line in lines
-    assert Metrics().render() is None
-    bounds = [line for line in lines if line.startswith("tableorm_request_seconds_bucket")]
-    found = [bound.partition('le="')[2].partition('"')[0] for bound in bounds]
-    assert " ".join(found) == "0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 0.5 1.0 2.5 5.0 +Inf"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="capability: elsewhere a port is free at once")

@@ -7,7 +7,7 @@ from tableorm.protocol.edm import timestamp_of_etag
 from tableorm.protocol.filters import Filter
 from tableorm.protocol.limits import check_key, key_fault
 from tableorm.protocol.rights import authorize, range_of
-from tableorm.protocol.sas import Access
+from tableorm.protocol.sas import Action
 from tableorm.stores import Bounds, Operation, Row, RowPage, RowQuery, Verb, access_of, narrowed
 
 from ..wire.addressing import entity_path
@@ -101,7 +101,7 @@ def _verb_of(call: Call) -> Verb:
     return _VERBS[call.verb]["If-Match" not in call.headers]
 
 
-def access_of_write(call: Call) -> Access:
+def access_of_write(call: Call) -> Action:
     """Return the access that a write needs the right for."""
     return access_of(_verb_of(call))
 

@@ -13,7 +13,7 @@ import attrs
 from tableorm.protocol.codes import Code, Fault
 from tableorm.protocol.limits import MAX_TRANSACTION_OPERATIONS, check_table_name
 from tableorm.protocol.rights import authorize
-from tableorm.protocol.sas import Access
+from tableorm.protocol.sas import Action
 from tableorm.stores import Operation, check_transaction, with_index
 
 from ..wire import multipart
@@ -86,7 +86,7 @@ def _read_query(whole: Request, part: multipart.Part) -> Request:
     if resource.kind is not Kind.ENTITY or request.verb != "GET":
         raise invalid_input("outside of a change set only the query of one entity is allowed.")
     check_table_name(resource.table)
-    authorize(request.rights, Access.QUERY, resource.table, (resource.partition_key, resource.row_key))
+    authorize(request.rights, Action.QUERY, resource.table, (resource.partition_key, resource.row_key))
     return request
 
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from ..connection.connection import Connection
 from ..errors import (
     EntityExists,
     EntityNotFound,
@@ -19,6 +18,7 @@ from ..errors import (
 )
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import RetryBudget, Row, pause_after
+from .connection import Connection
 
 __all__ = ["ATTEMPTS", "Attempts", "check_attempts", "is_race", "passing_fault", "pause_of", "read_patiently"]
 
@@ -33,7 +33,8 @@ def pause_of(db: Connection, attempt: int) -> float:
 
 class Attempts:
     """
-    The attempts of something that may lose races, with a pause before each but the first: `async for attempt in ...`.
+    The attempts of something that may lose races: `async for attempt in Attempts(db, 50)` yields their numbers, and
+    pauses before each but the first. What is raised after the last one stands behind the loop.
 
     Args:
         db: Whose policy tells how long the pauses are.
@@ -41,7 +42,7 @@ class Attempts:
     """
 
     def __init__(self, db: Connection, count: int) -> None:
-        self._db, self._numbers = db, iter(range(count))
+        self._db, self._numbers, self._lost = db, iter(range(count)), 0
 
     def __aiter__(self) -> Self:
         return self
@@ -50,9 +51,14 @@ class Attempts:
         attempt = next(self._numbers, None)
         if attempt is None:
             raise StopAsyncIteration
-        if attempt:
-            await asyncio.sleep(pause_of(self._db, attempt))
+        if self._lost:
+            await asyncio.sleep(pause_of(self._db, self._lost))
+        self._lost += 1
         return attempt
+
+    def skip_pause(self) -> None:
+        """Begin the next attempt at once, and pauses anew: this one has changed something."""
+        self._lost = 0
 
 
 def check_attempts(verb: str, attempts: object) -> None:

@@ -1,0 +1,60 @@
+"""
+The pages of the design say what is so: each example is stored, and what they name is there.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from scripts import docs_pages
+from scripts.docs_pages import ROOT
+
+DESIGN = ROOT / "docs" / "design"
+FILES = ROOT / "tests" / "stored" / "files"
+PACKAGES = ("", "tableorm", "backends", "migrations", "migrations/tableorm_migrations")
+PATHS = re.compile(r"`([a-z_]+(?:/[a-z_]+)*/[a-z_]+\.py)(?:::(\w+))?`")
+
+
+def objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a value of JSON, and those of its texts that are JSON themselves."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        yield found
+        for member in found.values():
+            yield from objects_in(member)
+    elif isinstance(value, list):
+        for member in cast("Sequence[Any]", value):
+            yield from objects_in(member)
+
+
+def test_each_example_is_stored() -> None:
+    """What the page of stored forms shows is in the files that a program has written, member by member."""
+    stored = [each for file in sorted(FILES.glob("[0-9]*.json")) for each in objects_in(json.loads(file.read_text()))]
+    shown = [block for block in docs_pages.blocks(DESIGN / "stored-formats.md") if block.language == "json"]
+    examples = [json.loads(block.text) for block in shown]
+
+    assert len(examples) > 20
+    assert [each for each in examples if not any(each.items() <= found.items() for found in stored)] == []
+
+
+def test_pages_name_what_is_there() -> None:
+    """The modules and tests that pages name exist, and each protocol in tests/protocols has a page that names it."""
+    named = [(page.name, *found) for page in sorted(DESIGN.glob("*.md")) for found in PATHS.findall(page.read_text())]
+    lost = [each for each in named if not _is_there(each[1], each[2])]
+    paths = {path for _, path, _ in named}
+    protocols = {f"tests/protocols/{each.name}" for each in (ROOT / "tests" / "protocols").glob("test_*.py")}
+
+    assert lost == []
+    assert protocols <= paths
+
+
+def _is_there(path: str, name: str) -> bool:
+    """Return whether a file exists, and has the test that is named behind it."""
+    files = [file for package in PACKAGES if (file := ROOT / package / path).is_file()]
+    return any(not name or re.search(rf"def {name}\(", file.read_text()) for file in files)

@@ -1,0 +1,306 @@
+"""
+Makes the stored files: a database of the embedded engine that holds at least one of all that tableorm stores, and what
+is in it as JSON.
+
+    python -m tests.stored.make FOLDER NUMBER
+
+It writes `NUMBER.tables.gz` and `NUMBER.json` into the folder, and a snapshot with a revision beside them. Files that
+are committed are never made again, since they are what an older program has written. If there is something new to
+store, extend this, and write files with another number.
+"""
+
+import asyncio
+import datetime as dt
+import gzip
+import json
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tableorm import Database, OutcomeUnknown, TableOrmError, connect
+from tableorm.audit import scan
+from tableorm.connection.connection import connection_of
+from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
+from tableorm.logs import LogStream
+from tableorm.outbox.bell import OUTBOX
+from tableorm.outbox.table_queue import TableQueueStore
+from tableorm.queries.pages import Page
+from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
+from tableorm.testing.contract.base import everything
+from tableorm_migrations import RunReport, apply_revisions, run_rekey, run_rewrite, write_revision
+from tests import rekeys
+from tests.faults import QUICK, Fate, FaultyStore
+from tests.stored.shop import (
+    CARRIER,
+    MODELS,
+    NORTH,
+    OLD_PARCELS,
+    Customer,
+    Item,
+    Line,
+    Login,
+    Mate,
+    NewTrip,
+    NewVisit,
+    Note,
+    Order,
+    OrderV1,
+    Parcel,
+    Person,
+    Pin,
+    PinV1,
+    Session,
+    Setting,
+    Ship,
+    Status,
+    Trip,
+    Visit,
+    cold_parcels,
+)
+from tests.unfinished_moves import CONFIRMED, FORWARD, MARK, TENTATIVE, move_half
+
+NOON = dt.datetime(2025, 1, 6, 12, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+DEAD = [Fate.LOST_REQUEST] * 9999
+Facts = dict[str, Any]
+"""What the JSON has besides rows: texts that programs keep, such as cursors."""
+
+
+class _StopError(Exception):
+    """A program is ended."""
+
+
+def fail_between(db: Database) -> FaultyStore:
+    """Put a network that fails between a database and its tables."""
+    networks: list[FaultyStore] = []
+
+    def beneath(store: TableStore) -> FaultyStore:
+        networks.append(FaultyStore(store))
+        return networks[0]
+
+    connection_of(db).wrap_store(beneath)
+    return networks[0]
+
+
+@contextmanager
+def small_pages() -> Generator[None]:
+    """Let what goes through whole tables read two rows at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "MAX_PAGE", 2)
+        yield
+
+
+async def insert_and_die(url: str, entity: Person, writes: int) -> None:
+    """Insert an entity; only so many writes to tables arrive, of this program alone."""
+    async with connect(url, retry=QUICK) as db:
+        fail_between(db).plan(*[Fate.FINE] * writes, *DEAD)
+        with suppress(OutcomeUnknown):
+            await db.insert(entity)
+
+
+async def make_entities(db: Database) -> None:
+    """Entities of several versions and kinds, with all that is derived from them in their partition."""
+    await db.insert(Customer(shop=NORTH, name="ann", city="Oslo"))
+    await db.insert(OrderV1(shop=NORTH, id=1, customer="ann", code="c1", total=2.5))
+    order = Order(
+        shop=NORTH,
+        id=2,
+        customer="ann",
+        code="c2",
+        cents=1250,
+        status=Status.SENT,
+        boxes=3,
+        weight=1.5,
+        paid=True,
+        at=NOON,
+        due=NOON.date(),
+        ticket=UUID(int=7),
+        seal=b"\x00\xff",
+        lines=[Line("nail", 100), Line("saw", 1)],
+    )
+    order.extra["Crate"] = 2**40
+    await db.insert(order)
+    await db.insert(Order(shop=NORTH, id=3, customer="ann", code="c3", cents=100))
+    await db.insert(OrderV1(shop=NORTH, id=4, customer="ann", code="c4", total=0.5))
+    for number in range(8):
+        await db.insert(Item(shop=NORTH, name=f"{number}{'x' * 300}", shelf="a"))
+    await db.insert(Session(user="ann", device="phone", expires=NOON - DAY))
+    await db.insert(Session(user="ann", device="desk"))
+    await db.insert(Setting(user="ann", name="colour", value="red"))
+    row: Row = {"PartitionKey": "theirs", "RowKey": "r1", "size": 5, "Other": "9007199254740993"}
+    await db.store.write("StoredForeign", Operation(Verb.INSERT, {**row, "Other@odata.type": "Edm.Int64"}))
+    for month in (1, 2, 3):
+        await db.insert(Login(user="ann", at=NOON.replace(month=month)))
+
+
+async def make_unfinished(db: Database, url: str) -> None:
+    """Changes of several partitions: one is done, one was begun and made void, one was begun, and one was committed."""
+    await db.insert(Person(team="red", id=1, email="ann@x", city="Oslo", role="chief"))
+    await insert_and_die(url, Person(team="red", id=2, email="void@x", city="Oslo", role="clerk"), 1)
+    CLOCK.advance(DAY)
+    async with db.worker(Person) as worker:
+        await worker.drain()
+    await insert_and_die(url, Person(team="red", id=3, email="begun@x", city="Rome", role="clerk"), 1)
+    await insert_and_die(url, Person(team="red", id=4, email="jun@x", city="Rome", role="chief"), 2)
+
+
+async def make_moves(url: str) -> None:
+    """Moves to another partition, of which one more write has arrived each time."""
+    for number, writes in enumerate((MARK, TENTATIVE, FORWARD, CONFIRMED), 1):
+        async with connect(url, retry=QUICK) as db:
+            note = Note(box="in", id=number, text=f"t{number}")
+            await db.insert(note)
+            await move_half(db, fail_between(db), note, writes, box=f"out{number}")
+
+
+async def make_feed(db: Database, facts: Facts) -> None:
+    """A change feed of which the first changes were trimmed."""
+    for number in (1, 2):
+        await db.insert(Mate(team="red", id=number))
+    CLOCK.advance(9 * DAY)
+    await db.sweep(Mate)
+    facts["changes"] = await db.changes(Mate, team="red").end()
+    await db.upsert(Mate(team="red", id=1, name="Ann"))
+    async with db.transaction() as tx:
+        tx.delete(await db.get(Mate, team="red", id=2))
+        tx.insert(Mate(team="red", id=3))
+
+
+async def make_workflows(db: Database, url: str) -> None:
+    """Workflows that were given up, or not yet begun, and parcels that were archived, or are to be."""
+    parcels = [Parcel(depot="d", id=number) for number in range(1, 7)]
+    for parcel in parcels:
+        await db.insert(parcel)
+    failing, waiting, in_blob, in_cold, to_blob, to_cold = parcels
+    async with db.transaction() as tx:
+        failing.state = "ready"
+        tx.save(failing)
+        tx.start(Ship, failing, {"via": "rail"})
+    cold = cold_parcels(url)
+    async with connect(url, prefix="Cold") as other:
+        await other.create_tables(Parcel)
+    await db.archive(in_blob, to=OLD_PARCELS)
+    await db.archive(in_cold, to=cold)
+    CARRIER.refuses = True
+    CLOCK.advance(DAY)
+    async with db.worker(Ship, OLD_PARCELS, cold, tries=1) as worker:
+        await worker.drain()
+    CARRIER.refuses = False
+    await db.archive(to_blob, to=OLD_PARCELS)
+    await db.archive(to_cold, to=cold)
+    async with db.transaction() as tx:
+        waiting.state = "ready"
+        tx.save(waiting)
+        tx.start(Ship, waiting, {"via": "road"})
+
+
+async def make_rekeys(db: Database, url: str) -> None:
+    """A re-key under way while programs write, with rows in each state, and one while nobody writes."""
+    for number in range(1, 6):
+        await db.insert(Trip(day="mon", id=number, text=f"t{number}"))
+    rekeying = rekeys.rekeying_of(NewTrip)
+    await change_phase(connection_of(db), rekeying, await load_phase(connection_of(db), rekeying), RekeyPhase.MOVE)
+    await rekeys.move(db, NewTrip, 2)
+    await db.save((await db.get(NewTrip, id=1, day="mon")).evolve(text="written since"))
+    for writes in (2, 1):
+        async with connect(url, retry=QUICK) as dying:
+            rekeys.set_phase(dying, NewTrip, RekeyPhase.MOVE)
+            fail_between(dying).plan(*[Fate.FINE] * writes, *DEAD)
+            with suppress(TableOrmError):
+                await rekeys.move(dying, NewTrip, 1)
+    for number in (1, 2):
+        await db.insert(Visit(day="mon", id=number))
+    await run_rekey(db, Visit, NewVisit, writers_stopped=True)
+
+
+async def make_upkeep(db: Database, folder: Path) -> None:
+    """States of indexes, shared runs, and a revision that was applied."""
+    await db.insert(PinV1(board="b", id=1, colour="red"))
+    await db.create_tables(Pin)
+
+    def stop(report: RunReport) -> None:
+        if report.entities > 1:
+            raise _StopError
+
+    with small_pages(), suppress(_StopError):
+        await run_rewrite(db, Order, name="cents", parallel=1, lease=0.001, on_progress=stop)
+    await run_rewrite(db, Setting, name="settings")
+    write_revision([Setting], folder / "revisions", message="The first", snapshot=folder / "models.json")
+    await apply_revisions(db, [Setting], folder / "revisions")
+    await db.policies(Customer).set("readers", "r", expires_at=NOON + 3650 * DAY)
+
+
+async def make_queues_and_logs(db: Database) -> None:
+    """Queues in a table, and logs in blobs."""
+    queues = TableQueueStore(db.store)
+    await queues.create_queue("mail")
+    await queues.put("mail", b"first")
+    await queues.take("mail", 1, 30)
+    await queues.put("mail", b"second", ttl_seconds=999_999_999)
+    async with LogStream(db, "queue") as log:
+        await log.write({"operation": "PutMessage", "status": 201}, at=NOON)
+    async with LogStream(db, "queue", durable=True) as log:
+        await log.write({"operation": "GetMessages", "status": 200}, at=NOON + dt.timedelta(hours=1))
+
+
+async def note_cursors(db: Database, facts: Facts) -> None:
+    """Cursors, which programs keep."""
+    pages: dict[str, Page[Any]] = {
+        "page": await db.select(Order).where(Order.shop == NORTH).page(1),
+        "page by index": await db.select(Order.by_code).where(Order.shop == NORTH).page(1),
+        "page of periods": await db.select(Login).where(Login.user == "ann").allow_scan().page(1),
+        "page with limit": await db.select(Item).where(Item.shop == NORTH, Item.shelf == "a").limit(5).page(2),
+    }
+    facts |= {name: page.cursor for name, page in pages.items()}
+    reports: list[str | None] = []
+    await db.audit(Customer, Order, Mate, parallel=1, on_progress=lambda report: reports.append(report.cursor))
+    facts["audit"] = next(cursor for cursor in reports if cursor is not None)
+
+
+async def export(db: Database) -> Facts:
+    """Return all rows, blobs and messages."""
+    blobs: Facts = {}
+    for container in await db.blobs.list_containers():
+        blobs[container] = {
+            info.name: {"metadata": dict(info.metadata), "data": (await db.blobs.read(container, info.name)).decode()}
+            for info in (await db.blobs.list_blobs(container)).blobs
+        }
+    return {
+        "tables": {name: await everything(db.store, name) for name in await db.store.list_tables()},
+        "blobs": blobs,
+        "messages": [json.loads(message.body) for message in await db.queues.peek(OUTBOX, 32)],
+    }
+
+
+async def make(folder: Path, number: str) -> None:
+    """Make the files."""
+    CLOCK.freeze(NOON)
+    cursors: Facts = {}
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "stored.tables"
+        url = f"local:{path}"
+        async with connect(url, retry=QUICK) as db:
+            await db.create_tables(*MODELS)
+            await make_entities(db)
+            await make_feed(db, cursors)
+            await make_workflows(db, url)
+            await make_unfinished(db, url)
+            await make_moves(url)
+            await make_rekeys(db, url)
+            await make_upkeep(db, folder)
+            await make_queues_and_logs(db)
+            await note_cursors(db, cursors)
+            CLOCK.advance(DAY)  # so that messages are seen
+            facts = {"cursors": cursors, **await export(db)}
+        (folder / f"{number}.tables.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
+        (folder / f"{number}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(make(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,300 @@
+"""
+What an earlier version has stored: every later one reads it, and finishes what was under way.
+
+The files are written by `tests.stored.make`, once for each form of what is stored, and never again. What a row, a blob
+or a message may look like says docs/design/stored-formats.md.
+"""
+
+import datetime as dt
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tableorm import Database, Entity, EntityNotFound, PropertyBag, connect
+from tableorm.connection.connection import connection_of
+from tableorm.logs import read_log
+from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, manifest_of
+from tableorm.models.marker_rows import MoveState, mark_of
+from tableorm.outbox.overview import find_pending, ring_again
+from tableorm.outbox.table_queue import TableQueueStore
+from tableorm.stores import Row
+from tableorm_migrations import (
+    apply_revisions,
+    compare_snapshots,
+    describe_models,
+    finalize_rekey,
+    list_runs,
+    migration_status,
+    read_snapshot,
+    rekey_phase,
+    run_move,
+    run_rewrite,
+    verify_move,
+    verify_rekey,
+)
+from tests.stored.make import export
+from tests.stored.shop import (
+    OLD_PARCELS,
+    Customer,
+    Foreign,
+    Item,
+    Line,
+    Login,
+    Mate,
+    NewTrip,
+    NewVisit,
+    Note,
+    Order,
+    Parcel,
+    Person,
+    Pin,
+    Session,
+    Setting,
+    Ship,
+    Status,
+    Trip,
+    Visit,
+    cold_parcels,
+)
+
+FILES = Path(__file__).parent / "files"
+NOON = dt.datetime(2025, 1, 6, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture(scope="module", params=["1"])
+def facts(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """Return what is in a file, as JSON."""
+    found: dict[str, Any] = json.loads((FILES / f"{request.param}.json").read_text())
+    return {"number": request.param, **found}
+
+
+@pytest.fixture
+def url(facts: dict[str, Any], tmp_path: Path) -> str:
+    """Return the URL of a copy of the file."""
+    path = tmp_path / "stored.tables"
+    path.write_bytes(gzip.decompress((FILES / f"{facts['number']}.tables.gz").read_bytes()))
+    return f"local:{path}"
+
+
+@pytest.fixture
+async def db(url: str) -> AsyncIterator[Database]:
+    async with connect(url) as db:
+        yield db
+
+
+def rows_in(facts: dict[str, Any]) -> Iterator[Row]:
+    return (row for rows in facts["tables"].values() for row in rows)
+
+
+async def test_the_file_is_read_as_it_was_written(db: Database, facts: dict[str, Any]) -> None:
+    """Every row with its types, its ETag and its time, every blob with its metadata, and every message is there."""
+    found = await export(db)
+
+    assert found == {name: facts[name] for name in found}
+    assert list(found["tables"]) == list(facts["tables"])
+
+
+def test_the_file_says_what_it_is(facts: dict[str, Any]) -> None:
+    """Any version tells a file of the engine, and its format, from the first hundred bytes."""
+    head = gzip.decompress((FILES / f"{facts['number']}.tables.gz").read_bytes())[:100]
+
+    assert head.startswith(b"SQLite format 3\0")
+    assert (head[68:72], int.from_bytes(head[60:64])) == (b"TbOr", 1)
+
+
+def test_every_form_is_in_the_files(facts: dict[str, Any]) -> None:
+    """Who adds something that is stored writes another file which has it: `tests.stored.make` says how."""
+    rows = list(rows_in(facts))
+    forms = {type(entry) for row in rows for entry in manifest_of(row).values()}
+    known = [*ManifestEntry.__subclasses__()]
+    for each in known:
+        known += each.__subclasses__()
+    states = {mark.state for row in rows if (mark := mark_of(row)) is not None}
+    kinds = {str(row.get("EntityType", "")).partition(":")[0] for row in rows}
+
+    ours = {each for each in known if each.__module__ == ManifestEntry.__module__ and each.form is not None}
+    assert forms == {*ours, IndexEntry} - {UnknownEntry}
+    assert states == {*MoveState} - {MoveState.OLD}
+    assert {"#_decision", "#_change", "#_feed", "Note#_tentative", "Note#by_text#_tentative", "Trip#_forward"} <= kinds
+    assert {name for row in rows for name in row} >= {"_w", "_ix", "_mv", "_of", "_v", "EntityVersion", "Divided"}
+    assert {row["State"] for row in rows if row.get("EntityType") == "#_decision"} == {"committed", "void"}
+    assert {message["type"] for message in facts["messages"]} == {"doorbell", "move"}
+    records = {row["PartitionKey"].partition(" ")[0] for row in facts["tables"]["TableormUpkeep"]}
+    assert records == {"index", "re-keys", "revisions", "run"}
+
+
+async def test_entities_and_what_is_derived_from_them(db: Database) -> None:
+    """Fields of each type, unknown properties, versions, indexes, lists, counts, sums and copies are as they were."""
+    order = await db.get(Order, shop="north", id=2)
+    assert order == Order(
+        shop="north",
+        id=2,
+        customer="ann",
+        code="c2",
+        cents=1250,
+        status=Status.SENT,
+        boxes=3,
+        weight=1.5,
+        paid=True,
+        at=NOON,
+        due=NOON.date(),
+        ticket=UUID(int=7),
+        seal=b"\x00\xff",
+        lines=[Line("nail", 100), Line("saw", 1)],
+        customer_city="Oslo",
+    )
+    assert dict(order.extra) == {"Crate": 2**40}
+    assert (await db.get(Order, shop="north", id=4)).cents == 50  # of the first version
+    assert (await db.get(Order.by_code, shop="north", code="c2")).id == 2
+    sent = db.select(Order.by_status).where(Order.shop == "north", Order.status == Status.SENT)
+    assert [each.id for each in await sent.all()] == [2]
+    new = await db.lookup(Order.of_status, shop="north", status=Status.NEW)
+    assert [each.id for each in new] == [1, 3]
+    assert len(await db.lookup(Item.on_shelf, shop="north", shelf="a")) == 8
+    ann = await db.get(Customer, shop="north", name="ann")
+    assert (ann.orders, ann.spent) == (3, 1600)
+    assert (await db.audit(Item)).clean
+
+    ann.city = "Rome"
+    await db.save(ann)
+    await db.delete(await db.get(Order, shop="north", id=3))
+    await db.refresh(ann)
+    assert (ann.orders, ann.spent) == (2, 1500)
+    assert (await db.get(Order, shop="north", id=2)).customer_city == "Rome"
+
+
+async def test_rows_of_other_kinds(db: Database) -> None:
+    """Kinds in keys, rows of other programs, entities that expire, tables of periods, and stored policies."""
+    assert (await db.get(Setting, user="ann", name="colour")).value == "red"
+    foreign = await db.get(Foreign, part="theirs", row="r1")
+    assert (foreign.size, dict(foreign.extra)) == (5, {"Other": 2**53 + 1})
+    bag = await db.get(PropertyBag.key("StoredForeign", "theirs", "r1"))
+    assert bag["size"] == 5
+    assert [each.device for each in await db.select(Session).where(Session.user == "ann").all()] == ["desk"]
+    assert (await db.sweep(Session)).deleted == 1
+    logins = db.select(Login).where(Login.user == "ann", Login.at >= NOON, Login.at < NOON.replace(month=3))
+    assert [each.at.month for each in await logins.all()] == [1, 2]
+    (policy,) = (await db.policies(Customer).list()).values()
+    assert (policy.name, policy.permissions) == ("readers", "r")
+
+
+async def test_a_feed_goes_on_from_its_cursor(db: Database, facts: dict[str, Any]) -> None:
+    """A cursor of a change feed gives the changes that follow it, and the next change gets the next number."""
+    await db.insert(Mate(team="red", id=4))
+
+    changes = [change async for change in db.changes(Mate, team="red", after=facts["cursors"]["changes"])]
+    assert [change.number for change in changes] == [3, 4, 5]
+    assert [(each.verb, each.key.row_key) for each in changes[1].entities] == [
+        ("delete", "mate_002"),
+        ("insert", "mate_003"),
+    ]
+
+
+async def test_queries_go_on_from_their_cursors(db: Database, facts: dict[str, Any]) -> None:
+    """So do pages by keys, by an index, with a limit and of several tables; and an audit."""
+    cursors = facts["cursors"]
+    page = await db.select(Order).where(Order.shop == "north").page(1, cursors["page"])
+    assert [each.id for each in page.items] == [2]
+    entries = await db.select(Order.by_code).where(Order.shop == "north").page(1, cursors["page by index"])
+    assert [each.code for each in entries.items] == ["c2"]
+    logins = await db.select(Login).where(Login.user == "ann").allow_scan().page(1, cursors["page of periods"])
+    assert [each.at.month for each in logins.items] == [2]
+    query = db.select(Item).where(Item.shop == "north", Item.shelf == "a").limit(5)
+    items = await query.page(5, cursors["page with limit"])
+    assert ([each.name[0] for each in items.items], items.cursor) == (["2", "3", "4"], None)
+    assert (await db.audit(Customer, Order, Mate, cursor=cursors["audit"])).entities == 7
+
+
+async def test_readers_of_unfinished_moves(db: Database) -> None:
+    """Before anybody finishes the moves, each entity is where the forward says."""
+    found = [await db.get_or_none(Note, box=f"out{number}", id=number) for number in range(1, 5)]
+    assert [each and each.text for each in found] == [None, None, "t3", "t4"]
+    assert [each.id for each in await db.select(Note).where(Note.box == "in").all()] == [1, 2]
+
+
+async def test_workers_finish_what_was_under_way(db: Database, url: str) -> None:
+    """Changes of other partitions, moves, workflows and archives, also those that workers had given up."""
+    cold = cold_parcels(url)
+    connection = connection_of(db)
+    given_up = [each async for each in find_pending(connection, "StoredParcels") if each.decision.error]
+    assert [each.decision.tries for each in given_up] == [1]
+    assert given_up[0].decision.progress == {0: ("send", {"via": "rail", "packed": True})}
+    await ring_again(connection, given_up[0])
+
+    async with db.worker(Person, Note, Parcel, Ship, OLD_PARCELS, cold) as worker:
+        await worker.drain()
+
+    for table in ("StoredStaff", "StoredParcels"):
+        assert [each async for each in find_pending(connection, table)] == []
+    assert (await db.get(Person.by_email, email="jun@x")).id == 4
+    in_rome = db.select(Person.by_city).where(Person.city == "Rome")
+    assert [each.id for each in await in_rome.all()] == [4]
+    assert [each.id for each in await db.lookup(Person.in_role, role="chief")] == [1, 4]
+    assert [each.id for each in await db.lookup(Person.in_city, city="Oslo")] == [1]
+    await db.insert(Person(team="red", id=5, email="begun@x", city="Rome", role="clerk"))
+    assert [(await db.get(Note, box=f"out{n}", id=n)).text for n in range(1, 5)] == ["t1", "t2", "t3", "t4"]
+    assert await db.select(Note).where(Note.box == "in").count() == 0
+    shipped = [(await db.get(Parcel, depot="d", id=number)).state for number in (1, 2)]
+    assert shipped == ["sent by rail", "sent by road"]
+    blobs = (await db.blobs.list_blobs("stored-old-parcels")).blobs
+    archived = [OLD_PARCELS.load(await db.blobs.read("stored-old-parcels", each.name)) for each in blobs]
+    assert [each.id for each in archived] == [3, 5]
+    async with connect(url, prefix="Cold") as other:
+        assert [each.id for each in await other.select(Parcel).allow_scan().all()] == [4, 6]
+    assert (await db.audit(Person, Note)).clean
+
+
+async def test_a_rekey_goes_on(db: Database) -> None:
+    """While it is under way each entity is found by its newer key; then the rest is moved, and all is verified."""
+    texts = ["written since", "t2", "t3", "t4", "t5"]
+    assert await rekey_phase(db, NewTrip) == "move"
+    assert [(await db.get(NewTrip, id=n, day="mon")).text for n in range(1, 6)] == texts
+    with pytest.raises(EntityNotFound):
+        await db.get(Trip, day="mon", id=2)
+
+    assert (await run_move(db, NewTrip, no_blind_writers=True)).complete
+    assert (await verify_move(db, NewTrip)).complete
+    assert [(await db.get(NewTrip, id=n, day="mon")).text for n in range(1, 6)] == texts
+
+
+async def test_an_offline_rekey_goes_on(db: Database) -> None:
+    """What was copied is verified, and deleted where it was."""
+    assert await rekey_phase(db, NewVisit) == "sealed"
+    assert (await verify_rekey(db, Visit, NewVisit)).complete
+    assert (await finalize_rekey(db, Visit, NewVisit)).complete
+    assert (await db.get(NewVisit, id=2, day="mon")).id == 2
+    assert await db.select(Visit).allow_scan().all() == []
+
+
+async def test_records_of_upkeep(db: Database) -> None:
+    """States of indexes, shared runs and revisions are known, and go on."""
+    states = {str(state).partition(" ")[0]: state.state for state in await db.index_states()}
+    assert (states["Order.by_code"], states["Pin.by_colour"]) == ("readable", "write-only")
+    assert (await db.build_index(Pin.by_colour, no_older_writers=True)).readable
+    runs = {run.name: run.state for run in await list_runs(db)}
+    assert (runs["cents"], runs["settings"]) == ("open", "done")
+    report = await run_rewrite(db, Order, name="cents")
+    assert (report.complete, report.entities, report.written) == (True, 4, 2)  # of which two were counted before
+    assert "0001_the_first: applied" in str(await migration_status(db, FILES / "revisions"))
+    assert (await apply_revisions(db, [Setting], FILES / "revisions")).pending == ()
+    snapshot = read_snapshot(FILES / "models.json")
+    models: list[type[Entity]] = [Setting]
+    assert [*compare_snapshots(snapshot, describe_models(models))] == []
+
+
+async def test_queues_in_a_table_and_logs(db: Database) -> None:
+    """Messages of a queue that lies in a table are taken, and segments of logs are read."""
+    queues = TableQueueStore(db.store)
+    assert await queues.length("mail") == 2
+    messages = await queues.take("mail", 2)
+    assert sorted((each.body, each.dequeue_count) for each in messages) == [(b"first", 2), (b"second", 1)]
+    records = [record async for record in read_log(db, "queue", NOON, NOON + dt.timedelta(hours=2))]
+    assert [(each.at, each.data["status"]) for each in records] == [
+        (NOON, 201),
+        (NOON + dt.timedelta(hours=1), 200),
+    ]
