@@ -13,7 +13,6 @@ from tableorm import (
     AccessDenied,
     AuditReport,
     Count,
-    CursorError,
     Damage,
     Database,
     Entity,
@@ -395,18 +394,6 @@ async def test_unreadable_entity_is_a_finding(db: Database, members: dict[str, A
     assert await snapshot(db) == harmed
 
 
-async def test_copies_that_an_unreadable_entity_notes_stay(db: Database) -> None:
-    """Nobody knows what an entity that cannot be read ought to have."""
-    await fill(db)
-    await merge(db, E1, age="old")
-    await write(db, Verb.INSERT, "Sales", "email_more", EntityType="Employee#by_email", _of=E1)
-
-    report = await db.audit(Employee, repair=True)
-
-    assert report.counts == {"unreadable": 1}
-    assert await db.get_or_none(PropertyBag.key(TABLE, "Sales", "email_more")) is not None
-
-
 async def test_index_that_is_being_built_may_lack_copies(db: Database) -> None:
     """Before an index is built entities have no copies in it; what they note of it is checked."""
 
@@ -507,22 +494,6 @@ async def test_audit_while_others_write(db: Database) -> None:
     assert (await db.audit(Employee)).found == 0
 
 
-async def test_segments_are_whole_partitions(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Damage in one of many segments is found as in one; a partition larger than a segment is one of its own."""
-    monkeypatch.setattr(auditing, "SEGMENT", 10)
-    await db.create_tables(Employee)
-    for number in range(6):
-        for employee in everyone(f"D{number}", 30 if number == 3 else 4):
-            await db.insert(employee)
-    await write(db, Verb.DELETE, "D3", "email_e1@x")
-    await write(db, Verb.DELETE, "D5", "empid_000001")
-
-    report = await db.audit(Employee, repair=True)
-
-    assert report.counts == {"missing": 1, "orphan": 3}
-    assert (await db.audit(Employee, parallel=1)).found == 0
-
-
 class _Stopped(Exception):
     pass
 
@@ -555,22 +526,6 @@ async def test_audit_goes_on_from_its_cursor(db: Database, monkeypatch: pytest.M
     assert turns > 3
     assert (report.entities, report.derived_rows, report.counts) == (whole.entities, whole.derived_rows, whole.counts)
     assert report.counts == {"missing": 5}
-
-
-async def test_cursor_is_of_its_models(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cursor of other models, or a damaged one, is refused."""
-    monkeypatch.setattr(auditing, "SMALL", 1)
-    await fill(db)
-    cursors: list[str | None] = []
-    await db.audit(Employee, on_progress=lambda report: cursors.append(report.cursor))
-    assert cursors[-1] is None
-    cursor = cursors[0]
-    assert cursor is not None
-
-    damaged: list[Any] = [cursor[:-3] + "abc", "nonsense", "a", "", "\xe9", 5, b"bytes"]
-    for models, given in [((Clerk,), cursor), *(((Employee,), each) for each in damaged)]:
-        with pytest.raises(CursorError, match=r"begin anew|unchanged"):
-            await db.audit(*models, cursor=given)
 
 
 async def test_report_says_what_was_found(db: Database) -> None:
@@ -686,18 +641,6 @@ async def test_kinds_told_by_keys_are_audited(db: Database) -> None:
 
     assert [(f.model, f.index, f.repaired) for f in report.findings] == [("Staff", "by_name", True)]
     assert (report.entities, (await db.audit(Person)).found) == (2, 0)
-
-
-async def test_a_repair_that_is_refused_for_good_ends_the_audit(db: Database) -> None:
-    """A refusal that no other writer is the cause of is raised, as that of any other write."""
-    await fill(db)
-    await write(db, Verb.DELETE, "Sales", E1)
-    with (
-        Faults(db).fail_next("transaction", with_=403),
-        pytest.raises(AccessDenied, match=r"audit\(repair=True\)"),
-    ):
-        await db.audit(Employee, repair=True)
-    assert (await db.audit(Employee, repair=True)).clean
 
 
 async def test_an_older_entity_that_cannot_be_repaired_in_full_is_left(db: Database) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    AccessDenied,
     BuildReport,
     Conflict,
     CursorError,
@@ -34,11 +33,9 @@ from tableorm import (
 from tableorm.audit.build import IndexBuild
 from tableorm.connection.connection import connection_of
 from tableorm.stores import Operation, Verb
-from tableorm.testing import Faults
+from tableorm.writes.bulk.pacing import Pace
 from tests.audit.foreign import TABLE, Employee, EmployeeOfOld, everyone, fill, snapshot, write
-from tests.audit.test_scan import Counted
 from tests.audit.turns import MOST, count_snapshots
-from tests.database.between import Shuffled
 from tests.database.conftest import also_in_file
 from tests.derived.patterns.firm import Department
 
@@ -390,6 +387,18 @@ async def test_an_index_of_an_abstract_model_without_classes_is_refused(db: Data
         await db.build_index(Being.by_name)
 
 
+class Counted(Pace):
+    """A pace that takes no time, and tells for how many rows it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(2.0)
+        self.rows: list[int] = []
+
+    async def wait(self, count: int) -> bool:
+        self.rows.append(count)
+        return True
+
+
 async def test_a_build_and_its_audit_keep_a_pace(db: Database) -> None:
     """Each page that is read counts, and has the rows of a second at most."""
     await workers(db, teams=1, count=3)
@@ -487,13 +496,6 @@ async def test_what_is_built_together_has_one_write_token() -> None:
     assert len(tokens) == 1
 
 
-async def test_a_page_that_is_refused_names_the_build(db: Database) -> None:
-    """The error of a page says what it was read for."""
-    await workers(db, teams=1, count=3)
-    with Faults(db).fail_next("query", with_=403), pytest.raises(AccessDenied, match=r"^build_index"):
-        await db.build_index(Worker.by_badge)
-
-
 async def test_a_build_lets_others_work_between_rows(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """No turn of the event loop looks at more than a few entities, neither to build nor to audit what was built."""
     await workers(db, teams=2, count=40)
@@ -502,25 +504,6 @@ async def test_a_build_lets_others_work_between_rows(db: Database, monkeypatch: 
 
     assert counts.total >= 2 * 2 * 40
     assert counts.most <= MOST
-
-
-async def test_a_store_without_order_counts_once() -> None:
-    """A range that was begun is read again from its beginning, so what was counted in it before counts no more."""
-    cursors: list[str | None] = []
-
-    def stop(report: BuildReport) -> None:
-        cursors.append(report.cursor)
-        if report.entities > 9:
-            raise InterruptedError
-
-    async with Database(Shuffled()) as db:
-        await workers(db, 4, 10)
-        with pytest.raises(InterruptedError):
-            await db.build_index(Worker.by_badge, parallel=4, on_progress=stop)
-
-        report = await db.build_index(Worker.by_badge, parallel=4, cursor=cursors[-1])
-
-        assert (report.entities, report.complete) == (40, True)
 
 
 async def test_a_build_counts_entities_alone(db: Database) -> None:

@@ -164,16 +164,6 @@ def test_a_row_that_cannot_be_read(url: str) -> None:
     assert again.returncode == 1 and "cannot be read" in again.stderr
 
 
-def test_other_changes_are_told_of_beside_one_that_cannot_be_read(url: str) -> None:
-    """`retry` lists a decision row that cannot be read, with what is wrong, goes on, and has status 1 in the end."""
-    insert(url, {"PartitionKey": "!", "RowKey": f"~o_{TOKENS[3]}", "EntityType": "#_decision", "State": "?"})
-    again = tableorm("outbox", "retry", url, "Directory")
-
-    assert again.returncode == 1 and "cannot be read or say too much: 1" in again.stderr
-    (unread,) = [each for each in map(json.loads, again.stdout.splitlines()) if each["partition_key"] == "!"]
-    assert "is a decision row with '?'" in unread["error"]
-
-
 def test_a_decision_row_that_fits_into_no_message_is_told_of(url: str) -> None:
     """`retry` goes on with the others after a decision row whose kinds are longer than a message."""
     work = json.dumps(

@@ -29,10 +29,10 @@ from tableorm import (
 )
 from tableorm.connection.connection import connection_of
 from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, RowPage, Verb
+from tableorm.stores import Row, RowPage, Verb
 from tests.azure.stub import KEY, NO_CONTENT, Answer, Stub, error_answer, row_answer
 from tests.connection.conftest import Connect
-from tests.faults import QUICK, Fate, FaultyBackend
+from tests.faults import QUICK, FaultyBackend
 
 
 class Person(Entity, table="People", partition_key="{team}", row_key="person_{id:04d}"):
@@ -47,10 +47,6 @@ class Member(Entity, table="Members", partition_key="{team}", row_key="member_{i
     id: Mapped[int]
     email: Mapped[str]
     by_email = Index(row_key="email_{email}", unique=True)
-
-
-class Lease(Entity, table="Leases", partition_key="p", row_key="{name}", write_token=True):
-    name: Mapped[str]
 
 
 JSON = {"Content-Type": "application/json"}
@@ -358,28 +354,6 @@ async def test_a_block_is_over_when_it_ends(people: Database) -> None:
     assert seen.cost == 0 and str(seen) == "no requests"
 
 
-async def test_a_request_that_ends_after_the_block_is_not_seen(
-    people: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a block has seen does not change once it is over."""
-    begun, over = asyncio.Event(), asyncio.Event()
-    get = people.store.get
-
-    async def wait(*arguments: Any) -> Row:
-        begun.set()
-        await over.wait()
-        return await get(*arguments)
-
-    monkeypatch.setattr(people.store, "get", wait)
-    with people.observe() as seen:
-        task = asyncio.create_task(people.get(Person, team="a", id=1))
-        await begun.wait()
-    over.set()
-    await task
-
-    assert seen.cost == 0
-
-
 async def test_databases_are_told_apart(people: Database) -> None:
     """A block sees the database that it was made by, and the scopes of that."""
     async with connect("local::memory:") as other:
@@ -490,23 +464,6 @@ async def test_repeated_reads_are_attempts(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-async def test_repeated_writes_are_attempts() -> None:
-    """A write that is sent again, in doubt or refused for its rate, is a request for each attempt."""
-    backend = FaultyBackend()
-    async with Database(backend, retry=QUICK) as db:
-        await db.create_tables(Lease)
-        backend.tables.plan(Fate.BUSY, Fate.LOST_REPLY)
-        with db.observe() as seen:
-            await db.insert(Lease(name="x"))
-
-    assert [(each.operation, each.attempt, each.outcome) for each in seen.requests] == [
-        ("insert", 1, "ServerBusy"),
-        ("insert", 2, "NoAnswer"),
-        ("insert", 3, "EntityAlreadyExists"),
-        ("get", 1, "ok"),
-    ]
-
-
 async def test_the_service_s_repetitions_are_attempts() -> None:
     """What the Azure backend repeats within one call is told in the same way."""
     async with Stub() as stub:
@@ -531,30 +488,6 @@ async def test_the_service_s_repetitions_are_attempts() -> None:
 
 
 # What nobody observes
-
-
-async def test_nothing_is_in_the_way_when_nobody_observes(people: Database) -> None:
-    """The mapper sends requests to the very store of the backend's; while somebody observes, by way of another."""
-    assert connection_of(people).sending("get", "Person")[0] is people.store
-    with people.observe():
-        assert connection_of(people).sending("get", "Person")[0] is not people.store
-    assert connection_of(people).sending("get", "Person")[0] is people.store
-
-
-async def test_the_store_may_be_replaced_while_observed(people: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A method of the store that a test replaces is called, and seen, whether somebody observes or not."""
-    sent: list[Operation] = []
-    write = people.store.write
-
-    async def record(table: str, operation: Operation) -> str | None:
-        sent.append(operation)
-        return await write(table, operation)
-
-    monkeypatch.setattr(people.store, "write", record)
-    with people.observe() as seen:
-        await people.insert(Person(team="a", id=2))
-
-    assert (len(sent), seen.cost) == (1, 1)
 
 
 # Logs

@@ -286,15 +286,6 @@ async def test_what_is_refused_until_the_end(db: Database) -> None:
     assert await db.scope(id=1).get_or_none(NewHop, day="mon") is None
 
 
-async def test_a_program_asks_for_the_phase_once(db: Database) -> None:
-    """Reads of the next minute ask no more."""
-    await db.get(NewHop, day="mon", id=1)
-    before = db.stats.requests
-    for _ in range(3):
-        await db.get(NewHop, day="mon", id=1)
-    assert db.stats.requests - before == 3
-
-
 @seeds(15, 1500)
 async def test_readers_beside_movers(seed: int) -> None:
     """However the requests of readers, of movers and of those who go back follow each other, entities are found."""

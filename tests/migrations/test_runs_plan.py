@@ -77,23 +77,6 @@ async def test_partitions_are_shared_out(names: list[str], filled: int) -> None:
     assert len(bounds) <= MOST_RANGES
 
 
-async def test_keys_of_several_parts_are_shared_out() -> None:
-    """Those of the first part, of any length, and of the second one within each."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Journey)
-        keys: list[str] = []
-        for origin in ("EWR", "JFK", "LGA"):
-            for number in range(40):
-                day = dt.date(2026, 1, 1) + dt.timedelta(days=number)
-                await db.insert(Journey(origin=origin, day=day))
-                keys.append(Journey.key(origin=origin, day=day).partition_key)
-        ranges = await plan_ranges(db, "test", [("RunJourneys", [schema_of(Journey)])], most=32)
-
-    held = [sum(overlaps(each.partitions, Bounds.only(key)) for key in keys) for each in ranges]
-    assert len(ranges) <= 32
-    assert max(held) <= 20
-
-
 @pytest.mark.parametrize("ordered", [True, False])
 async def test_a_small_table_is_divided_by_its_rows(*, ordered: bool) -> None:
     """Each range has at least as many rows as were asked for; a range costs several requests."""
@@ -126,20 +109,6 @@ async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.Monke
         ranges = await plan_ranges(db, "test", [("RunNumbers", [schema_of(Numbered)])], rows=1000)
 
     assert len(ranges) >= 24
-
-
-async def test_a_build_has_each_range_twice() -> None:
-    """To build in it, and to audit it."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Numbered)
-        for number in range(0, 5000, 100):
-            await db.insert(Numbered(number=number))
-        ranges = await plan_ranges(db, "test", [("RunNumbers", [schema_of(Numbered)])], build=True)
-
-    half = len(ranges) // 2
-    assert half >= 24
-    assert [each.building for each in ranges] == [True] * half + [False] * half
-    assert [each.partitions for each in ranges[:half]] == [each.partitions for each in ranges[half:]]
 
 
 async def test_too_many_tables() -> None:

@@ -14,7 +14,6 @@ import attrs
 import pytest
 
 from tableorm import (
-    EntityExists,
     LostRace,
     NotRead,
     PreconditionFailed,
@@ -246,27 +245,6 @@ async def test_workers_that_overtake_each_other() -> None:
 
         await world.check()
         assert "order_001" not in await world.rows()
-
-
-async def test_copies(world: World) -> None:
-    """A copy is written where there is none, or over the version that was found; and removed if it is that version."""
-    key, row = world.order.key, (await world.rows())["order_001"]
-    async with open_copy(world.to, connection_of(world.db), key, "0123456789ab") as copy:
-        assert await copy.find() is None
-        await copy.write(row, None)
-        first = await copy.find()
-        assert first is not None
-        with pytest.raises(EntityExists):
-            await copy.write(row, None)
-        await copy.write({**row, "total": 4.5}, first)
-        second = await copy.find()
-        with pytest.raises(PreconditionFailed):
-            await copy.write(row, first)
-        await copy.remove(first)
-        assert second not in (None, first) and await copy.find() == second
-        assert [each["total"] for each in await world.copies()] == [(float, 4.5)]
-        await copy.remove(str(second))
-        assert await copy.find() is None and await world.copies() == []
 
 
 async def test_a_row_of_others_in_the_other_database() -> None:

@@ -13,7 +13,7 @@ import pytest
 from tableorm import Database, Unavailable, connect
 from tableorm.connection.connection import connection_of
 from tableorm.outbox import shared_bell
-from tableorm.outbox.bell import OUTBOX, outbox_queues, ring, silence
+from tableorm.outbox.bell import ring
 from tableorm.outbox.doorbell import Begun, Doorbell
 from tableorm.stores import RetryPolicy
 from tests.faults import QUICK, Fate, FaultyBackend
@@ -28,24 +28,6 @@ async def db(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
         yield db
 
 
-async def test_a_message_arrives(db: Database) -> None:
-    """What was rung is in the queue, which the first message makes, and later ones neither make nor look for."""
-    connection = connection_of(db)
-    await ring(connection, DOORBELL, delay_seconds=0)
-    with db.observe() as seen:
-        await ring(connection, DOORBELL, delay_seconds=0)
-        (taken,) = await outbox_queues(connection).take(OUTBOX)
-
-    assert taken.body == DOORBELL.to_message()
-    assert await outbox_queues(connection).length(OUTBOX) == 2
-    wanted = {
-        True: ["POST tableorm-outbox/messages", "GET tableorm-outbox/messages"],
-        False: ["POST $batch of tableormqueues", "GET tableormqueues", "POST $batch of tableormqueues"],
-    }[db.prefix == "t1"]
-    assert [each.line.partition("(")[0].partition("?")[0] for each in seen.requests] == wanted
-    assert sum(each.requests for (_, model), each in db.stats.counts.items() if model == OUTBOX) >= len(wanted)
-
-
 async def test_a_prefix_is_respected(tmp_path: Path) -> None:
     """The queue has the prefix of the database."""
     url = f"local:{tmp_path / 'db.tables'}"
@@ -53,42 +35,6 @@ async def test_a_prefix_is_respected(tmp_path: Path) -> None:
         await ring(connection_of(db), DOORBELL, delay_seconds=0)
     async with connect(url) as db:
         assert await db.queues.list_queues() == ["onetableorm-outbox"]
-
-
-async def test_a_message_is_taken_back(db: Database) -> None:
-    """A message that is still hidden is deleted by one request, without being taken."""
-    connection = connection_of(db)
-    message = await ring(connection, DOORBELL, delay_seconds=60)
-    with db.observe() as seen:
-        await silence(connection, message)
-
-    assert len(seen.requests) == 1
-    assert await outbox_queues(connection).length(OUTBOX) == 0
-
-
-async def test_what_a_worker_has_stays(db: Database) -> None:
-    """A message that a worker has taken is left to it, and so is one that is gone."""
-    connection = connection_of(db)
-    message = await ring(connection, DOORBELL, delay_seconds=0)
-    (taken,) = await outbox_queues(connection).take(OUTBOX)
-    await silence(connection, message)
-    assert await outbox_queues(connection).length(OUTBOX) == 1
-    await silence(connection, taken)
-    await silence(connection, taken)
-
-    assert await outbox_queues(connection).length(OUTBOX) == 0
-
-
-async def test_a_message_is_put_again() -> None:
-    """A message whose request failed for a reason that passes is put again."""
-    backend = FaultyBackend()
-    async with Database(backend, retry=QUICK) as db:
-        await ring(connection_of(db), DOORBELL, delay_seconds=0)
-        for fate in (Fate.BUSY, Fate.LOST_REQUEST, Fate.LOST_REPLY):
-            backend.tables.plan(fate)
-            await ring(connection_of(db), DOORBELL, delay_seconds=0)
-
-        assert await outbox_queues(connection_of(db)).length(OUTBOX) == 5  # one of them twice
 
 
 async def test_a_message_that_cannot_be_put() -> None:

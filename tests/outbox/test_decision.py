@@ -12,16 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, DecodeError, Entity, LimitExceeded, Mapped, ModelError, NotSupported, connect
+from tableorm import Database, DecodeError, Entity, LimitExceeded, Mapped, NotSupported, connect
 from tableorm.connection.connection import connection_of
 from tableorm.models.manifest import IndexEntry, ListEntry, ManifestEntry, UnknownEntry
 from tableorm.models.marker_rows import is_marker
 from tableorm.outbox.decision import (
     Decision,
     Work,
-    decision_key,
     decision_of,
-    delete_decision,
     read_decision,
     settle_decision,
 )
@@ -86,24 +84,6 @@ def test_a_decision_row() -> None:
 def test_it_comes_back(decision: Decision) -> None:
     """What a decision row says is what was written, entries in unknown forms included."""
     assert decision_of(decision.to_row()) == decision
-
-
-def test_a_void_decision() -> None:
-    """A void decision names no work and nobody who could do it, and has no write token to prove a write by."""
-    void = Decision(partition_key="red", token=TOKEN)
-
-    assert void.to_row()["State"] == "void" and not {"Work", "_w"} & void.to_row().keys()
-    assert decision_of(void.to_row()) == void
-    assert (void.committed, committed().committed) == (False, True)
-
-
-@pytest.mark.parametrize(
-    "token", ["", "short", "a" * 65, "with/slash12", "with,comma12", "ümlaut_12345", "newline12345\n"]
-)
-def test_tokens_that_cannot_be(token: str) -> None:
-    """A token that a caller supplies must fit into a key, and between commas."""
-    with pytest.raises(ModelError, match="a token has 12 to 64 characters"):
-        decision_key(token)
 
 
 def test_work_that_is_too_large() -> None:
@@ -180,18 +160,6 @@ async def test_a_change_that_has_not_committed(db: Database) -> None:
     with pytest.raises(Fault, match="EntityAlreadyExists"):
         await write(db, committed().to_row())
     assert await db.select(Person).where(Person.team == "red").all() == []
-
-
-async def test_a_change_that_has_committed(db: Database) -> None:
-    """A committed change stays so until its decision row is deleted, which may be done twice."""
-    connection = connection_of(db)
-    await write(db, committed().to_row())
-    decision = await settle_decision(connection, "Outbox", "red", TOKEN)
-
-    assert attrs.evolve(decision, etag=None, timestamp=None) == committed()
-    await delete_decision(connection, "Outbox", decision)
-    await delete_decision(connection, "Outbox", decision)
-    assert await read_decision(connection, "Outbox", "red", TOKEN) is None
 
 
 async def test_all_get_one_decision(db: Database) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tableorm.outbox.table_queue import QUEUES_TABLE, TableQueueStore
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.limits import MAX_MESSAGE_BYTES, MAX_MESSAGES
 from tableorm.stores import CLOCK, Message, Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm.testing.contract.base import everything, refusal
@@ -174,14 +173,6 @@ async def test_a_receipt_of_another_message(mine: TableQueueStore) -> None:
     mixed = type(one)(id=one.id, body=b"x", receipt=two.receipt, dequeue_count=1, inserted_at=one.inserted_at)
 
     assert (await refusal(mine.delete("mail", mixed))).code == Code.POP_RECEIPT_MISMATCH
-
-
-async def test_the_largest_messages_are_taken_together(mine: TableQueueStore) -> None:
-    """One transaction has room for as many messages as one take returns, each as large as may be."""
-    for _ in range(MAX_MESSAGES):
-        await mine.put("mail", b"x" * MAX_MESSAGE_BYTES)
-
-    assert len(await mine.take("mail", MAX_MESSAGES)) == MAX_MESSAGES
 
 
 async def test_takers_that_race_lose_no_message(tables: CountingStore, mine: TableQueueStore) -> None:

@@ -27,7 +27,6 @@ from tableorm import (
     OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
-    RetryPolicy,
     TableNotFound,
     Throttled,
     field,
@@ -37,11 +36,6 @@ from tableorm import (
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Operation
 from tableorm.testing import Faults, MemoryStore
-from tableorm.writes.bulk import partition_queue
-from tableorm.writes.bulk.chunk import defer
-from tableorm.writes.bulk.pacing import AdaptiveConcurrency, Pace
-from tableorm.writes.stages.change import delete_change, save_change
-from tableorm.writes.stages.execute import most_bytes
 from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
 
 
@@ -359,18 +353,6 @@ async def test_one_partition_is_fed_on_while_the_store_is_stopped(things: Databa
     assert not store.overlaps
 
 
-async def test_a_partition_that_waits_for_its_turn_is_sent_once(things: Database, store: Watched) -> None:
-    """However much is added meanwhile."""
-    store.turns = 100
-    async with things.bulk(concurrency=2) as bulk:
-        for number in range(350):
-            await bulk.upsert(Thing(group=f"g{number // 100}" if number < 200 else "g2", name=f"{number}"))
-
-    assert [len(each) for each in store.requests] == [100, 100, 100, 50] and not store.overlaps
-    assert store.most == 2
-    assert (bulk.report.written, bulk.report.requests) == (350, 4)
-
-
 async def test_a_partition_that_is_under_way_is_not_sent_again(things: Database, store: Watched) -> None:
     """Whoever waits for another object of the partition waits until its transaction has ended."""
     store.turns = 50
@@ -386,23 +368,6 @@ async def test_a_partition_that_is_under_way_is_not_sent_again(things: Database,
         await saving
 
     assert not store.overlaps and store.requests == [["a"], ["b"], ["b"]]
-
-
-async def test_the_first_error_of_several_is_raised(things: Database, store: Watched) -> None:
-    """What is under way ends, whatever comes of it."""
-    store.turns = 20
-    told = list[BulkReport]()
-
-    def fail(report: BulkReport) -> None:
-        told.append(report)
-        raise ValueError(f"error {len(told)}")
-
-    with pytest.raises(ValueError, match="error 1"):
-        async with things.bulk(on_progress=fail) as bulk:
-            for name in "abc":
-                await bulk.upsert(Thing(group=name, name=name))
-
-    assert len(told) == 3
 
 
 async def test_bytes_wait_too(things: Database, store: Watched) -> None:
@@ -424,19 +389,6 @@ async def test_bytes_wait_too(things: Database, store: Watched) -> None:
     assert 100 < fed < 200
     store.gate.set()
     await task
-
-
-async def test_several_tasks_feed_one_bulk(things: Database) -> None:
-    """All of them wait, and all go on."""
-
-    async def feed(task: int) -> None:
-        for number in range(1_000):
-            await bulk.upsert(Thing(group=f"g{number % 300}", name=f"{task}-{number}"))
-
-    async with things.bulk(concurrency=3) as bulk:
-        await asyncio.gather(*(feed(task) for task in range(5)))
-
-    assert bulk.report.written == 5_000 and await count(things) == 5_000
 
 
 async def test_progress_is_told(things: Database) -> None:
@@ -520,24 +472,6 @@ async def test_what_waits_for_its_turn_is_dropped_too(things: Database, store: W
     assert bulk.report == BulkReport(written=1, requests=1) and len(store.requests) == 1
 
 
-async def test_what_is_sent_again_without_a_failure_counts_for_the_rate(things: Database, store: Watched) -> None:
-    """The rate is of what the store gets, whatever it makes of it."""
-    for number in range(0, 10, 2):
-        await things.insert(Thing(name=f"{number}"))
-    store.requests.clear()
-    clock = asyncio.get_running_loop().time
-    begun = clock()
-    async with things.bulk(rate=100, errors="report") as bulk:
-        for number in range(10):
-            await bulk.insert(Thing(name=f"{number}"))
-    took = clock() - begun
-
-    assert (bulk.report.written, bulk.report.failures) == (5, 5)
-    sent = sum(len(rows) for rows in store.requests)
-    assert sent == 10 + 9 + 8 + 7 + 6 + 5
-    assert took >= (sent - len(store.requests[-1])) / 100 - 0.01  # the last may go at once when its turn has come
-
-
 async def test_cancelling_a_bulk(things: Database, store: Watched) -> None:
     """It ends at once, also while it waits for a store that does not answer; the database goes on."""
     store.gate.clear()
@@ -600,18 +534,6 @@ async def test_unchanged_entities_are_not_sent(things: Database, store: Watched)
             await bulk.save(entity)
 
     assert bulk.report.written == 10 and len(store.requests) == requests
-
-
-async def test_patience_in_bulk(store: Watched) -> None:
-    """With few attempts the chunk fails, and the next one goes on."""
-    store.refuse = 2
-    async with Database(FaultyBackend(store), retry=RetryPolicy(attempts=2, base=0.0)) as db:
-        await db.create_tables(Thing)
-        async with db.bulk(concurrency=1, errors="report") as bulk:
-            for number in range(200):
-                await bulk.upsert(Thing(name=f"{number}"))
-
-    assert (bulk.report.written, bulk.report.failures) == (100, 100)
 
 
 async def test_each_of_a_chunk_in_doubt_has_its_own_error() -> None:
@@ -745,105 +667,6 @@ async def test_nothing_is_taken_after_the_block(things: Database) -> None:
 
     assert taken and not any(taken)
     assert bulk.report.written == len(taken)
-
-
-@pytest.mark.parametrize(("rows", "taken"), [(50, [2, 0]), (51, [1, 1]), (101, [1, 1])])
-def test_a_transaction_has_room_for_the_rows_of_its_writes(
-    monkeypatch: pytest.MonkeyPatch, rows: int, taken: list[int]
-) -> None:
-    """As many writes are sent together as may change 100 rows; one that may change more is sent alone."""
-    queue = partition_queue.PartitionQueue(("Things", "g"))
-    queue.derives = True
-    for name in ("a", "b"):
-        queue.append(defer(delete_change(Thing.key(group="g", name=name), "*")), 10)
-
-    def most_rows(_: object) -> int:
-        return rows
-
-    monkeypatch.setattr(partition_queue, "most_rows", most_rows)
-
-    assert [len(queue.take_chunk(100)[0]) for _ in range(2)] == taken
-
-
-def test_a_transaction_has_as_many_operations_as_are_asked_for() -> None:
-    """And none twice of one row; what is left is taken next, with its size."""
-    queue = partition_queue.PartitionQueue(("Things", "g"))
-    for number, name in enumerate("abcaaXYZ"):
-        queue.append(defer(delete_change(Thing.key(group="g", name=name), "*")), 10 + number)
-    taken = [queue.take_chunk(3) for _ in range(5)]
-
-    assert [[write.change.row_key for write in writes] for writes, _ in taken] == [
-        *(["a", "b", "c"], ["a"], ["a", "X", "Y"], ["Z"], []),
-    ]
-    assert [size for _, size in taken] == [33, 13, 45, 17, 0]
-
-
-async def test_what_is_saved_counts_as_it_was_read(things: Database) -> None:
-    """While its row is not read again: a transaction has bytes for all of it."""
-    await things.insert(Thing(name="a", text="x" * 30_000))
-    thing = await things.get(Thing, group="g", name="a")
-    thing.number = 1
-    change = save_change(thing)
-
-    assert most_bytes(defer(change)) > 30_000
-
-
-def test_refusals_of_requests_that_were_under_way_together_count_once() -> None:
-    """Half as many may be under way then; each success ends the wait for one more refusal, and adds a little."""
-    concurrency = AdaptiveConcurrency(16)
-    assert concurrency.most == concurrency.now == 16
-    seen = list[int]()
-    for _ in range(26):
-        concurrency.narrow()
-        seen.append(concurrency.now)
-    assert seen == [8] * 17 + [4] * 9
-    for _ in range(3):
-        concurrency.narrow()
-    assert concurrency.now == 2
-    concurrency.narrow()
-    assert concurrency.now == 2
-    for _ in range(2):
-        concurrency.widen()
-    assert concurrency.now == 2
-    concurrency.narrow()
-    concurrency.narrow()
-    assert concurrency.now == 1
-    for _ in range(60):
-        concurrency.narrow()
-    assert concurrency.now == 1
-    grown = list[int]()
-    for _ in range(200):
-        concurrency.widen()
-        grown.append(concurrency.now)
-    assert grown[:12] == [2, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4, 5] and max(grown) == 16
-
-
-def test_a_success_ends_the_wait_for_a_refusal() -> None:
-    """After ten of sixteen requests that were under way have succeeded, the seventh refusal is a new one."""
-    concurrency = AdaptiveConcurrency(16)
-    concurrency.narrow()
-    for _ in range(10):
-        concurrency.widen()
-    for _ in range(6):
-        concurrency.narrow()
-    before = concurrency.now
-    concurrency.narrow()
-
-    assert before == 9 and concurrency.now == 4
-
-
-async def test_a_transaction_has_no_more_than_may_be_sent_in_a_second() -> None:
-    """And at least one operation; none waits without a rate, and none longer than until all is stopped."""
-    assert [Pace(rate).chunk for rate in (None, 0.5, 1, 2.9, 100, 101, 1e9)] == [100, 1, 1, 2, 100, 100, 100]
-    assert await Pace(None).wait(10**9)
-    pace = Pace(1e-6)
-    assert await pace.wait(1)
-    waiting = asyncio.create_task(pace.wait(1))
-    await asyncio.sleep(0)
-    pace.stop()
-    assert not await waiting
-    quick = Pace(1e6)
-    assert [await quick.wait(1) for _ in range(3)] == [True] * 3
 
 
 async def test_the_end_of_the_block_raises_what_failed(things: Database) -> None:

@@ -2,15 +2,9 @@
 A function of a model that raises while a chunk of a bulk is derived: the other entities of the chunk are written.
 """
 
-from collections.abc import Sequence
-
 import pytest
 
 from tableorm import Database, Entity, Index, Mapped
-from tableorm.connection.connection import Connection
-from tableorm.writes.bulk import chunk
-from tableorm.writes.commit import commit
-from tableorm.writes.plan import PlannedWrite, SendOptions
 
 
 def _refuse_seven(entity: Entity) -> bool:
@@ -38,21 +32,3 @@ async def test_one_entity_fails_by_itself(db: Database, numbers: list[int]) -> N
     assert "seven" in str(failure.error)
     found = await db.select(Thing).where(Thing.number < 100).all()
     assert [each.number for each in found] == sorted(set(numbers) - {7})
-
-
-async def test_what_no_pattern_expects(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever raises before a chunk is sent: its halves are tried until only the cause is left."""
-
-    async def refuse_seven(connection: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
-        if any(write.change.row_key == "thing_007" for write in writes):
-            raise LookupError("seven")
-        await commit(connection, writes, options)
-
-    await db.create_tables(Thing)
-    monkeypatch.setattr(chunk, "commit", refuse_seven)
-    async with db.bulk(errors="report") as bulk:
-        for number in (1, 2, 7, 3):
-            await bulk.insert(Thing(number=number))
-
-    assert (bulk.report.written, bulk.report.failures) == (3, 1)
-    assert "seven" in str(bulk.report.failed[0].error)

@@ -7,7 +7,6 @@ from typing import Any, Literal
 import pytest
 
 from tableorm import (
-    Conflict,
     Count,
     Database,
     Entity,
@@ -24,7 +23,6 @@ from tableorm import (
     field,
 )
 from tableorm.stores import Operation, Verb
-from tableorm.testing import assert_requests
 
 
 class Team(Entity, table="Teams", partition_key="{name}", row_key="team"):
@@ -86,24 +84,6 @@ async def test_a_write_that_reads_first_leaves_what_others_keep(teams: Database,
     club.goal = "up"
     await teams.save(club)
     assert await stored(teams, BAG) == {"EntityType": "Club", "members": 3, "motto": "on", "goal": "up"}
-
-
-async def test_two_partial_merges_in_a_transaction_are_one_write_that_a_save_builds_on(teams: Database) -> None:
-    """The entity knows what both have written: the save after them sends the rest, and nothing twice."""
-    await teams.insert(Team(place="old"))
-    team = await teams.get(Team, name="a")
-    team.motto, team.goal, team.place = "on", "up", "here"
-    async with teams.transaction() as tx:
-        tx.merge(team, only=["motto"])
-        tx.merge(team, only=["goal"])
-
-    key = PropertyBag.key("Teams", "a", "team")
-    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "place": "old"}
-    (step,) = teams.explain_write("save", team).steps
-    assert (step.body, step.if_match) == (b'{"place":"here"}', team.etag)
-    await teams.save(team)
-    assert await stored(teams, key) == {"EntityType": "Team", "motto": "on", "goal": "up", "place": "here"}
-    assert teams.explain_write("save", team).steps == ()
 
 
 @pytest.mark.parametrize("first", ["*", None])
@@ -186,19 +166,6 @@ async def test_the_etag_of_a_write_that_reads_first_is_explained(
     ]
 
 
-async def test_the_etag_of_a_save_that_reads_first_is_explained() -> None:
-    """An entity that was read in part is saved under its own ETag, which the row must still have when it is read."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Club, Member)
-        await db.insert(Club())
-        await db.insert(Member(number=1))
-        (member,) = await db.select(Member).where(Member.club == "a").only(Member.email).all()
-        member.email = "z"
-        steps = db.explain_write("save", member).steps
-
-    assert [(step.method, step.if_match) for step in steps] == [("GET", None), ("PUT", member.etag)]
-
-
 @pytest.mark.parametrize("given", ["bag", "key"])
 async def test_an_entity_is_not_counted_in_a_row_that_the_transaction_deletes(teams: Database, given: str) -> None:
     """Also where the delete says nothing of the model: otherwise the entity would be counted nowhere."""
@@ -212,14 +179,6 @@ async def test_an_entity_is_not_counted_in_a_row_that_the_transaction_deletes(te
     assert isinstance(caught.value.__cause__, ReferenceNotFound) and caught.value.index == 0
     assert (await teams.get(Club, name="a")).members == 0
     assert not await teams.exists(Member, club="a", number=1)
-
-
-async def test_a_delete_that_has_read_the_row_is_refused_without_another_look(teams: Database) -> None:
-    """The row has just said that others need the entity."""
-    await teams.insert(Club())
-    await teams.insert(Member(number=1))
-    with assert_requests(teams, 1), pytest.raises(Conflict):
-        await teams.delete(Club, name="a", if_match="*")
 
 
 async def test_a_transaction_deletes_no_row_that_is_gone(teams: Database) -> None:

@@ -327,22 +327,6 @@ async def test_inserts_that_are_not_repeated(db: Database, network: Network, oth
     assert await other.get_or_none(Known, id="one") is None
 
 
-@pytest.mark.parametrize(("old", "edm", "new"), [(5, Edm.INT64, "5"), (1, Edm.INT32, True), (0.0, Edm.DOUBLE, -0.0)])
-async def test_an_equal_value_of_another_type_is_not_as_wanted(
-    db: Database, network: Network, other: Database, old: float, edm: Edm, new: str | float
-) -> None:
-    """An upsert that was lost is done again, and not taken for done because Python finds the values equal."""
-    bag = PropertyBag("Rows", "p", "a")
-    bag.set("n", old, edm)
-    await other.upsert(bag)
-    mine = PropertyBag("Rows", "p", "a", {"n": new})
-    network.plan(Fate.LOST_REQUEST)
-    await db.upsert(mine)
-
-    stored = await other.get(PropertyBag.key("Rows", "p", "a"))
-    assert (repr(stored["n"]), stored.type_of("n")) == (repr(new), mine.type_of("n"))
-
-
 async def test_a_foreign_change_of_type_makes_ours_superseded(db: Database, network: Network, other: Database) -> None:
     """The row is no longer what we wrote, although it is equal to Python; its ETag is not taken over."""
     mine = PropertyBag("Rows", "p", "bag")

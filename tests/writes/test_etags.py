@@ -27,11 +27,6 @@ class Thing(Entity, table="Things", partition_key="g", row_key="{name}"):
     number: Mapped[int] = field(default=0)
 
 
-class Known(Entity, table="Things", partition_key="k", row_key="{name}", write_token=True):
-    name: Mapped[str]
-    number: Mapped[int] = field(default=0)
-
-
 class Second(Entity, table="Things", partition_key="s", row_key="{name}", version=2):
     name: Mapped[str]
     text: Mapped[str | None] = field(default=None)
@@ -154,25 +149,6 @@ async def test_a_guard_of_an_upgraded_entity_writes_nothing(things: Database) ->
     assert await stored(things, "a", "s") == {"EntityType": "Second:2", "text": "t", "number": 1}
 
 
-async def test_a_field_that_is_named_twice_is_one_field(things: Database) -> None:
-    """A merge of it over another version gives no ETag, since the entity may show older values of the others."""
-    mine, _ = await read_and_overtaken(things)
-    await things.merge(mine, only=[Thing.text, "text", Thing.text], if_match="*")
-
-    assert mine.etag is None
-
-
-async def test_upserting_an_upgraded_entity_whose_row_is_gone_inserts_it(things: Database) -> None:
-    """As any upsert does."""
-    await put(things, "a", "s", "Second", old="t", number=1)
-    entity = await things.get(Second, name="a")
-    await things.delete(entity.key, if_match="*")
-    await things.upsert(entity)
-
-    assert await things.get(Second, name="a") == entity
-    assert entity.etag == (await things.get(Second, name="a")).etag
-
-
 async def test_a_deletion_that_finds_no_row_leaves_no_etag(things: Database) -> None:
     """With missing_ok: the row is as gone as after a deletion."""
     thing = Thing(name="a")
@@ -199,42 +175,6 @@ async def test_key_fields_beside_an_entity_are_refused(things: Database) -> None
             await tx.modify(target, lambda _: None, name="b")
 
     assert thing.etag == (await things.get(Thing, name="a")).etag
-
-
-async def test_a_bag_has_the_tokens_of_its_row(things: Database) -> None:
-    """After a write as after reading it again."""
-    await things.insert(Known(name="a"))
-    key = PropertyBag.key("Things", "k", "a")
-    bag = await things.get(key)
-    bag["number"] = 1
-    await things.save(bag)
-
-    assert bag == await things.get(key)
-
-
-async def test_tokens_take_the_place_of_what_others_have_stored_there(things: Database) -> None:
-    """A number that another program has stored under the reserved name is replaced; the next write adds its token."""
-    await put(things, "a", group="k", kind="Known", _w="5", **{"_w@odata.type": "Edm.Int64"})
-    entity = await things.get(Known, name="a")
-    for number in (1, 2):
-        entity.number = number
-        await things.merge(entity, only=[Known.number])
-    row = await things.store.get("Things", "k", "a")
-
-    assert "_w@odata.type" not in row
-    assert row["_w"].count(",") == 1
-
-
-async def test_a_bag_of_a_deleted_row_has_no_tokens(things: Database) -> None:
-    """What is inserted from it has none."""
-    await things.insert(Known(name="a"))
-    key = PropertyBag.key("Things", "k", "a")
-    bag = await things.get(key)
-    await things.delete(bag)
-    await things.insert(bag)
-
-    assert "_w" not in bag
-    assert bag == await things.get(key)
 
 
 async def test_what_was_loaded_in_part_and_deleted_is_not_inserted(things: Database) -> None:

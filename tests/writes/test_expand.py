@@ -29,9 +29,8 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.stores import Verb
 from tableorm.testing import MemoryStore
-from tests.azurite import Azurite
 from tests.faults import Fate, FaultyStore
-from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
+from tests.rekeys import kinds_of, move, rekeying_of, roll_back, set_phase
 from tests.unfinished_moves import database_on
 
 
@@ -330,35 +329,6 @@ async def test_the_requests_of_a_save(db: Database, network: FaultyStore) -> Non
     assert db.stats.requests - before == 2
     ((write,),) = network.sent
     assert write.verb is Verb.MERGE and write.row["text"] == "new" and write.row["PartitionKey"] == "mon"
-
-
-async def test_a_model_without_older_entities_asks_for_no_phase(db: Database) -> None:
-    """The table of the phases is read once a minute, by programs of the newer model alone."""
-    await db.get(Ride, day="mon", id=1)
-    before = db.stats.requests
-    await db.get(Ride, day="mon", id=1)
-    assert db.stats.requests - before == 1
-
-
-async def test_on_azurite(azurite: Azurite) -> None:
-    """The same requests, by the protocol."""
-    async with connect(azurite.connection_string, prefix="expand") as db:
-        await db.create_tables(Ride, NewRide)
-        ride = NewRide(day="mon", id=1, text="t")
-        await db.insert(ride)
-        ride.text = "new"
-        await db.save(ride)
-        await db.modify(NewRide, lambda each: setattr(each, "code", "c"), day="mon", id=1)
-        old = await db.get(Ride, day="mon", id=1)
-        assert (old.text, old.code) == ("new", "c")
-        assert await db.exists(NewRide, day="mon", id=1)
-        with pytest.raises(EntityExists):
-            await db.insert(NewRide(day="mon", id=1))
-        with pytest.raises(PreconditionFailed):
-            await db.save(ride.evolve(text="late"))
-        assert {row["PartitionKey"] for row in await rows_of(connection_of(db), "Expanded")} == {"mon"}
-        await db.delete(await db.get(NewRide, day="mon", id=1))
-        assert not await rows_of(connection_of(db), "Expanded")
 
 
 class Toll(Entity, table="ExpandedTolls", tracked=True, partition_key="{day}", row_key="{id}"):

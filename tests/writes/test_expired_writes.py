@@ -20,10 +20,8 @@ from tableorm import (
     LostRace,
     Mapped,
     OutcomeUnknown,
-    PreconditionFailed,
     PropertyBag,
     TransactionFailed,
-    Unavailable,
     UniqueViolation,
     connect,
     field,
@@ -31,7 +29,7 @@ from tableorm import (
     utc_now,
 )
 from tableorm.stores import CLOCK, Operation, Row, Verb
-from tableorm.testing import Faults, assert_requests
+from tableorm.testing import assert_requests
 from tableorm.writes import over_expired
 from tests.azurite import Azurite
 from tests.database.between import Between
@@ -203,21 +201,6 @@ async def test_a_save_beside_an_insert_over_an_expired_row(db: Database) -> None
     found = await db.get(Plain, id=2)
     assert (found.note, dict(found.extra)) == ("mine", {"More": 7})
     assert (await db.get(Plain, id=1)).note is None
-
-
-async def test_a_coalesced_insert_keeps_what_is_counted(db: Database) -> None:
-    """So does an insert that a later change of its transaction is put into."""
-    await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))
-    await db.insert(Note(room="A", booking=1, id=1))
-    new = Booking(room="A", id=1, guest="bo")
-
-    async with db.transaction() as tx:
-        tx.insert(new)
-        new.guest = "cy"
-        tx.save(new)
-
-    assert (await db.get(Booking, room="A", id=1)).notes == 1
-    assert (await db.audit(Booking, Note)).clean
 
 
 async def test_bulk(db: Database) -> None:
@@ -412,36 +395,6 @@ async def test_a_transaction_over_a_row_that_others_replace(stopped_clock: None)
             tx.insert(Plain(id=2, note="new"))
 
         assert [each.note for each in await db.select(Plain).all()] == ["new", "new"]
-
-
-async def test_a_move_of_an_entity_that_changes_meanwhile(stopped_clock: None) -> None:
-    """It fails as any move of an entity that was changed: another look at the row it replaces would not help."""
-    backend = Meanwhile()
-    async with Database(backend) as db:
-        await db.create_tables(Plain)
-        await insert_expired(db, 1)
-        moved = Plain(id=2, note="mine")
-        await db.insert(moved)
-        backend.act = lambda: db.modify(Plain, lambda each: setattr(each, "note", "theirs"), id=2)
-
-        with assert_requests(db, 6), pytest.raises(PreconditionFailed):
-            await db.move(moved, id=1)
-
-        assert (await db.get(Plain, id=2)).note == "theirs"
-
-
-async def test_a_bulk_waits_for_the_row_it_replaces(db: Database) -> None:
-    """A store that is busy as the row is read is asked again; a single insert raises what it says."""
-    await insert_expired(db, 1, 2)
-    faults = Faults(db)
-    with faults.fail_next("get", with_=503), pytest.raises(Unavailable):
-        await db.insert(Plain(id=1))
-    with faults.fail_next("get", with_=503):
-        async with db.bulk(errors="report") as bulk:
-            await bulk.insert(Plain(id=2, note="new"))
-
-    assert (bulk.report.written, bulk.report.failures) == (1, 0)
-    assert (await db.get(Plain, id=2)).note == "new"
 
 
 async def test_a_lost_reply(stopped_clock: None) -> None:

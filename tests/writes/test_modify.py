@@ -230,19 +230,6 @@ async def test_bounded(counters: Database) -> None:
 
 
 @also_in_file
-async def test_no_update_is_lost_among_tasks(counters: Database) -> None:
-    """16 tasks add to one entity, each several times."""
-
-    async def work() -> None:
-        for _ in range(5):
-            await counters.modify(Counter, one_more, name="a")
-
-    await asyncio.gather(*(work() for _ in range(16)))
-
-    assert (await counters.get(Counter, name="a")).count == 80
-
-
-@also_in_file
 async def test_cancelling_at_any_moment(counters: Database) -> None:
     """What was told done is done, what was cancelled happened in full or not at all, and writing goes on."""
     done = 0
@@ -315,18 +302,3 @@ async def test_no_attempts_are_refused(counters: Database) -> None:
     """Nothing was tried, so no race was lost."""
     with pytest.raises(ModelError, match=r"attempts=0.* try at least once"):
         await counters.modify(Counter, one_more, name="a", attempts=0)
-
-
-async def test_unsaved_changes_of_a_superseded_instance_are_not_lost(counters: Database) -> None:
-    """They are refused as those of any other."""
-    instance = await counters.get(Counter, name="a")
-    await counters.modify(Counter, one_more, name="a")
-    instance.note = "n"
-    await counters.merge(instance, only=[Counter.note], if_match="*")
-    instance.note = "unsaved"
-    with pytest.raises(EncodeError, match=r"; refresh\(\) it, which drops that, and change it in the function$"):
-        await counters.modify(instance, one_more)
-    instance.note = "n"
-    await counters.modify(instance, one_more)
-
-    assert (instance.count, instance.note) == (2, "n")

@@ -110,13 +110,6 @@ async def test_an_entity_is_made_where_there_is_none(counters: Database) -> None
     await counters.save(again)
 
 
-async def test_an_entity_is_inserted_though_the_function_changes_nothing(counters: Database) -> None:
-    """What is not stored is always sent."""
-    await counters.modify(KEY, nothing, create=new)
-
-    assert await counters.get(KEY) == new()
-
-
 async def test_an_entity_given_to_create_is_copied(counters: Database) -> None:
     """Each attempt changes a copy of its own, also of lists; the entity itself stays as it was given."""
     given = new()
@@ -127,13 +120,6 @@ async def test_an_entity_given_to_create_is_copied(counters: Database) -> None:
     assert given == new() and given.etag is None
     await counters.delete(KEY, if_match="*")
     assert (await counters.modify(KEY, one_more, create=given)).tags == ["more"]
-
-
-async def test_a_copy_that_the_function_returns_is_inserted(counters: Database) -> None:
-    """As it is saved otherwise."""
-    result = await counters.modify(KEY, lambda counter: counter.evolve(count=7), create=new)
-
-    assert result.count == 7 and result.etag == (await counters.get(KEY)).etag
 
 
 async def test_a_bag_is_made(counters: Database) -> None:
@@ -175,21 +161,6 @@ async def test_a_row_that_is_deleted_meanwhile_is_made_again(counters: Database)
     await between(counters, lambda: counters.delete(KEY, if_match="*"))
 
     assert (await counters.modify(KEY, one_more, create=new)).count == 11
-
-
-async def test_a_race_that_is_lost_each_time_ends(counters: Database) -> None:
-    """With a LostRace that has the entity as it is."""
-    number = 0
-
-    async def other() -> None:
-        nonlocal number
-        number += 1
-        await counters.upsert(Counter(name="a", count=number))
-
-    await between(counters, other, times=3)
-    with pytest.raises(LostRace, match="others wrote it first, 3 times") as caught:
-        await counters.modify(KEY, one_more, create=new, attempts=3)
-    assert cast(Counter, caught.value.entity).count == 3
 
 
 async def test_what_no_repetition_cures_is_raised_at_once(counters: Database) -> None:
@@ -326,21 +297,6 @@ async def test_a_race_that_is_lost_under_an_etag_is_not_repeated(counters: Datab
         await counters.modify(KEY, one_more, if_match=(await counters.get(KEY)).etag)
 
 
-async def test_by_an_instance_under_an_etag(counters: Database) -> None:
-    """The ETag is compared with that of the row, not with the instance's own."""
-    instance = new()
-    await counters.insert(instance)
-    first = instance.etag
-    await counters.modify(KEY, one_more)
-    with pytest.raises(PreconditionFailed):
-        await counters.modify(instance, one_more, if_match=first)
-    assert instance == new()
-    current = (await counters.get(KEY)).etag
-
-    await counters.modify(instance, one_more, if_match=current)
-    assert instance.count == 12
-
-
 @pytest.mark.parametrize("etag", ["", "abc", '"abc', "W/*", 5])
 async def test_what_is_no_etag_is_refused(counters: Database, etag: Any) -> None:
     """Before anything is sent, also if there is no row; in transactions too."""
@@ -373,14 +329,6 @@ async def test_a_transaction_makes_an_entity(counters: Database) -> None:
     await counters.save(made)
 
 
-async def test_a_transaction_makes_nothing_unless_it_is_told_how(counters: Database) -> None:
-    """Without `create` the entity has to be there; nothing is written."""
-    with pytest.raises(EntityNotFound, match="Counter"):
-        async with counters.transaction() as tx:
-            await tx.modify(KEY, one_more)
-    assert await counters.get_or_none(KEY) is None
-
-
 async def test_a_transaction_makes_anew_what_it_deletes(counters: Database) -> None:
     """The row is replaced by the new entity."""
     await counters.insert(Counter(name="a", count=5))
@@ -406,18 +354,6 @@ async def test_an_instance_in_a_transaction_becomes_what_was_made(counters: Data
 
     assert instance.count == 1 and instance == await counters.get(KEY)
     await counters.delete(instance)
-
-
-async def test_a_bag_in_a_transaction_becomes_what_was_made(counters: Database) -> None:
-    """With the properties that were made alone."""
-    bag = PropertyBag("Counters", "c", "x", {"old": "x"})
-    await counters.insert(bag)
-    await counters.delete(bag.copy())
-    async with counters.transaction() as tx:
-        await tx.modify(bag, nothing, create=lambda: PropertyBag("Counters", "c", "x", {"new": "y"}))
-
-    assert dict(bag) == {"new": "y"} == dict(await counters.get(PropertyBag.key("Counters", "c", "x")))
-    assert bag.etag == (await counters.get(PropertyBag.key("Counters", "c", "x"))).etag
 
 
 async def test_creators_in_transactions_go_round_again(counters: Database) -> None:
@@ -454,19 +390,6 @@ async def test_an_etag_in_a_transaction(counters: Database) -> None:
             await tx.modify(KEY, one_more, if_match=(await counters.get(KEY)).etag)
             await counters.modify(KEY, one_more)
     assert isinstance(caught.value.__cause__, PreconditionFailed)
-
-
-async def test_an_instance_keeps_its_values_after_another_etag(counters: Database) -> None:
-    """In a transaction too, though its row was read."""
-    instance = new()
-    await counters.insert(instance)
-    first = instance.etag
-    await counters.modify(KEY, one_more)
-    with pytest.raises(PreconditionFailed):
-        async with counters.transaction() as tx:
-            await tx.modify(instance, one_more, if_match=first)
-
-    assert instance == new() and instance.etag == first
 
 
 # get_or_insert

@@ -20,7 +20,6 @@ from tableorm import (
     Index,
     Int32,
     LimitExceeded,
-    LostRace,
     Mapped,
     OutcomeUnknown,
     PreconditionFailed,
@@ -114,17 +113,6 @@ async def test_only_the_newest_result_can_be_saved(tallies: Database) -> None:
         assert results[-1].etag == (await tallies.get(KEY)).etag
         results[-1].small += 1
         await tallies.save(results[-1])
-
-
-async def test_who_changes_nothing_gets_what_was_written_before(tallies: Database) -> None:
-    """And sends nothing."""
-    results = await asyncio.gather(*(tallies.modify(KEY, one_more) for _ in range(4)), tallies.modify(KEY, len_of))
-    assert results[-1] == results[-2]
-    assert results[-1].etag == results[-2].etag == (await tallies.get(KEY)).etag
-
-
-def len_of(tally: Tally) -> None:
-    assert tally.count
 
 
 _OF_WRITES = ("odata.etag", "Timestamp", "_w")
@@ -285,28 +273,6 @@ async def test_races_of_other_programs_are_repeated(failing: tuple[Database, Fai
     stored = await db.get(KEY)
     assert (stored.count, stored.small) == (10, 0)
     assert [each.count for each in results] == list(range(1, 11))
-
-
-async def test_attempts_are_counted_for_each_call(failing: tuple[Database, Failing]) -> None:
-    """Of calls that are made together some may have fewer."""
-    db, store = failing
-
-    def begin(tally: Tally) -> None:
-        tally.count += 1
-        store.races = 0
-
-    def lose(tally: Tally) -> None:
-        tally.count += 1
-        store.races = max(store.races, 1)
-
-    first = db.modify(KEY, begin)
-    results = await asyncio.gather(
-        first, db.modify(KEY, lose, attempts=2), db.modify(KEY, one_more, attempts=5), return_exceptions=True
-    )
-    assert isinstance(results[1], LostRace)
-    assert isinstance(results[1].entity, Tally)
-    assert isinstance(results[2], Tally)
-    assert (await db.get(KEY)).count == 2
 
 
 async def test_an_error_for_what_was_never_stored_is_not_raised(failing: tuple[Database, Failing]) -> None:

@@ -242,22 +242,6 @@ async def test_moves_of_what_is_not_known_in_full(things: Database) -> None:
     assert await things.get(Thing, group="g", number=2) == Thing(number=2, text="x", count=3)
 
 
-async def test_the_error_of_a_changed_key_field_says_how_to_move(things: Database) -> None:
-    """It has the call, which works, also into another partition."""
-    thing = Thing(number=1)
-    await things.insert(thing)
-    thing.number = 2
-    with pytest.raises(EncodeError, match=r"to move it, `await db\.move\(entity, number=2\)`"):
-        await things.save(thing)
-    thing.group = "h"
-    with pytest.raises(EncodeError, match=r"to move it, `await db\.move\(entity, group='h', number=2\)`"):
-        await things.replace(thing)
-    thing.group = "g"
-    await things.move(thing, number=2)
-
-    assert await numbers(things) == [2]
-
-
 async def test_bags_move(things: Database) -> None:
     """A bag gets another RowKey; other fields, partitions and tables are refused by name."""
     bag = PropertyBag("Things", "g", "a", {"A": 1})

@@ -35,7 +35,6 @@ from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
 from tableorm.writes.commit import RELOCATION
-from tableorm.writes.move import given_fields
 from tableorm.writes.move_entity import carry_out_moves, handle_moves
 from tableorm.writes.plan import Change
 from tableorm.writes.relocation import entity_of_row
@@ -253,15 +252,6 @@ async def test_a_new_key_that_others_take_again_and_again(db: Database, monkeypa
     )
 
 
-def test_a_command_with_a_field_that_is_not_declared() -> None:
-    """It is left to a program that knows the field."""
-    with pytest.raises(NotSupported) as caught:
-        given_fields(Sailor.__schema__, {"ship": {"ship": "b"}, "rank": {"rank": 1}})
-
-    assert str(caught.value) == "a move gives Sailor the field 'rank', which this program does not declare"
-    assert given_fields(Sailor.__schema__, {"id": {"id": 7}, "text": {}}) == {"id": 7, "text": None}
-
-
 @pytest.mark.parametrize("writes", [MARK, TENTATIVE, FORWARD, FORWARD + 1])
 async def test_a_step_in_doubt_is_looked_at_once_more(db: Database, network: Met, writes: int) -> None:
     """A move goes on when a request of it was given up, and is complete when that works at the second time."""
@@ -283,16 +273,6 @@ async def test_a_step_in_doubt_is_looked_at_no_third_time(db: Database, network:
         await db.move(await db.get(Sailor, ship="a", id=1), ship="b")
 
     assert await work(db, Sailor) == [Outcome.DONE]
-    assert await ships_of(db) == {"b": 1}
-
-
-async def test_a_move_whose_mark_is_left_alone(db: Database, network: Met) -> None:
-    """Of all steps the last one is missing: a worker removes the mark."""
-    await move_half(db, network, await db.get(Sailor, ship="a", id=1), FORWARD + 2, ship="b")
-    assert MOVE in await network.store.get("MovesFailing", "b", "sailor_1")
-
-    assert await work(db, Sailor) == [Outcome.DONE]
-    assert MOVE not in await network.store.get("MovesFailing", "b", "sailor_1")
     assert await ships_of(db) == {"b": 1}
 
 

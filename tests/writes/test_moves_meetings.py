@@ -2,7 +2,6 @@
 Who meets the rows of a move that nobody has completed: other inserts, queries, scopes, workers of other programs.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,21 +19,17 @@ from tableorm import (
     EntityExists,
     EntityNotFound,
     Index,
-    LostRace,
     Mapped,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
     PropertyBag,
-    RetryPolicy,
     UniqueViolation,
     connect,
     field,
 )
 from tableorm.audit.moves import MoveCheck
-from tableorm.connection import races
 from tableorm.connection.connection import connection_of
-from tableorm.connection.races import ATTEMPTS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work
 from tableorm.outbox.move_command import MoveCommand, move_of
@@ -403,31 +398,6 @@ async def test_bags_and_transactions_stay_within_their_partition(db: Database) -
         await db.get(Person, dep="b", id=1)
 
 
-async def test_attempts_to_complete_a_move_pause(
-    db: Database, network: FaultyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between two attempts whose rows others write first there is a pause."""
-    await move_half(db, network, FORWARD)
-    pauses: list[float] = []
-
-    async def record(seconds: float) -> None:
-        pauses.append(seconds)
-
-    async def lose(*_: object) -> None:
-        raise PreconditionFailed("somebody else was first")
-
-    def pause_after(failures: int, policy: RetryPolicy) -> float:
-        del policy
-        return failures / 100
-
-    monkeypatch.setattr(races, "pause_after", pause_after)
-    monkeypatch.setattr(RELOCATION, "_commit", lose)
-    monkeypatch.setattr(asyncio, "sleep", record)
-    with pytest.raises(LostRace, match="others wrote its rows first"):
-        await db.modify(Person, lambda person: setattr(person, "text", "new"), dep="b", id=1)
-    assert [each for each in pauses if each] == pytest.approx([number / 500 for number in range(1, ATTEMPTS)])
-
-
 async def test_an_audit_looks_again_at_what_was_left(
     db: Database, network: FaultyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,13 +538,3 @@ async def test_an_audit_tells_of_a_row_without_a_mark(db: Database, kind: str) -
         assert (finding.damage, finding.address, finding.repaired) == (Damage.UNFINISHED, "person_001", False)
         assert finding.refused is not None and finding.refused.startswith("it has no mark; delete the row ")
     assert "b " + kind in await kinds(db)
-
-
-@pytest.mark.parametrize("kind", ["Other#_tentative", "Other#_forward"])
-async def test_an_audit_asks_nothing_of_moves_of_an_untracked_model(db: Database, kind: str) -> None:
-    """Entities of a model that is not tracked are not moved, so no row was left by a move of one."""
-    row = {"PartitionKey": "a", "RowKey": "x", "EntityType": kind}
-    await db.store.write("Meetings", Operation(Verb.INSERT, row))
-    CLOCK.advance(2 * HOUR)
-
-    assert (await db.audit(Other)).found == 0

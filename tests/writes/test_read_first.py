@@ -7,15 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tableorm import (
-    Count,
     Database,
     Entity,
     EntityNotFound,
     Index,
     Mapped,
     PreconditionFailed,
-    RetryPolicy,
-    Unavailable,
     WrongKind,
     field,
 )
@@ -29,17 +26,6 @@ class Book(Entity, table="BooksReadFirst", partition_key="g", row_key="book_{nam
     number: Mapped[int] = field(default=0)
     text: Mapped[str] = field(default="")
     by_number = Index(row_key="number_{number:04d}_{name}")
-
-
-class Shelf(Entity, table="BooksReadFirst", partition_key="g", row_key="shelf_{name}"):
-    name: Mapped[str]
-    volumes: Mapped[int] = field(default=0, maintained=True)
-
-
-class Volume(Entity, table="BooksReadFirst", partition_key="g", row_key="volume_{number}"):
-    shelf: Mapped[str]
-    number: Mapped[int]
-    counted = Count(lambda: Shelf.volumes, name="{shelf}")
 
 
 class Meanwhile(Between):
@@ -171,29 +157,3 @@ async def test_an_entity_read_from_an_index_entry_is_written_over_any_row_if_ask
     found = [(each.number, each.text) async for each in books.select(Book)]
     assert found == ([] if verb == "delete" else [(1, "mine")])
     assert (await books.audit(Book)).clean
-
-
-async def test_what_is_not_merged_moves_no_entry(books: Database) -> None:
-    """An entry is made of what the row will be, and not of a field that was changed and is not written."""
-    await books.insert(Book(name="a", number=1))
-    book = await books.get(Book, name="a")
-    book.number, book.text = 2, "t"
-    await books.merge(book, only=["text"])
-
-    assert (await books.get(Book.by_number, number=1, name="a")).text == "t"
-    assert (await books.audit(Book)).clean
-
-
-async def test_a_row_that_cannot_be_read_for_now_is_asked_for_as_often_as_by_get(store: Meanwhile) -> None:
-    """A single write is no more patient: it raises what the store said."""
-    async with Database(store, retry=RetryPolicy(attempts=3, base=0.0)) as db:
-        await db.create_tables(Shelf)
-        await db.insert(Shelf(name="a"))
-        store.busy = True
-        requests = [db.stats.requests]
-        for call in (lambda: db.get(Shelf, name="a"), lambda: db.insert(Volume(shelf="a", number=1))):
-            with pytest.raises(Unavailable, match="Asked for too much"):
-                await call()
-            requests.append(db.stats.requests)
-
-        assert requests[2] - requests[1] == requests[1] - requests[0]

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    AccessDenied,
     Database,
     Entity,
     EntityExists,
@@ -23,7 +22,6 @@ from tableorm import (
     PreconditionFailed,
     PropertyBag,
     TransactionFailed,
-    Unavailable,
     connect,
     field,
 )
@@ -33,8 +31,7 @@ from tableorm.connection.rows import read_row
 from tableorm.models.marker_rows import MoveMark, MoveState, mark_of, row_of_marker
 from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.models.reserved import MOVE
-from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import CLOCK, Capabilities, Operation, RowAddress, Verb
+from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes.commit import RELOCATION, ROW_STEPS
 from tableorm.writes.rekey.finalize import finalize_window
@@ -440,16 +437,6 @@ async def test_a_tentative_row_is_made_impossible_at_the_row_on_which_it_builds(
     assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
 
 
-async def test_a_settled_forward_is_not_followed(db: Database) -> None:
-    """Its entity has its newer key: a mover that meets it reads nothing else."""
-    await db.insert(NewTrip(day="tue", id=2))
-    sent = list[str]()
-    with db.observe(lambda request: sent.append(request.operation)):
-        moved = await ROW_STEPS.move(connection_of(db), rekeying_of(NewTrip), RowAddress("Rekeyed", "tue", "trip_2"))
-
-    assert not moved and sent == ["get"]
-
-
 async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     """Another program has put it at an older key: there is no entity to be moved."""
     row = {"PartitionKey": "tue", "RowKey": "trip_2", "EntityType": "Trip#_tentative"}
@@ -459,73 +446,6 @@ async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     assert not await ROW_STEPS.move(connection_of(db), rekeying, place)
     assert not await ROW_STEPS.move(connection_of(db), rekeying, place, row | {"odata.etag": "e"})
     assert "tue Trip#_tentative" in await kinds_of(db, NewTrip)
-
-
-class Repeating(FaultyStore):
-    """A network that says of itself that it repeats what is refused for now."""
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return Capabilities(durable=False, retries=True)
-
-
-async def test_what_a_store_repeats_itself_is_not_sent_again() -> None:
-    """The entity is looked at by itself then: its tentative row goes, and it moves from the beginning."""
-    network = Repeating(MemoryStore())
-    async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(day="mon", id=1))
-        set_phase(db, NewStop, RekeyPhase.MOVE)
-        network.plan(Fate.FINE, Fate.BUSY)
-        report = await move(db, NewStop)
-
-        assert (report.moved, report.failures) == (1, [])
-        assert len(network.sent) == 7
-
-
-async def test_an_entity_that_is_inserted_again(db: Database) -> None:
-    """It was read at its newer key, and deleted; where it is inserted the phase says alone."""
-    await move(db, NewTrip)
-    trip = await db.get(NewTrip, day="mon", id=1)
-    await db.delete(trip)
-    await finalize(db, NewTrip)
-    set_phase(db, NewTrip, RekeyPhase.EXPAND)
-    await db.insert(trip)
-
-    assert await kinds_of(db, NewTrip) == ["mon Trip", "mon Trip#by_text"]
-
-
-async def test_a_store_that_refuses_for_long() -> None:
-    """The mover gives up after as many requests as one call has, for the transaction and for the entity alone."""
-    network = FaultyStore(MemoryStore())
-    async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(day="mon", id=1))
-        set_phase(db, NewStop, RekeyPhase.MOVE)
-        rows = await rows_of(connection_of(db), "RekeyedStops")
-        network.plan(*[Fate.BUSY] * 999)
-        with pytest.raises(Unavailable):
-            await move_window(connection_of(db), rekeying_of(NewStop), rows)
-
-        assert len(network.sent) == 2 * QUICK.attempts
-
-
-class NoReplace(FaultyStore):
-    """A store that permits inserts alone."""
-
-    async def _arrive(self, table: str, operations: tuple[Operation, ...], *, transaction: bool) -> list[str | None]:
-        if any(each.verb is Verb.REPLACE for each in operations):
-            raise Fault(Code.AUTHORIZATION_PERMISSION, "This request is not authorized.")
-        return await super()._arrive(table, operations, transaction=transaction)
-
-
-async def test_the_error_of_a_store_that_refuses_is_of_the_move() -> None:
-    """Whoever reads that a forward could not be written reads that the entity was to be moved, not changed."""
-    network = NoReplace(MemoryStore())
-    async with database_on(network, Trip, NewTrip) as db:
-        await db.insert(Trip(day="mon", id=1))
-        set_phase(db, NewTrip, RekeyPhase.MOVE)
-        rows = await rows_of(connection_of(db), "Rekeyed")
-        with pytest.raises(AccessDenied, match=r"^move of Trip \('mon', 'trip_1'\)"):
-            await move_window(connection_of(db), rekeying_of(NewTrip), rows)
 
 
 @pytest.mark.parametrize(("table", "kind"), [("Rekeyed", "Other"), ("RekeyedStops", "NewTrip")])
@@ -547,16 +467,6 @@ async def test_a_forward_that_names_a_tentative_row_of_others(db: Database, tabl
 
     assert (report.moved, report.failures) == (1, [])
     assert (await store.get(table, "x", "y"))["odata.etag"] == etag
-
-
-async def test_an_entity_that_is_deleted_before_it_moves(db: Database) -> None:
-    """There is nothing to move."""
-    rows = await rows_of(connection_of(db), "Rekeyed", "Trip")
-    await db.delete(Trip, day="mon", id=1, if_match="*")
-    report = await move_window(connection_of(db), rekeying_of(NewTrip), rows)
-
-    assert (report.moved, report.failures, report.collisions) == (0, [], [])
-    assert await kinds_of(db, NewTrip) == []
 
 
 async def test_a_forward_that_is_settled_or_gone_since_it_was_read(db: Database) -> None:
@@ -621,24 +531,6 @@ async def test_rows_that_others_write_again_and_again(
         (failure,) = report.failures
         assert isinstance(failure.error, LostRace) and message in str(failure.error)
         assert report.moved == 0 and (await db.get(NewStop, day="mon", id=1)).text == "t"
-
-
-async def test_an_older_key_whose_row_others_write_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write at that key is refused, and can be tried again."""
-    network = Restless(MemoryStore())
-    async with database_on(network, Stop, NewStop) as db:
-        await db.insert(Stop(day="mon", id=1))
-        set_phase(db, NewStop, RekeyPhase.EXPAND)
-        key, network.begun, pauses = NewStop.key(day="mon", id=1), True, record_pauses(monkeypatch)
-        with pytest.raises(LostRace) as caught:
-            await db.delete(key, if_match="*")
-
-        assert str(caught.value) == (
-            "delete of NewStop ('1', 'day_mon'): others moved it first, 50 times in a row; try it again"
-        )
-        assert (caught.value.code, caught.value.entity) == (Code.CONDITION_NOT_SATISFIED, key)
-        assert pauses == list(range(1, 50))
-        assert await db.get(Stop, day="mon", id=1) == Stop(day="mon", id=1)
 
 
 class Overtaken(FaultyStore):

@@ -163,39 +163,6 @@ async def test_what_is_sent_for_an_insert_of_what_was_read(db: Database, store: 
     assert Counter(store.noted) == Counter(expected)
 
 
-async def test_what_changes_nothing(db: Database, store: Recorder) -> None:
-    """An entity that was not changed is looked for, and not written."""
-    set_phase(db, NewFare, RekeyPhase.EXPAND)
-    await db.insert(Fare(day="mon", id=1))
-    fare = await db.get(NewFare, day="mon", id=1)
-    expected = explained(db, "save", fare)
-    store.noted.clear()
-
-    await db.save(fare)
-
-    assert store.noted == expected == ["GET /ExplainedFares(PartitionKey='mon',RowKey='fare_1')"]
-    set_phase(db, NewFare, RekeyPhase.MOVE)
-    assert explained(db, "save", fare) == []
-
-
-async def test_what_is_known_by_its_key_alone(db: Database, store: Recorder) -> None:
-    """An entity that was not read is taken to be where most are: at its older key, and since the move at its newer."""
-    set_phase(db, NewFare, RekeyPhase.EXPAND)
-    await db.insert(Fare(day="mon", id=1))
-    key = NewFare.key(day="mon", id=1)
-    expected = explained(db, "delete", key, if_match="*")
-    store.noted.clear()
-
-    await db.delete(key, if_match="*")
-
-    assert Counter(store.noted) == Counter(expected)
-    set_phase(db, NewFare, RekeyPhase.MOVE)
-    assert explained(db, "delete", key, if_match="*") == [
-        "GET /ExplainedNewFares(PartitionKey='1',RowKey='day_mon')",
-        "write /ExplainedNewFares(PartitionKey='1',RowKey='day_mon')",
-    ]
-
-
 @pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.BACK])
 async def test_what_is_refused_is_not_explained(db: Database, phase: RekeyPhase) -> None:
     """A write that looks at nothing is refused in these phases, and so is its explanation."""

@@ -3,7 +3,7 @@ Keys of re-keyed models: several older ones for a newer one and the other way ro
 """
 
 import datetime as dt
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -17,7 +17,6 @@ from tableorm import (
     Mapped,
     ModelError,
     MovedFrom,
-    TableNotFound,
     Transaction,
     field,
 )
@@ -25,14 +24,12 @@ from tableorm.connection.connection import connection_of
 from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.marker_rows import MoveMark, MoveState
 from tableorm.models.reserved import MOVE
-from tableorm.protocol.codes import Code, Fault
-from tableorm.stores import Operation, Row, RowAddress, Verb
+from tableorm.stores import Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes.rekey import steps
 from tableorm.writes.rekey.rollback import roll_back_window
 from tableorm.writes.rekey.window import move_window
 from tests.faults import FaultyStore
-from tests.rekeys import kinds_of, move, record_pauses, rekeying_of, roll_back, rows_of, set_phase
+from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
 from tests.unfinished_moves import database_on
 
 
@@ -186,34 +183,6 @@ async def test_rows_that_share_a_partition_are_moved_in_transactions(db: Databas
     assert not await db.select(Note).allow_scan().all()
 
 
-class Gone(FaultyStore):
-    """A store in which a table was deleted."""
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        raise Fault(Code.TABLE_NOT_FOUND, "There is no such table.")
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        raise Fault(Code.TABLE_NOT_FOUND, "There is no such table.")
-
-
-@pytest.mark.parametrize(("partitions", "expected"), [(3, 1798), (5000, 1000)])
-async def test_how_many_rows_are_asked_for_before_some_are_written(partitions: int, expected: int) -> None:
-    """Until 16 transactions of newer partitions are full, or until 1,000 rows wait."""
-    taken = 0
-
-    def rows() -> Iterator[Row]:
-        nonlocal taken
-        for taken in range(1, 5_000):
-            keys = {"PartitionKey": f"{taken}", "RowKey": "AA1"}
-            yield {**keys, "EntityType": "Plane", "tail": f"{taken % partitions}", "odata.etag": "e", "Timestamp": "t"}
-
-    async with database_on(Gone(MemoryStore())) as db:
-        with pytest.raises(TableNotFound):
-            await move_window(connection_of(db), rekeying_of(NewPlane), rows())
-
-    assert taken == expected
-
-
 async def test_forwards_and_confirmed_rows_are_merged(db: Database, network: FaultyStore) -> None:
     """
     Only what changes is sent, under the ETags of the rows. Rows are stored as if they were replaced: with what programs
@@ -311,18 +280,6 @@ async def test_functions_that_disagree(db: Database) -> None:
     assert (await db.get(Note, owner="eve", id=1)).owner == "eve"
 
 
-async def test_a_function_that_fails_for_one_entity(db: Database) -> None:
-    """That entity is a failure, and stays; all others get their newer keys."""
-    for id in (1, 404, 2):  # noqa: A001
-        await db.insert(Note(owner="ann", id=id))
-    report = await move(db, NewNote)
-
-    assert report.moved == 2
-    (failure,) = report.failures
-    assert failure.place.row_key == "404" and "LookupError('no such note')" in str(failure.error)
-    assert await kinds_of(db, NewNote) == ["ann Note", *["ann Note#_forward"] * 2, *["notes NewNote"] * 2]
-
-
 async def test_entities_that_cannot_be_moved(db: Database) -> None:
     """Each is a failure that says what to do, and stays; others get their newer keys."""
     for a, b in (("a", "b"), ("none", "b"), ("x", "x")):
@@ -363,32 +320,6 @@ async def test_the_way_back_passes_over_rows_of_others(db: Database) -> None:
     (failure,) = report.failures
     assert failure.place.row_key == "3" and type(failure.error) is Conflict
     assert "is a marker row, and the row that it names is not of its entity" in str(failure.error)
-
-
-class Taken(FaultyStore):
-    """A store in which somebody else takes an older key before it is taken, and gives it back at once."""
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        if table == "RekeyedNotes" and operation.verb is Verb.INSERT:
-            keys = {name: operation.row[name] for name in ("PartitionKey", "RowKey")}
-            await self.store.write(table, Operation(Verb.INSERT, keys))
-            try:
-                return await super().write(table, operation)
-            finally:
-                await self.store.write(table, Operation(Verb.DELETE, keys, "*"))
-        return await super().write(table, operation)
-
-
-async def test_an_older_key_that_others_take_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The insert is refused after a pause before each attempt but the first, and can be tried again."""
-    monkeypatch.setattr(steps, "ATTEMPTS", 3)
-    pauses = record_pauses(monkeypatch)
-    async with database_on(Taken(MemoryStore()), Note, NewNote) as db:
-        set_phase(db, NewNote, RekeyPhase.MOVE)
-        with pytest.raises(Conflict, match=r"insert of NewNote .*: its key by Note, .* cannot be taken; try it again"):
-            await db.insert(NewNote(owner="ann", id=1))
-
-        assert await kinds_of(db, NewNote) == [] and pauses == [1, 2]
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -473,19 +404,6 @@ async def test_models_whose_kind_is_told_by_the_key(db: Database) -> None:
         for name in ("odata.etag", "Timestamp", "_w"):
             row.pop(name)
     assert before == after
-
-
-async def test_unknown_properties_go_along(db: Database) -> None:
-    """Those that neither model knows, there and back."""
-    note = Note(owner="ann", id=1)
-    note.extra["Gate"] = "B1"
-    await db.insert(note)
-    await move(db, NewNote)
-    assert dict((await db.get(NewNote, id=1)).extra) == {"Gate": "B1"}
-    set_phase(db, NewNote, RekeyPhase.BACK)
-    await roll_back(db, NewNote)
-
-    assert dict((await db.get(Note, owner="ann", id=1)).extra) == {"Gate": "B1"}
 
 
 @pytest.mark.parametrize("phase", [RekeyPhase.EXPAND, RekeyPhase.MOVE, RekeyPhase.BACK])

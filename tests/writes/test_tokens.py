@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tableorm import Database, PropertyBag
-from tableorm.models.write_tokens import new_token, tokens_of, with_token
+from tableorm.models.write_tokens import new_token
 from tableorm.protocol.edm import Edm
 from tests.writes.lossy import KNOWN, Known, db, network
 
@@ -50,12 +50,6 @@ def test_a_forked_process_draws_its_own() -> None:
     theirs = {text[n : n + 12].decode() for n in range(0, len(text), 12)}
     assert len(theirs) == 300
     assert theirs.isdisjoint(new_token() for _ in range(600))
-
-
-def test_a_tail_keeps_the_last_three() -> None:
-    """Newest first."""
-    row: dict[str, object] = {"_w": with_token(("b", "c", "d"), "a")}
-    assert tokens_of(row) == ("a", "b", "c")
 
 
 FOREIGN = [bytes(range(9)), b"x", bytes(12), bytes(255 - n for n in range(20))]

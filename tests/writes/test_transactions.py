@@ -140,19 +140,6 @@ async def test_what_one_operation_cannot_do_is_refused(
     assert things.stats.requests == requests
 
 
-async def test_a_second_object_of_one_row_is_refused(things: Database) -> None:
-    """It does not know what the first changed, and would take it back."""
-    await things.insert(Thing(name="a"))
-    one, two = [await load(things, "a") for _ in range(2)]
-    one.number, two.text = 1, "t"
-
-    with pytest.raises(NotSupported, match="another object stands for the row"):
-        async with things.transaction() as tx:
-            tx.save(one)
-            tx.save(two)
-    assert (await load(things, "a")).number == 0
-
-
 async def test_a_transaction_reads_what_it_has_written(things: Database) -> None:
     """`get` and `modify` return the one object of the row, which can be written again; what is deleted is gone."""
     await things.insert(Thing(name="a", number=1))
@@ -392,19 +379,6 @@ async def test_run_transaction_says_that_an_entity_from_outside_is_stale(things:
         "save" if way == "save" else "delete",
     )
     assert caught.value.entity == (Thing.key(group="g", name="a") if way == "if_match" else stale)
-
-
-async def test_an_entity_from_outside_that_is_inserted_again_is_not_stale(things: Database) -> None:
-    """The error is that of an insert, and says nothing of reading."""
-    await things.insert(Thing(name="a"))
-    mine = Thing(name="a")
-
-    async def write(tx: Transaction) -> None:
-        tx.insert(mine)
-
-    with pytest.raises(TransactionFailed, match=r"insert of Thing \('g', 'a'\)") as failed:
-        await things.run_transaction(write)
-    assert isinstance(failed.value.__cause__, EntityExists) and "run_transaction" not in str(failed.value)
 
 
 async def test_an_entity_from_outside_that_the_function_reads_anew_is_written(things: Database) -> None:

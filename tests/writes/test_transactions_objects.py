@@ -11,7 +11,6 @@ from tableorm import (
     Database,
     EncodeError,
     Entity,
-    EntityNotFound,
     Mapped,
     NotLoaded,
     NotRead,
@@ -41,12 +40,6 @@ async def things(db: Database) -> Database:
 
 def more(thing: Thing) -> None:
     thing.number += 1
-
-
-async def in_part(db: Database) -> Thing:
-    """The one row, without its note."""
-    (thing,) = await db.select(Thing).where(Thing.name == "a").only(Thing.number, Thing.text).all()
-    return thing
 
 
 async def test_a_second_object_of_a_row_is_refused(things: Database) -> None:
@@ -82,15 +75,6 @@ async def test_a_row_that_was_deleted_can_be_given_anew(things: Database) -> Non
         tx.upsert(new, mode="replace")
         assert await tx.modify(Thing, more, name="a") is new
     assert await things.get(Thing, name="a") == new == Thing(number=8)
-
-
-async def test_an_insert_guards_its_row(things: Database) -> None:
-    """It fails if somebody else has put a row there, so that a guard adds nothing."""
-    thing = Thing()
-    async with things.transaction() as tx:
-        tx.insert(thing)
-        assert await tx.get(Thing, name="a", guard=True) is thing
-    assert await things.get(Thing, name="a") == thing
 
 
 async def test_a_changed_key_is_not_that_of_the_row_that_is_held(things: Database) -> None:
@@ -190,18 +174,6 @@ async def test_unsaved_changes_of_an_instance_are_not_read_over(things: Database
             thing.number = 5
             await tx.modify(thing, more)
     assert await things.get_or_none(Thing, name="a") is None
-
-
-async def test_what_was_loaded_in_part_says_why_it_cannot_remove(things: Database) -> None:
-    """The transaction deletes the row."""
-    await things.insert(Thing(text="t"))
-    part = await in_part(things)
-    with pytest.raises(TransactionFailed, match=r"operation 1: .* has deleted the row") as caught:
-        async with things.transaction() as tx:
-            tx.delete(KEY, if_match="*")
-            tx.save(part)
-    assert isinstance(caught.value.__cause__, EntityNotFound)
-    assert await things.get(Thing, name="a") == Thing(text="t")
 
 
 async def test_what_is_read_when_the_block_ends_is_given_once(things: Database) -> None:

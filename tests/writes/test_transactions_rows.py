@@ -91,19 +91,6 @@ async def test_what_is_written_unread_is_not_read_afterwards(things: Database, w
     assert await things.get(Known, name="a") == Known(name="a", number=1)
 
 
-async def test_a_row_that_is_replaced_unread_is_not_guarded(things: Database) -> None:
-    """There is no ETag to compare; the object itself is known in full, and can be had."""
-    thing = Thing(name="a", text="t")
-    async with things.transaction() as tx:
-        tx.upsert(thing, mode="replace")
-        assert await tx.get(Thing, name="a") is thing
-        with pytest.raises(NotSupported, match="without having read it"):
-            await tx.get(Thing, name="a", guard=True)
-        assert await tx.modify(Thing, more, name="a") is thing
-
-    assert await load(things) == thing == Thing(name="a", text="t", number=1)
-
-
 async def test_an_etag_that_is_given_counts_after_other_changes(things: Database) -> None:
     """It is the condition of the operation; of a row that the transaction inserts it cannot be true."""
     thing = Thing(name="a")
@@ -234,20 +221,6 @@ async def test_what_an_insert_filled_stays(things: Database, verb: str, then: st
     assert stored.number == 1
 
 
-async def test_an_upsert_after_a_deletion_fills_as_an_insert(things: Database) -> None:
-    """It is one."""
-    thing = Stamped(name="a")
-    await things.insert(thing)
-    thing.created = None
-    async with things.transaction() as tx:
-        tx.delete(thing)
-        tx.upsert(thing)
-
-    stored = await things.get(Stamped, name="a")
-    assert stored.created is not None
-    assert stored == thing
-
-
 @pytest.mark.parametrize("mode", ["merge", "replace"])
 @pytest.mark.parametrize("model", [Thing, Known])
 async def test_an_upsert_does_not_bring_dropped_properties_back(things: Database, model: Any, mode: Any) -> None:
@@ -314,21 +287,6 @@ async def test_an_object_that_was_deleted_knows_it(things: Database) -> None:
         assert thing.etag is None
         stored = await things.get_or_none(Thing, name="a")
         assert stored == (Thing(name="a", text="another") if how == "replaced" else None)
-
-
-async def test_replacing_what_was_upserted_says_what_to_do(things: Database) -> None:
-    """There may be no row that could be read."""
-    thing = Thing(name="a")
-    with pytest.raises(NotSupported, match="refresh"):
-        async with things.transaction() as tx:
-            tx.upsert(thing)
-            tx.replace(thing)
-    async with things.transaction() as tx:
-        tx.upsert(thing)
-        thing.number = 1
-        tx.replace(thing, drop_extra=True)
-
-    assert await load(things) == thing
 
 
 @pytest.mark.parametrize("verb", ["merge", "replace"])

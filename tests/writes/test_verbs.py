@@ -3,9 +3,8 @@ Merge, replace, upsert, refresh, and saves of bags and of entities that were loa
 what survives.
 """
 
-import asyncio
 import datetime as dt
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -33,7 +32,6 @@ from tableorm import (
 from tableorm.models.property_bag import bag_of_row
 from tableorm.models.state import EntityState, set_state, state_of
 from tableorm.stores import Operation, Row, Verb
-from tests.database.conftest import also_in_file
 
 
 class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
@@ -244,15 +242,6 @@ async def test_a_forced_replace_of_what_was_never_read_reads_first(things: Datab
         await things.replace(Thing(name="b"), if_match="*")
 
 
-@also_in_file
-async def test_a_forced_replace_survives_races(things: Database) -> None:
-    """Twenty at once: each reads, and writes again after losing: none is refused, and nothing unknown is lost."""
-    await put(things, "a", novel=1)
-    await asyncio.gather(*(things.replace(Thing(name="a", number=n), if_match="*") for n in range(20)))
-
-    assert (await stored(things, "a"))["novel"] == 1
-
-
 async def test_what_was_never_read_cannot_be_updated(things: Database) -> None:
     """It has no ETag, and each verb says so and what to do."""
     for verb, call in (("save", things.save), ("merge", things.merge), ("replace", things.replace)):
@@ -437,31 +426,6 @@ async def test_bags_know_what_changed(things: Database, sent: Sent) -> None:
         await things.merge(bag)
     await things.merge(bag, only=["number"], if_match="*")
     assert (await stored(things, "a"))["number"] == 2
-
-
-async def test_every_verb_takes_bags(things: Database) -> None:
-    """Each leaves the bag with its new ETag."""
-    bag = PropertyBag("Things", "g", "a", {"n": 1})
-    writes: list[Callable[[], Awaitable[None]]] = [
-        lambda: things.upsert(bag),
-        lambda: things.replace(bag),
-        lambda: things.merge(bag, only=["n"]),
-        lambda: things.upsert(bag, mode="replace"),
-    ]
-    for write in writes:
-        before = bag.etag
-        await write()
-        assert bag.etag != before
-        assert bag.etag == (await things.get(PropertyBag.key("Things", "g", "a"))).etag
-    await things.delete(bag)
-    assert bag.etag is None
-    with pytest.raises(NotRead, match="no ETag"):
-        await things.save(bag)
-    with pytest.raises(EncodeError, match=r"PropertyBag\.m: .*cannot remove"):
-        await things.merge(bag, only=["m"], if_match="*")
-    bag.set("small", 3, Edm.INT32)
-    await things.insert(bag)
-    assert (await things.get(PropertyBag.key("Things", "g", "a"))).type_of("small") is Edm.INT32
 
 
 async def test_delete_takes_a_model_and_its_key_fields(things: Database) -> None:

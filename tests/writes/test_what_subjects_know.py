@@ -7,12 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from tableorm import Database, Entity, Mapped, PropertyBag, connect, field
-from tableorm.models.property_bag import bag_of_row
 from tableorm.stores import Operation, Verb
 from tableorm.testing import assert_requests
-from tableorm.writes.plan import PlannedWrite
-from tableorm.writes.stages.change import replace_change
-from tableorm.writes.stages.encode import encode
 
 
 class Thing(Entity, table="Things", partition_key="{group}", row_key="{name}"):
@@ -134,33 +130,3 @@ async def test_an_entity_knows_when_it_was_written(db: Database, more: dict[str,
         await db.save(thing)
         fresh = await db.get(Thing, group="g", name="a")
         assert (thing.timestamp, thing.etag) == (fresh.timestamp, fresh.etag)
-
-
-async def replacement(db: Database, version: str) -> PlannedWrite:
-    """What replaces a row of a version."""
-    await db.insert(Thing(name="a" + version))
-    keys = {"PartitionKey": "g", "RowKey": "a" + version}
-    await db.store.write("Things", Operation(Verb.MERGE, {**keys, "EntityType": "Thing" + version}, "*"))
-    write = encode(replace_change(await db.get(Thing, group="g", name="a" + version)), 0)
-    assert write is not None
-    return write
-
-
-async def test_the_row_of_a_newer_program_is_measured(db: Database) -> None:
-    """It keeps its version, which this program does not write: nobody knows its weight, or that it is canonical."""
-    own, newer = await replacement(db, ""), await replacement(db, ":9")
-
-    assert (own.operation.row["EntityType"], newer.operation.row["EntityType"]) == ("Thing", "Thing:9")
-    assert own.weight is not None
-    assert own.operation.canonical
-    assert newer.weight is None
-    assert not newer.operation.canonical
-
-
-def test_a_bag_of_a_row_has_its_members() -> None:
-    """Its keys, its ETag and its time are no properties."""
-    row = {"PartitionKey": "g", "RowKey": "a", "odata.etag": 'W/"x"', "Timestamp": "2024-02-29T12:00:00Z", "n": 1}
-    bag = bag_of_row("Things", row)
-
-    assert dict(bag) == {"n": 1}
-    assert (bag.partition_key, bag.row_key, bag.etag) == ("g", "a", 'W/"x"')

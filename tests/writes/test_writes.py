@@ -15,12 +15,10 @@ from tableorm import (
     DecodeError,
     EncodeError,
     Entity,
-    EntityNotFound,
     Int32,
     LimitExceeded,
     Mapped,
     ModelError,
-    NotRead,
     PreconditionFailed,
     PropertyBag,
     TableNotFound,
@@ -158,61 +156,6 @@ async def test_minus_zero_is_a_change(things: Database) -> None:
     await things.save(thing)
 
     assert str((await things.get(Thing, group="g", name="a")).ratio) == "-0.0"
-
-
-async def test_a_lost_race_is_refused(things: Database) -> None:
-    """The second of two writers that read the same state gets PreconditionFailed, and nothing is written."""
-    await things.insert(Thing(name="a"))
-    one, two = [await things.get(Thing, group="g", name="a") for _ in range(2)]
-    one.number = 1
-    await things.save(one)
-    two.number = 2
-
-    with pytest.raises(PreconditionFailed, match=r"save of Thing \('g', 'a'\).*read it again") as caught:
-        await things.save(two)
-    assert caught.value.code == "UpdateConditionNotSatisfied" and caught.value.entity is two
-    assert (await things.get(Thing, group="g", name="a")).number == 1
-    with pytest.raises(PreconditionFailed):
-        await things.delete(two)
-    await things.delete(one)
-    with pytest.raises(EntityNotFound):
-        await things.save(two)
-
-
-async def test_what_was_never_read_has_no_etag(things: Database) -> None:
-    """Saving or deleting it says so and names the remedy."""
-    thing = Thing(name="a")
-
-    with pytest.raises(NotRead, match=r"neither read nor written.*insert\(\)"):
-        await things.save(thing)
-    with pytest.raises(NotRead, match=r"if_match='\*'"):
-        await things.delete(thing)
-    with pytest.raises(NotRead, match=r"if_match='\*'") as caught:
-        await things.delete(Thing.key(group="g", name="a"))
-    assert caught.value.entity == Thing.key(group="g", name="a")
-    await things.delete(thing, if_match="*", missing_ok=True)
-
-
-async def test_a_deleted_entity_can_be_inserted_again(things: Database) -> None:
-    """After a delete it has no ETag and no timestamp, and its values are as they were."""
-    thing = Thing(name="a", number=4)
-    await things.insert(thing)
-    await things.delete(thing)
-    assert thing.etag is None and thing.timestamp is None
-    await things.insert(thing)
-
-    assert (await things.get(Thing, group="g", name="a")).number == 4
-
-
-async def test_a_changed_key_field_is_refused(things: Database) -> None:
-    """A save cannot move a row; the row stays where it was."""
-    thing = Thing(name="a")
-    await things.insert(thing)
-    thing.name = "b"
-
-    with pytest.raises(EncodeError, match=r"Thing\.name: 'b'.*read as 'a'.*cannot move"):
-        await things.save(thing)
-    assert await things.get_or_none(Thing, group="g", name="b") is None
 
 
 async def test_a_row_whose_key_is_not_what_the_template_writes_is_named(things: Database) -> None:

@@ -2,17 +2,13 @@
 What a row has and an entity or bag does not know, after the row was read for a write: no later save removes it.
 """
 
-from typing import Literal
-
 import pytest
 
 from tableorm import (
     Database,
-    EncodeError,
     Entity,
     Index,
     Mapped,
-    NotSupported,
     PropertyBag,
     field,
 )
@@ -59,23 +55,6 @@ async def test_what_was_merged_over_an_indexed_row_is_saved_without_loss(things:
     assert (await things.get(Indexed.by_number, number=3, name="a")).text == "t"
 
 
-async def test_a_bag_that_was_merged_removes_only_what_it_had(things: Database) -> None:
-    """By a save, for which the row is read; what the row has beside that stays by the next one too."""
-    await things.insert(PropertyBag("Things", "g", "a", {"other": 1}))
-    bag = PropertyBag("Things", "g", "a", {"n": 1, "text": "t"})
-    await things.upsert(bag)
-    del bag["text"]
-    await things.save(bag)
-    bag["n"] = 2
-    await things.save(bag)
-    assert await stored(things, "a") == {"n": 2, "other": 1}
-
-    await things.refresh(bag)
-    del bag["other"]
-    await things.save(bag)
-    assert await stored(things, "a") == {"n": 2}
-
-
 @pytest.mark.parametrize("model", [Thing, Indexed])
 async def test_removing_from_what_was_merged_removes_nothing_else(things: Database, model: type[Thing]) -> None:
     """An entity that has not seen a text has not removed it."""
@@ -94,22 +73,6 @@ async def test_removing_from_what_was_merged_removes_nothing_else(things: Databa
     entity.text = None
     await things.save(entity)
     assert await things.get(model, name="a") == model(name="a", number=1)
-
-
-@pytest.mark.parametrize("if_match", [None, "*"])
-async def test_unknown_properties_that_a_replace_has_read_stay(things: Database, if_match: Literal["*"] | None) -> None:
-    """By the next save too, although the entity's `extra` was looked at before."""
-    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "more": 1}))
-    entity = Thing(name="a", text="t")
-    assert not entity.extra
-    await things.upsert(entity)
-    entity.extra["mine"] = True
-    await things.replace(entity, if_match=if_match)
-    entity.number = 5
-    await things.save(entity)
-
-    expected = {"EntityType": "Thing", "more": 1, "mine": True, "number": 5, "text": "t"}
-    assert await stored(things, "a") == expected
 
 
 async def test_defaults_of_what_a_row_does_not_have_are_no_change(things: Database) -> None:
@@ -143,26 +106,3 @@ async def test_defaults_are_not_written_over_what_was_never_seen(things: Databas
     part.number = 0
     await things.save(part)
     assert await things.get(Thing, name="a") == Thing(name="a", number=0, text="u", note="n")
-
-
-async def test_a_transaction_refuses_to_modify_what_has_unsaved_changes(things: Database) -> None:
-    """By the key of a row that the transaction holds, and by the object: the object's own changes would be lost."""
-    await things.insert(Thing(name="a"))
-    async with things.transaction() as tx:
-        held = await tx.get(Thing, name="a")
-        held.note = "mine"
-        with pytest.raises(EncodeError, match="not saved"):
-            await tx.modify(Thing, lambda thing: None, name="a")
-        with pytest.raises(EncodeError, match="not saved"):
-            await tx.modify(held, lambda thing: None)
-
-
-async def test_a_transaction_refuses_another_object_of_a_row(things: Database) -> None:
-    """Whatever the object that stands for the row has unsaved, the error is about the object that was given."""
-    await things.insert(Thing(name="a"))
-    other = await things.get(Thing, name="a")
-    async with things.transaction() as tx:
-        held = await tx.get(Thing, name="a")
-        held.note = "mine"
-        with pytest.raises(NotSupported, match="another object stands for the row"):
-            await tx.modify(other, lambda thing: None)

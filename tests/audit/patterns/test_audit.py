@@ -18,8 +18,8 @@ from tableorm.stores import Operation, Row, RowQuery, Verb
 from tests.audit.turns import MOST, count_snapshots
 from tests.damage import Case, Cases, found_by
 from tests.database.conftest import also_in_file
+from tests.derived.patterns.client import Client
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
-from tests.derived.patterns.test_random import Client
 from tests.torture import on_stores, seeds
 
 E1, E2, E3 = "empid_000001", "empid_000002", "empid_000003"

@@ -23,8 +23,8 @@ from tableorm import (
 from tableorm.derived.aggregate import audit as aggregate_audit
 from tableorm.stores import Operation, Verb
 from tests.database.conftest import also_in_file
+from tests.derived.patterns.client import Client
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
-from tests.derived.patterns.test_random import Client
 from tests.torture import Rounds
 
 

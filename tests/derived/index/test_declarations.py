@@ -17,13 +17,12 @@ from tableorm import (
     IndexOf,
     Mapped,
     ModelError,
-    NotSupported,
     PropertyBag,
     TableOrmError,
     TemplateError,
     field,
 )
-from tableorm.errors import EntityExists, EntityNotFound, UniqueViolation
+from tableorm.errors import EntityNotFound, UniqueViolation
 from tests.derived.index.oracle import read_table
 from tests.derived.index.staff import Employee
 
@@ -216,13 +215,6 @@ def test_a_field_does_not_hide_an_index() -> None:
         type("Child", (base,), space)
 
 
-def test_nothing_else_hides_an_index() -> None:
-    """Neither does a method, nor None."""
-    base = model({"by_email": Index(row_key="email_{email}", unique=True)})
-    with pytest.raises(ModelError, match=r"Child\.by_email = None hides an inherited index"):
-        type("Child", (base,), {"by_email": None, "__module__": __name__})
-
-
 def test_an_index_does_not_hide_a_field() -> None:
     """Likewise the other way round."""
     with pytest.raises(ModelError, match=r"Child\.age = .* hides an inherited field"):
@@ -317,17 +309,6 @@ def test_a_family_does_not_share_other_rows(kind: type[Any]) -> None:
         type("Two", (base,), {"__module__": __name__}, row_key="two_{id:04d}")
 
 
-async def test_a_copy_in_the_way_is_not_called_a_unique_value(db: Database) -> None:
-    """Of an index that is not unique, which another class of the table has as well."""
-    one = model({"by_age": Index(row_key="age_{age}_{id:04d}")}, name="One", row_key="one_{id:04d}")
-    two = model({"by_age": Index(row_key="age_{age}_{id:04d}")}, name="Two", row_key="two_{id:04d}")
-    await db.create_tables(one)
-    await db.insert(one(group="g", id=1))
-    with pytest.raises(EntityExists, match=r"'age_0_0001' of its entry in index Two.by_age .* 'one_0001'") as caught:
-        await db.insert(two(group="g", id=1))
-    assert not isinstance(caught.value, UniqueViolation)
-
-
 async def test_a_class_can_replace_an_index(db: Database) -> None:
     """The nearest class counts."""
     base = model({"by_email": Index(row_key="email_{email}", unique=True)})
@@ -383,19 +364,6 @@ def test_two_fields_of_copies_have_two_names() -> None:
     }
     with pytest.raises(ModelError, match=r"Twice\.by_email: its entries would store both .* as 'number'"):
         type("Twice", (Entity,), space, table="People", partition_key="{group}", row_key="n_{number}")
-
-
-async def test_an_index_that_is_being_built_is_written_and_not_read(db: Database) -> None:
-    """Copies are there from the first write; who reads by them is told what to do."""
-    built = model({"by_email": Index(row_key="email_{email}", unique=True, building=True)}, name="Built")
-    await db.create_tables(built)
-    await db.insert(built(group="g", id=1, email="a"))
-
-    assert ("g", "email_a") in await read_table(db, "People")
-    with pytest.raises(NotSupported, match=r"Built\.by_email is being built.*build_index"):
-        await db.get(built.by_email, group="g", email="a")
-    with pytest.raises(NotSupported, match=r"Built\.by_email is being built"):
-        db.select(built.by_email)
 
 
 async def test_a_condition_that_fails_names_the_index(db: Database) -> None:

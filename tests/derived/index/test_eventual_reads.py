@@ -4,7 +4,6 @@ Reading by an eventual index: an entry counts only if its entity says so, whatev
 Entities and entries are written here row by row, so that entries can be old, left over or missing.
 """
 
-import asyncio
 import datetime as dt
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -40,7 +39,6 @@ from tableorm.models.entity import schema_of
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import assert_requests, temporary_database
 from tests.azurite import Azurite
-from tests.database.between import Between
 
 
 class Person(Entity, table="ReadPersons", partition_key="{team}", row_key="id_{id:03d}", version=2):
@@ -126,11 +124,6 @@ async def db() -> AsyncIterator[Database]:
 
 def in_bern(db: Database) -> Select[Person]:
     return db.select(Person.by_city).where(Person.city == "Bern")
-
-
-async def test_the_tables_of_indexes_are_created_with_that_of_the_model(db: Database) -> None:
-    """`create_tables` makes the tables that entries are in."""
-    assert {*await db.tables()} > {"ReadAges", "ReadNames", "ReadPersons"}
 
 
 READS: dict[str, Callable[[Select[Person]], Awaitable[object]]] = {
@@ -428,48 +421,10 @@ async def test_what_cannot_be_left_unverified(db: Database, use: Callable[[Datab
         use(db)
 
 
-class Held(Between):
-    """Notes how many points are read at the same time."""
-
-    now = most = 0
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        self.now += 1
-        self.most = max(self.most, self.now)
-        for _ in range(3):
-            await asyncio.sleep(0)
-        self.now -= 1
-        return await super().get(table, partition_key, row_key, select)
-
-
-@pytest.mark.parametrize(("asked", "most"), [(None, 16), (3, 3)])
-async def test_entities_are_read_at_the_same_time(asked: int | None, most: int) -> None:
-    """As many as the query may send, from the first entry on."""
-    backend = Held()
-    async with Database(backend) as db:
-        await db.create_tables(Person)
-        for number in range(60):
-            person = Person(team=f"{number:02d}", id=number, city="Bern")  # each is in a partition of its own
-            await store_person(db, person)
-            await store_entry(db, "by_city", person)
-        query = in_bern(db) if asked is None else in_bern(db).concurrency(asked)
-        assert [person.id for person in await query.all()] == [*range(60)]
-        assert backend.most == most
-
-
 async def test_a_limit_reads_few_entities(db: Database) -> None:
     """No more entities are read than can be results."""
     with assert_requests(db, 2):
         await in_bern(db).first()
-
-
-async def test_a_limit_passes_over_many_old_entries(db: Database) -> None:
-    """The entries behind the first are asked for in full pages, of which few lead to an entity."""
-    for number in range(40):
-        await store_entry(db, "by_city", Person(team="Z", id=number, city="Bern"))
-    with db.observe() as seen:
-        assert await in_bern(db).first() == ANN
-    assert [request.operation for request in seen.requests].count("query") == 2
 
 
 async def test_what_was_not_verified_is_deleted(db: Database) -> None:

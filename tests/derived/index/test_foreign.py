@@ -3,8 +3,6 @@ Rows that other programs wrote: copies left behind, indexes that this program do
 properties of which the model knows nothing.
 """
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from tableorm import (
@@ -15,7 +13,6 @@ from tableorm import (
     Entity,
     EntityExists,
     EntityNotFound,
-    EntityStream,
     Index,
     LimitExceeded,
     Mapped,
@@ -23,7 +20,6 @@ from tableorm import (
     NotSupported,
     PreconditionFailed,
     PropertyBag,
-    RowKey,
     TransactionFailed,
     UniqueViolation,
     WrongKind,
@@ -37,7 +33,6 @@ from tests.derived.index.staff import (
     AnyEmployee,
     Desk,
     Employee,
-    EmployeeV1,
     Item,
     Memo,
     Task,
@@ -221,23 +216,6 @@ async def test_a_bag_does_not_write_what_has_copies(db: Database) -> None:
     assert await read_table(db, "Staff") == {}
 
 
-async def test_unknown_properties_are_in_copies(db: Database) -> None:
-    """In those that hold all: who reads by them loses nothing when it writes."""
-    await db.create_tables(Employee)
-    one = employee(1)
-    one.extra["Phone"] = "555"
-    await db.insert(one)
-    copy = await db.get(Employee.by_email, department="Sales", email="e1@x")
-    assert dict(copy.extra) == {"Phone": "555"}
-    copy.extra["Phone"] = "556"
-    del copy.extra["Phone"]
-    copy.extra["Fax"] = "1"
-    await db.save(copy)
-
-    assert dict((await db.get(Employee, department="Sales", id=1)).extra) == {"Fax": "1"}
-    assert audit(await read_table(db, "Staff"), KINDS) == []
-
-
 @pytest.mark.parametrize("verb", ["save", "replace", "transaction"])
 async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, verb: str) -> None:
     """Copies have it as the model says, which can be of another type; an entity that is read from one keeps it."""
@@ -267,23 +245,6 @@ async def test_a_field_of_the_key_that_others_store_too_is_kept(db: Database, ve
     bag = await bag_of(db, "empid_000001")
     assert (bag["id"], bag["department"], bag["age"], bag["Fax"]) == ("one", 9, 41, "1")
     assert (await db.audit(Employee)).clean
-
-
-async def test_the_type_of_what_others_store_is_not_that_of_a_copy(db: Database) -> None:
-    """A copy that holds a text field of the key has it as text, although another program has stored it as a number."""
-
-    class Room(Entity, table="Rooms", partition_key="{house}", row_key="room_{number}"):
-        house: Mapped[str]
-        number: Mapped[str]
-        name: Mapped[str]
-        by_name = Index(row_key="name_{name}", unique=True)
-
-    await db.create_tables(Room)
-    await db.insert(Room(house="a", number="7", name="hall"))
-    row = {"PartitionKey": "a", "RowKey": "room_7", "number": "7", "number@odata.type": "Edm.Int64"}
-    await db.store.write("Rooms", Operation(Verb.MERGE, row, "*"))
-    await db.modify(Room, lambda room: room.evolve(name="attic"), house="a", number="7")
-    assert await db.get(Room.by_name, house="a", name="attic") == Room(house="a", number="7", name="attic")
 
 
 async def test_what_has_changed_since_the_copy_was_read_is_not_overwritten(db: Database) -> None:
@@ -349,24 +310,6 @@ async def test_conditions_on_what_copies_lack(db: Database) -> None:
             await db.select(Employee.by_age).where(Employee.department == "Sales", note == "n").all()
 
 
-async def test_a_condition_on_two_rows_at_once_is_refused(db: Database) -> None:
-    """An entry and its entity have different RowKeys: neither row alone tells whether one or the other holds."""
-    await db.create_tables(Employee)
-    await db.insert(employee(1))
-    query = db.select(Employee.by_name).where(Employee.department == "Sales")
-    mixed = query.where((RowKey == "name_x") | (Employee.note == "n"))
-
-    for call in (mixed.all, mixed.count, mixed.page):
-        with pytest.raises(
-            ModelError, match=r"mixes what the rows of Employee\.by_name store with Employee\.note, .*two"
-        ):
-            await call()
-    with pytest.raises(ModelError, match="mixes"):
-        mixed.explain()
-    assert await query.where((RowKey == "name_x") | (Employee.last_name == "Li")).count() == 1
-    assert await query.where(RowKey >= "name_", Employee.note.is_none()).count() == 1
-
-
 async def test_limits_count_copies(db: Database) -> None:
     """Of a single write the error is that of the entity; of a transaction the operation is named."""
     await db.create_tables(Employee)
@@ -421,41 +364,6 @@ async def test_a_conflict_names_the_entity(db: Database) -> None:
     assert "the entity 'empid_000001' of this partition has email='e1@x' already" in str(error)
     with pytest.raises(EntityNotFound):
         await db.get(Employee, department="Sales", id=2)
-
-
-async def test_a_forced_merge_into_an_older_row_upgrades_it(db: Database) -> None:
-    """Otherwise the upgrade would later run over what was merged, and the copies would say otherwise."""
-    await db.create_tables(Employee)
-    await db.insert(EmployeeV1(department="Sales", id=1, email="e1@x", years=40))
-    await db.merge(employee(1, age=50), only=[Employee.age], if_match="*")
-
-    assert (await db.get(Employee, department="Sales", id=1)).age == 50
-    assert (await db.get(Employee.by_age, department="Sales", age=50, id=1)).last_name == "Li"
-    assert audit(await read_table(db, "Staff"), KINDS) == []
-
-
-async def test_a_stream_goes_on_behind_the_copy(db: Database) -> None:
-    """In the middle of a page too, whatever the keys of the entities are."""
-    await db.create_tables(Employee)
-    for number in range(6):
-        await db.insert(employee(9 - number, last_name=f"N{number}"))
-    for index in (Employee.by_email, Employee.by_name, Employee.by_age):
-        query = db.select(index).where(Employee.department == "Sales")
-        everyone = [each.id for each in await query.all()]
-        async with query.stream() as stream:
-            first = [each.id async for each in _some(stream, 2)]
-            cursor = stream.cursor
-        async with query.stream(cursor) as stream:
-            rest = [each.id async for each in stream]
-        assert first + rest == everyone
-
-
-async def _some(stream: EntityStream[Employee], count: int) -> AsyncIterator[Employee]:
-    async for each in stream:
-        yield each
-        count -= 1
-        if not count:
-            return
 
 
 class Card(Entity, table="Cards", partition_key="{shop}", row_key="card_{id:03d}"):

@@ -2,7 +2,6 @@
 States of indexes: an index is read when the store says that it is complete, by any program that declares it.
 """
 
-import asyncio
 import datetime as dt
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,7 +25,6 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.models.entity import schema_of
 from tableorm.models.reserved import UPKEEP_TABLE
 from tableorm.stores import RetryPolicy
 from tableorm.testing import Faults, assert_requests, temporary_database
@@ -150,17 +148,6 @@ async def test_who_made_the_table_asks_nothing(open_program: Open) -> None:
         await second.get(Staff.by_age, team="a", age=30, id=1)
 
 
-async def test_a_program_that_finds_its_tables_asks_once(open_program: Open) -> None:
-    """At its start, where it makes sure that its tables are there."""
-    await (await open_program()).create_tables(Staff)
-    second = await open_program()
-
-    with assert_requests(second, 2):
-        await second.create_tables(Staff)
-    with assert_requests(second, 1):
-        await by_age(second).all()
-
-
 async def test_models_without_such_indexes_ask_nothing(open_program: Open) -> None:
     """No state is kept or read of a plain model, nor of an index whose declaration says whether it is read."""
     db = await open_program()
@@ -170,25 +157,6 @@ async def test_models_without_such_indexes_ask_nothing(open_program: Open) -> No
         await db.insert(Known(team="a", id=1, age=30))
         assert len(await db.select(Known.by_age).where(Known.team == "a").all()) == 1
     assert await db.tables() == ["StatesStaff"]
-
-
-async def test_reads_that_no_index_serves_ask_nothing(open_program: Open) -> None:
-    """States are loaded before the first read that could use an index."""
-    await (await open_program()).create_tables(Older)
-    db = await open_program()
-
-    with assert_requests(db, 2):
-        await db.get_or_none(Staff, team="a", id=1)
-        await db.select(Staff).where(Staff.team == "a", Staff.id > 5).all()
-
-
-async def test_tasks_that_read_at_once_ask_once(open_program: Open) -> None:
-    """They wait for one answer."""
-    await (await open_program()).create_tables(Staff)
-    db = await open_program()
-
-    with assert_requests(db, 1 + 5):
-        await asyncio.gather(*(by_age(db).all() for _ in range(5)))
 
 
 # Who may read
@@ -663,25 +631,3 @@ async def test_an_incomplete_index_lacks_entries_without_damage(open_program: Op
     await db.insert(Older(team="a", id=7, age=30))
 
     assert (await db.audit(Staff)).counts == {"missing": 1}
-
-
-@pytest.mark.parametrize(("model", "asks"), [(Staff, True), (Being, False), (Known, False)])
-async def test_an_audit_asks_only_for_the_states_that_it_needs(
-    open_program: Open, model: type[Staff | Being | Known], *, asks: bool
-) -> None:
-    """A declaration that says itself whether its index is complete costs no request for what the store says."""
-    await fill(await open_program())
-    db = await open_program()
-    with db.observe() as block:
-        await db.audit(model)
-
-    assert (UPKEEP_TABLE in {each.table for each in block.requests}) == asks
-
-
-def test_what_identifies_a_declaration() -> None:
-    """Equal entries have one state, whatever the class is called and `building` says; other keys have another."""
-    digests = [
-        schema_of(model).derived["by_age"].declaration.digest  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
-        for model in (Staff, Being, Known, Changed)
-    ]
-    assert digests[0] == digests[1] == digests[2] != digests[3]

@@ -20,10 +20,8 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
-    PreconditionFailed,
     PropertyBag,
     TransactionFailed,
-    Unavailable,
     UniqueViolation,
     WriteExplanation,
     WrongKind,
@@ -32,11 +30,9 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing import MemoryStore, assert_requests, temporary_database
 from tableorm.testing.contract.base import everything
-from tableorm.writes import deferred
 from tests.azurite import Azurite
 from tests.faults import FaultyBackend
 
@@ -373,22 +369,6 @@ async def test_a_move_within_the_partition(db: Database) -> None:
     assert (await db.audit(User)).clean
 
 
-async def test_a_move_that_is_refused(db: Database) -> None:
-    """If its transaction fails, the value stays that of the entity."""
-    ann = await db.get(User, tenant="a", id=1)
-    await db.insert(User(tenant="a", id=5))
-    with pytest.raises(EntityExists):
-        await db.move(ann, id=5)
-    other = await db.get(User, tenant="a", id=1)
-    other.name = "Anna"
-    await db.save(other)
-    with pytest.raises(PreconditionFailed):
-        await db.move(ann, id=7)
-
-    assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
-    assert (await db.audit(User)).clean
-
-
 async def test_moves_to_other_partitions_are_refused(db: Database) -> None:
     """So are archives; the message names the index and what to do instead. Nothing is sent."""
     ann = await db.get(User, tenant="a", id=1)
@@ -569,24 +549,6 @@ async def test_azurite(azurite: Azurite) -> None:
         assert (await db.get(User.by_email, email="ben@x")).id == 3
         report = await db.audit(User)
         assert report.clean and report.entities == 2
-
-
-async def test_what_cannot_be_given_back_is_left_to_workers(
-    db: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """If a refused write cannot free what it has reserved, its error stays what it is, and a message tells workers."""
-    await outbox_queues(connection_of(db)).clear(OUTBOX)
-
-    async def fail(*_: object) -> None:
-        raise Unavailable("not now")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(deferred, "release", fail)
-        with pytest.raises(EntityExists):
-            await db.insert(User(tenant="a", id=1, email="new@x"))
-
-    assert "is left to workers: not now" in caplog.text
-    assert await outbox_queues(connection_of(db)).length(OUTBOX) == 1
 
 
 async def test_a_value_that_stays_the_same_is_not_claimed_again() -> None:

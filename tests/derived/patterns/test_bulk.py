@@ -8,18 +8,6 @@ from tableorm import Database, EntityExists, EntityNotFound, PreconditionFailed,
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
 
 
-async def test_many_inserts(db: Database) -> None:
-    """One write of a count for each transaction, not for each entity."""
-    await db.insert(Department(name="Sales"))
-    async with db.bulk(errors="report") as bulk:
-        for number in range(250):
-            await bulk.insert(Employee(department="Sales", id=number, salary=number % 20))
-
-    assert (bulk.report.written, bulk.report.failures) == (250, 0)
-    assert bulk.report.requests < 12
-    await assert_consistent(db)
-
-
 async def test_what_needs_the_stored_row_is_read(db: Database) -> None:
     """Upserts, forced replaces and deletes by key take back what was derived."""
     pick = random.Random(7)

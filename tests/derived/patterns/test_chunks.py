@@ -12,10 +12,8 @@ from tableorm import (
     Index,
     Mapped,
     PreconditionFailed,
-    ReferenceNotFound,
     RetryPolicy,
     TableNotFound,
-    TransactionFailed,
     Unavailable,
     connect,
 )
@@ -85,41 +83,6 @@ async def test_what_was_read_before_fails_alone(db: Database) -> None:
     assert isinstance(bulk.report.failed[0].error, PreconditionFailed)
     assert (await db.get(Employee, department="Sales", id=2)).salary == 5
     await assert_consistent(db)
-
-
-async def test_a_reference_to_nobody_in_a_transaction(db: Database) -> None:
-    """The error is that of the operation, whose number it has, and nothing is written."""
-    await fill(db, 1)
-    department = await db.get(Department, name="Sales")
-    department.manager_id = 77
-    with pytest.raises(TransactionFailed, match=r"operation 1: .*nothing was sent") as caught:
-        async with db.transaction() as tx:
-            tx.insert(Employee(department="Sales", id=2))
-            tx.save(department)
-
-    assert caught.value.index == 1
-    assert caught.value.entity is department
-    assert isinstance(caught.value.__cause__, ReferenceNotFound)
-    assert await db.get_or_none(Employee, department="Sales", id=2) is None
-    await assert_consistent(db)
-
-
-async def test_a_transaction_that_is_too_large_is_not_counted() -> None:
-    """A change of the key of an index writes three rows, so 60 of them need several transactions: only these count."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Ticket)
-        async with db.bulk() as bulk:
-            for number in range(60):
-                await bulk.insert(Ticket(queue="a", id=number, state="new"))
-        tickets = await db.select(Ticket).where(Ticket.queue == "a").all()
-        with db.observe() as seen:
-            async with db.bulk() as bulk:
-                for ticket in tickets:
-                    ticket.state = "done"
-                    await bulk.save(ticket)
-
-    assert bulk.report.written == 60
-    assert bulk.report.requests == len(seen.requests)
 
 
 async def test_a_list_that_may_not_be_divided(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tableorm import Count, Database, Entity, Index, Mapped, RetryPolicy, Throttled, connect, field
+from tableorm import Count, Database, Entity, Index, Mapped, RetryPolicy, connect, field
 from tableorm.testing import Faults
 
 
@@ -111,36 +111,3 @@ async def test_a_bulk_repeats_what_the_store_refuses_for_now(write: Write, opera
             await write(db, 20)
 
         await assert_closed(db, 20)
-
-
-async def test_the_count_is_read_again() -> None:
-    """The row of a count, which is the last that is read, is read again by itself as often as the policy allows."""
-    async with connect("local::memory:", retry=RetryPolicy(base=0, attempts=3)) as db:
-        await fill(db, 0)
-        faults = Faults(db)
-        with faults.fail_next("get", with_="ServerBusy", times=2):
-            async with db.bulk(errors="report") as bulk:
-                for parcel in parcels(10, "open"):
-                    await bulk.insert(parcel)
-        assert (bulk.report.written, bulk.report.failures) == (10, 0)
-
-        with faults.fail_next("get", with_="ServerBusy", times=3):
-            async with db.bulk(errors="report") as bulk:
-                for parcel in parcels(20, "open")[10:]:
-                    await bulk.insert(parcel)
-        assert (bulk.report.written, bulk.report.failures) == (0, 10)
-        assert {type(each.error) for each in bulk.report.failed} == {Throttled}
-
-
-@pytest.mark.parametrize("times", [3, 4])
-async def test_a_chunk_that_cannot_be_sent_fails_as_a_whole(times: int) -> None:
-    """It is not sent in ever smaller parts to a store that refuses for now."""
-    async with connect("local::memory:", retry=RetryPolicy(base=0, attempts=3)) as db:
-        await fill(db, 0)
-        planned = Faults(db).fail_next("transaction", with_="ServerBusy", times=times)
-        async with db.bulk(errors="report") as bulk:
-            for parcel in parcels(10, "open"):
-                await bulk.insert(parcel)
-
-        assert (bulk.report.written, bulk.report.failures) == (0, 10)
-        assert planned.left == times - 3

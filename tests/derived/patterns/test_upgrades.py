@@ -190,15 +190,6 @@ async def test_whose_fields_are_copied_can_be_upgraded(old: Database) -> None:
     await audited(old)
 
 
-async def test_an_upgraded_team_can_take_a_leader_of_old(old: Database) -> None:
-    """Who is upgraded with it, since what is copied is called otherwise."""
-    await old.modify(Team, lambda team: team.evolve(lead_id=2), name="Blue")
-    assert await blue(old) == (3, 30, "n2")
-    await old.modify(Member, lambda member: member.evolve(name="Zoe"), team="Blue", id=2)
-    assert await blue(old) == (3, 30, "Zoe")
-    await audited(old)
-
-
 class Crew(Entity, table="Firm", partition_key="{name}", row_key="crew", tracked=True):
     name: Mapped[str]
     note: Mapped[str | None] = field(default=None)
@@ -287,17 +278,6 @@ class Loan(Entity, table="Firm", partition_key="{house}", row_key="loan_{id}"):
 
     counted = Count(lambda: Shelf.books, create=True, house="{house}", name="{shelf}")
     in_hall = Count(lambda: Hall.loans, name="{house}")
-
-
-async def test_each_row_that_is_counted_in_is_read_once(db: Database) -> None:
-    """Also where others have to be made, and counted, before all of it is known."""
-    await db.insert(Hall(name="a"))
-    with db.observe() as seen:
-        await db.insert(Loan(house="a", id=1, shelf="s"))
-
-    read = [each.row_key for each in seen.requests if each.operation == "get"]
-    assert sorted(map(str, read)) == ["all~", "hall", "house", "shelf_s"]
-    assert (await db.get(Hall, name="a")).loans == 1
 
 
 @also_in_file

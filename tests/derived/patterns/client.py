@@ -1,29 +1,15 @@
 """
-Random writes by several clients, on stores that work and behind a network that loses: what is derived stays right.
-
-There are two witnesses: what the models of the tests say, and audits.
+A client that writes employees and their department at random.
 """
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
 from tableorm import Conflict, Database, EntityNotFound, OutcomeUnknown, TransactionFailed, Unavailable
-from tableorm.testing import MemoryStore
-from tests.derived.patterns.firm import Department, Employee, assert_consistent
-from tests.faults import QUICK, Fate, FaultyBackend, FaultyStore
-from tests.torture import seeds
+from tests.derived.patterns.firm import Department, Employee
 
 TRUE_ERRORS = (Conflict, EntityNotFound, TransactionFailed, OutcomeUnknown, Unavailable)
 """What a write may raise that lost a race, or of which the reply was lost."""
-
-
-async def assert_right(db: Database) -> None:
-    """Neither finds anything wrong."""
-    await assert_consistent(db)
-    report = await db.audit(Department, Employee)
-    assert [str(each) for each in report.findings] == []
-    assert not report.undecided
 
 
 class Client:
@@ -99,49 +85,3 @@ class Client:
         except ExceptionGroup as group:
             if group.split(TRUE_ERRORS)[1] is not None:
                 raise
-
-
-@seeds(1, 40)
-async def test_one_client(db: Database, seed: int) -> None:
-    """After each write everything derived is what the employees make it."""
-    await db.insert(Department(name="Sales"))
-    client = Client(db, seed)
-    for number in range(60):
-        await client.step()
-        if number % 6 == 0:
-            await assert_right(db)
-    await assert_right(db)
-
-
-async def test_several_clients(db: Database) -> None:
-    """Races are lost and run again; at rest nothing is wrong."""
-    await db.insert(Department(name="Sales"))
-
-    async def work(seed: int) -> None:
-        client = Client(db, seed)
-        for _ in range(25):
-            await client.step()
-
-    await asyncio.gather(*map(work, range(6)))
-
-    await assert_right(db)
-
-
-@seeds(4, 200)
-async def test_behind_a_network_that_loses(seed: int) -> None:
-    """Whatever is lost, late or delivered twice: nothing is counted twice, and nothing is forgotten."""
-    network = FaultyStore(MemoryStore())
-    backend = FaultyBackend()
-    backend.tables = network
-    pick = random.Random(seed)
-    # Two databases, whose writers do not wait for each other.
-    async with Database(backend, retry=QUICK) as db, Database(backend, retry=QUICK) as other:
-        await db.create_tables(Department, Employee)
-        await db.insert(Department(name="Sales"))
-        clients = [Client(each, seed * 10 + number, people=5) for number, each in enumerate((db, other))]
-        for _ in range(12):
-            network.plan(*(pick.choice(list(Fate)) for _ in range(8)))
-            await asyncio.gather(*(client.step() for client in clients for _ in range(2)))
-            network.plan()
-            await network.deliver()
-            await assert_right(db)
