@@ -30,7 +30,7 @@ from tableorm.testing import assert_requests
 from tests.database.between import Awkward, Between
 
 
-class Box(Entity, table="Boxes", partition_key="{shelf}", row_key="box_{id:04d}"):
+class Box(Entity, table="NearBoxes", partition_key="{shelf}", row_key="box_{id:04d}"):
     shelf: Mapped[str]
     id: Mapped[int]
     group: Mapped[str | None] = field(default=None)
@@ -43,7 +43,7 @@ class Box(Entity, table="Boxes", partition_key="{shelf}", row_key="box_{id:04d}"
     anywhere = Index(partition_key="all_{group}", row_key="any_{shelf}_{id:04d}", consistency="eventual")
 
 
-class Part(Entity, table="Boxes", partition_key="{shelf}", row_key="part_{box:04d}_{number}"):
+class Part(Entity, table="NearBoxes", partition_key="{shelf}", row_key="part_{box:04d}_{number}"):
     shelf: Mapped[str]
     box: Mapped[int]
     number: Mapped[int]
@@ -51,7 +51,7 @@ class Part(Entity, table="Boxes", partition_key="{shelf}", row_key="part_{box:04
     counted = Count(lambda: Box.parts, shelf="{shelf}", id="{box}")
 
 
-class Parcel(Entity, table="Boxes", partition_key="{shelf}", row_key="parcel_{id:04d}", version=2):
+class Parcel(Entity, table="NearBoxes", partition_key="{shelf}", row_key="parcel_{id:04d}", version=2):
     shelf: Mapped[str]
     id: Mapped[int]
     weight: Mapped[int] = field(default=0)
@@ -201,7 +201,7 @@ async def test_rows_that_change_between_the_two_reads() -> None:
     async with Database(backend) as db:
         await fill(db, shelf_of(20))
         await db.insert(Box(shelf="b", id=1, group="y"))
-        row = dict(await backend.inner.tables.get("Boxes", "b", "box_0001"))
+        row = dict(await backend.inner.tables.get("NearBoxes", "b", "box_0001"))
         row = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
         backend.due = [
             Operation(Verb.DELETE, {"PartitionKey": "a", "RowKey": "box_0003"}, "*"),
@@ -218,7 +218,7 @@ async def test_a_row_that_does_not_fit_ends_the_query_in_its_place() -> None:
     async with Database(backend) as db:
         await fill(db, shelf_of(20))
         odd = {"PartitionKey": "a", "RowKey": "box_0007", "weight": "heavy"}
-        await backend.inner.tables.write("Boxes", Operation(Verb.MERGE, odd, "*"))
+        await backend.inner.tables.write("NearBoxes", Operation(Verb.MERGE, odd, "*"))
         query = db.select(Box.by_group).where(Box.shelf == "a")
 
         first = await query.page()
@@ -238,7 +238,7 @@ async def test_a_key_that_no_row_can_have_is_in_no_range() -> None:
     async with Database(backend) as db:
         await fill(db, shelf_of(20))
         forged = {"PartitionKey": "a", "RowKey": "group_x_0004", "_of": "box_\x01"}
-        await backend.inner.tables.write("Boxes", Operation(Verb.MERGE, forged, "*"))
+        await backend.inner.tables.write("NearBoxes", Operation(Verb.MERGE, forged, "*"))
         with db.observe() as seen, pytest.raises(TableOrmError, match="RowKey"):
             await db.select(Box.by_group).where(Box.shelf == "a").all()
         assert [(each.operation, each.rows) for each in seen.requests] == [("query", 20), ("query", 20), ("get", 0)]
@@ -268,7 +268,7 @@ async def test_rows_of_an_old_version_share_requests() -> None:
         await db.create_tables(Parcel)
         for number in range(40):
             row = {"PartitionKey": "a", "RowKey": f"parcel_{number:04d}", "EntityType": "Parcel", "grams": number}
-            await backend.inner.tables.write("Boxes", Operation(Verb.INSERT, row))
+            await backend.inner.tables.write("NearBoxes", Operation(Verb.INSERT, row))
         with assert_requests(db, 2):
             found = await db.select(Parcel).where(Parcel.shelf == "a").only(Parcel.weight).all()
         assert [parcel.weight for parcel in found] == [*range(40)]
