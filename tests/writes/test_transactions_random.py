@@ -101,7 +101,12 @@ async def one_after_the_other(kind: Any, steps: list[tuple[dict[str, Any], str]]
         return await rows_of(db, "a")
 
 
-@given(kind=st.sampled_from([Part, Listed, PropertyBag]), stored=st.sampled_from([True, True, True, False]), steps=STEPS, later=SETS)
+@given(
+    kind=st.sampled_from([Part, Listed, PropertyBag]),
+    stored=st.sampled_from([True, True, True, False]),
+    steps=STEPS,
+    later=SETS,
+)
 async def test_a_transaction_does_what_its_changes_do(
     kind: Any, stored: bool, steps: list[tuple[dict[str, Any], str]], later: dict[str, Any]
 ) -> None:
