@@ -9,7 +9,7 @@ from tableorm import Database, Entity, EntityNotFound, Mapped, ModelError, Table
 from tableorm.advice import measure_table
 
 
-class Order(Entity, table="Orders", partition_key="{shop}", row_key="{number:06d}"):
+class Order(Entity, table="MistakenOrders", partition_key="{shop}", row_key="{number:06d}"):
     shop: Mapped[str]
     number: Mapped[int]
     total: Mapped[int | None] = field(default=None)
@@ -44,7 +44,11 @@ USES: list[tuple[Callable[[Any], object], str]] = [
 def test_a_query_is_no_list(use: Callable[[Any], object], message: str, kind: str) -> None:
     """Each use as one is refused, and says what a query has instead."""
     db = connect("local::memory:")
-    queries: dict[str, Any] = {"select": db.select(Order), "select_raw": db.select_raw("Orders"), "union": db.union()}
+    queries: dict[str, Any] = {
+        "select": db.select(Order),
+        "select_raw": db.select_raw("MistakenOrders"),
+        "union": db.union(),
+    }
 
     with pytest.raises(ModelError, match=message):
         use(queries[kind])
@@ -170,4 +174,6 @@ async def test_rows_without_a_kind(db: Database) -> None:
     assert (await untold.one()).number == 1
     with pytest.raises(EntityNotFound, match=r"finds nothing$"):
         await untold.where(Untold.number == 2).one()
-    assert "(none): no EntityType; only models with kind=None find these rows" in str(await measure_table(db, "Orders"))
+    assert "(none): no EntityType; only models with kind=None find these rows" in str(
+        await measure_table(db, "MistakenOrders")
+    )
