@@ -14,7 +14,7 @@ from ..errors import NotSupported
 from ..models.manifest import PlacedEntry
 from ..protocol.limits import check_message
 
-__all__ = ["TOKEN", "Begun", "Claim", "Doorbell", "decode_message", "doorbell_of"]
+__all__ = ["TOKEN", "AnyFormat", "Begun", "Claim", "Doorbell", "decode_message", "doorbell_of"]
 
 T = TypeVar("T")
 

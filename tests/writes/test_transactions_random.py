@@ -136,7 +136,7 @@ async def test_a_transaction_does_what_its_changes_do(
             return
         change(subject, later, 7)
         await db.save(subject)
-        shown = await db.get(subject.key if isinstance(subject, Entity) else _key_of(subject))
+        shown: Any = await db.get(subject.key if isinstance(subject, Entity) else _key_of(subject))
         await db.save(shown)
         if isinstance(subject, PropertyBag):
             assert dict(shown) == dict(subject)
