@@ -43,7 +43,7 @@ Steps = AsyncGenerator[tuple[AuditRange, C], None]
 """Work on a range: how far it is, and what was counted since, again and again."""
 
 SMALL = MAX_PAGE
-"""So many rows are one range, which one request reads."""
+"""The most rows of one range, which one request reads."""
 
 SEGMENT = 20_000
 """Rows that are summed up before candidates are verified, if a partition ends there."""

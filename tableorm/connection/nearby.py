@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from ..keys.ranges import key_order
+from ..keys.ranges import KeyPosition, key_order
 from ..protocol.codes import Fault
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowAddress, RowPage, RowQuery
@@ -32,9 +32,6 @@ _TRUST = 2
 """How many ranges may bring too few rows, one after the other, before no more are tried."""
 
 
-_Keys = tuple[str, str]
-
-
 @attrs.define(eq=False)
 class _Wanted:
     """
@@ -44,7 +41,7 @@ class _Wanted:
         keys: Their keys, in order: some of one partition, or of several.
     """
 
-    keys: list[_Keys]
+    keys: list[KeyPosition]
 
     def query(self, select: tuple[str, ...] | None) -> RowQuery:
         """Return the range from the first of them to the last."""
@@ -92,7 +89,7 @@ class NearbyRows:
         self._width = min(_TRUST, concurrency)
         self.requests = 0
 
-    async def read(self, keys: Iterable[_Keys]) -> Mapping[_Keys, Row | None]:
+    async def read(self, keys: Iterable[KeyPosition]) -> Mapping[KeyPosition, Row | None]:
         """
         Read those of some rows that ranges bring. The caller reads the others, and decides what may be read: a range
         brings the rows in between too, which are dropped.
@@ -106,7 +103,7 @@ class NearbyRows:
         Raises:
             TableOrmError: The store refused, but for want of the table.
         """
-        found: dict[_Keys, Row | None] = {}
+        found: dict[KeyPosition, Row | None] = {}
         if self._trust <= 0:
             return found
         left = deque(self._divide(keys))
@@ -122,13 +119,13 @@ class NearbyRows:
             self._width = min(_TRUST if poor else 2 * self._width, self._concurrency)
         return found
 
-    def _divide(self, keys: Iterable[_Keys]) -> list[_Wanted]:
+    def _divide(self, keys: Iterable[KeyPosition]) -> list[_Wanted]:
         """Return what ranges are read for: partitions of which more than a few rows are wanted, the most first."""
         by_partition: defaultdict[str, set[str]] = defaultdict(set)
         for partition_key, row_key in keys:
             by_partition[partition_key].add(row_key)
         partitions: list[_Wanted] = []
-        rest: list[_Keys] = []
+        rest: list[KeyPosition] = []
         for partition_key, row_keys in by_partition.items():
             if len(row_keys) <= _FEW and not self._across:
                 continue
@@ -156,7 +153,7 @@ class NearbyRows:
         counts.rows += len(page.rows)
         return page
 
-    def _take(self, wanted: _Wanted, page: RowPage, found: dict[_Keys, Row | None]) -> bool:
+    def _take(self, wanted: _Wanted, page: RowPage, found: dict[KeyPosition, Row | None]) -> bool:
         """Take from a page what is wanted, and return whether that was at least half of it."""
         rows = {(row["PartitionKey"], row["RowKey"]): row for row in page.rows}
         if page.continuation is not None and not rows:
@@ -164,7 +161,7 @@ class NearbyRows:
         # Up to here all is known; everything is, if no other page follows.
         end = None if page.continuation is None else key_order(next(reversed(rows)))
         told = 0
-        behind: list[_Keys] = []
+        behind: list[KeyPosition] = []
         for keys in wanted.keys:
             row = rows.get(keys)
             if row is None and end is not None and key_order(keys) > end:
