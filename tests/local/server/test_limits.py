@@ -166,7 +166,7 @@ DOCUMENTED: dict[str, tuple[float, ...]] = {
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
     """The page of the limits has the number of each, in the column of the defaults."""
-    docs = Path(__file__).parents[3] / "docs"
+    docs = Path(__file__).parents[3] / "docs" / "stores"
     page = (docs / "server-limits.md").read_text(encoding="utf-8")
     cells = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
     defaults = {re.split("[;:]", row[0].removeprefix("| "))[0]: re.sub(r"\[.*", "", row[1]) for row in cells}
