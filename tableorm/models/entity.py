@@ -357,6 +357,8 @@ def schema_of(model: type[Any]) -> Schema:
         ModelError: It is not a model.
     """
     schema = getattr(model, "__schema__", None)
+    if isinstance(schema, Schema) and isinstance(cast(Any, model), type):
+        return schema
     if isinstance(cast(Any, model), DerivationOf):
         given = cast("DerivationOf[Any]", model)
         of = given.model.__name__
@@ -366,8 +368,4 @@ def schema_of(model: type[Any]) -> Schema:
         )
     if isinstance(cast(Any, model), Entity):
         raise ModelError(f"{shown(model)} is an entity, and not a model; give its class, {type(model).__name__}")
-    if not isinstance(schema, Schema):
-        raise ModelError(
-            f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)"
-        )
-    return schema
+    raise ModelError(f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")

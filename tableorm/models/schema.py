@@ -327,20 +327,24 @@ class Schema(InTables):
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
         """
+        if values.keys() != self.key_names:
+            raise self._other_fields(values)
+        partition, row = self.make_keys(values)
+        return Key(self.model, self.table_of(partition, row), partition, row)
+
+    def _other_fields(self, values: Mapping[str, Any]) -> TemplateError:
+        """Return the error of a key whose fields are not those of the templates."""
         for name in values:
             if name not in self.key_fields:
                 what = f"is not a {'key ' if name in self.fields else ''}field of the model"
-                raise self._key_error(
+                return self._key_error(
                     f"does not take {name!r}, which {what}; {near(name, self.key_fields, 'key field')}"
                 )
         missing = [name for name in self.key_fields if name not in values]
-        if missing:
-            several = "" if self.primary is None else f"; for a list of entities: db.select({self.name})"
-            raise self._key_error(
-                f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}{several}"
-            )
-        partition, row = self.make_keys(values)
-        return Key(self.model, self.table_of(partition, row), partition, row)
+        several = "" if self.primary is None else f"; for a list of entities: db.select({self.name})"
+        return self._key_error(
+            f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}{several}"
+        )
 
     def _key_error(self, problem: str) -> TemplateError:
         partition, row = self.templates()

@@ -175,7 +175,7 @@ def _write_change(
     if keys[1].startswith(_MARKER_HEADS):
         raise _like_marker(schema, keys[1])
     address = RowAddress(schema.only_table or schema.table_of(*keys), keys[0], keys[1])
-    extra = _unknown_of(state, schema)
+    extra: Row = {} if state is UNSTORED else _unknown_of(state, schema)
     if before is None and blind and not extra:
         patch, whole, weight = new_patch(mode, schema, address, values)
     else:

@@ -64,7 +64,7 @@ def needs_row(change: Change) -> bool:
     | is a merge of a model with versions                | if the row may be another than is remembered          |
     """
     patch, known, schema = change.patch, change.before, change.schema
-    if change.is_read or patch.expects is Expects.ABSENT or change.mode in _GUARDS:
+    if patch.expects is Expects.ABSENT or change.is_read or change.mode in _GUARDS:
         return False
     if patch.is_idle and not (known is not None and known.upgraded):
         return False
