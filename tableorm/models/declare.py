@@ -21,7 +21,6 @@ from .class_body import (
     Naming,
     all_fields,
     as_written,
-    bare_annotation,
     field_infos,
     make_attrs_class,
     own_fields,
@@ -118,7 +117,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
             )
     setter = make_attrs_class(model, own)
     declared = all_fields(model, own)
-    annotations = {field: bare_annotation(each.annotation) for field, each in declared.items()}
+    annotations = {field: each.key_type for field, each in declared.items()}
     if texts["partition_key"] is None:
         texts["partition_key"] = next((p.partition.text for p in parents if p.partition), None)
     if texts["row_key"] is None:
@@ -136,6 +135,13 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     write_token, tracked = given.get("write_token"), given.get("tracked")
     full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
     fields = field_infos(model, declared, full)
+    for parent in parents:
+        for field, info in parent.fields.items():
+            if [each.path for each in info.members] != [each.path for each in fields[field].members]:
+                raise ModelError(
+                    f"{name}.{field} has other parts than {parent.name}.{field}, so that one condition cannot be about "
+                    "both; give it another name"
+                )
     guard_attributes(model, setter, fields)
     derivations, moved_from = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
@@ -163,6 +169,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
     for info in schema.maintained:
+        if info.shape is not None:
+            raise ModelError(f"{name}.{info.name} = field(maintained=True) is refused: it {info.many}")
         if info.name in schema.key_fields or info in schema.filled or info.default is None:
             raise ModelError(
                 f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
@@ -182,7 +190,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         if moved_from is not None:
             schema.moved_from = bind_moved_from(moved_from, schema)
     for field in fields:
-        setattr(model, field, FieldDescriptor(Field(model, field)))
+        shape = fields[field].shape
+        setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
     schema.check_relations()
     _pass_for_dataclass(model, fields)
     return schema
@@ -242,11 +251,11 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
                     refuse_meeting(bound.label, row, other.label, its_row)
         schema.derived[name] = bound
     refuse_in_periods(schema, {each.label: not each.in_periods for each in schema.derived.values()})
-    count = len(schema.stored) + len(schema.kind_properties) + 2
+    count = len(schema.by_property) + len(schema.kind_properties) + 2
     if schema.tracked and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(
-            f"{schema.name} has {len(schema.stored)} stored fields, and with the manifest of what is derived from them "
-            f"{count} properties; a row holds {MAX_CUSTOM_PROPERTIES}"
+            f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
+            f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"
         )
 
 

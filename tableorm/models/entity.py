@@ -300,8 +300,8 @@ class _Extra(PropertyBag):
     def _check_name(self, name: Any, value: object) -> None:
         super()._check_name(name, value)
         if name in self.schema.known or is_reserved_property(name):
-            info = self.schema.by_property.get(name)
-            remedy = f"set the field {info.name!r} instead" if info else "the name is reserved"
+            member = self.schema.by_property.get(name)
+            remedy = f"set the field {member.field!r} instead" if member else "the name is reserved"
             raise EncodeError(f"is no unknown property: {remedy}", self.schema.name, f"extra[{name!r}]", value)
 
     def _damaged(self, name: str, error: Exception) -> DecodeError:

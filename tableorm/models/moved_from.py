@@ -16,7 +16,7 @@ from .json_values import new_entity
 from .key import Key, Storable
 from .property_bag import PropertyBag
 from .rekeying import Rekeying
-from .schema import Schema
+from .schema import FieldInfo, Schema
 from .state import state_of
 
 __all__ = ["MAX_OLD_KEYS", "MovedFrom", "bind_moved_from", "copy_fields", "copy_unknown"]
@@ -112,10 +112,7 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
         for each in (old, schema)
     ]
     digest = blake2b(msgspec.json.encode(layouts), digest_size=16).hexdigest()
-    types = (
-        {name: (info.type.annotation, info.type.edm) for name, info in each.fields.items()} for each in (old, schema)
-    )
-    own, other = types
+    own, other = ({name: _type_of(info) for name, info in each.fields.items()} for each in (old, schema))
     copied = [name for name in own if own[name] == other.get(name)]
     return Rekeying(
         old=old,
@@ -127,6 +124,11 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
         old_key=old_key,
         old_keys=old_keys,
     )
+
+
+def _type_of(info: FieldInfo) -> tuple[Any, ...]:
+    """Return what must be the same of a field in two models so that a condition means the same."""
+    return info.type.annotation, [(member.path, member.type.edm) for member in info.members]
 
 
 def _model(given: Any, schema: Schema) -> Any:
@@ -164,15 +166,11 @@ def _refuse_layout(label: str, schema: Schema) -> None:
 def copy_fields(label: str, source: Schema, target: Schema, argument: str) -> Callable[[Any], Any]:
     """Return the function that makes an entity by copying fields of the same name."""
     lost = [name for name in source.fields if name not in target.fields]
-    needed = [
-        name
-        for name, info in target.fields.items()
-        if name not in source.fields and info.default is None and not info.optional
-    ]
+    needed = [name for name, info in target.fields.items() if name not in source.fields and info.required]
     if lost or needed:
         what = f"has no field {lost[0]!r}, so that its value would be lost" if lost else f"needs {needed[0]!r}"
         raise ModelError(f"{label} is refused: {target.name} {what}; declare the field, or give {argument}=")
-    added = {info.property for name, info in target.fields.items() if info.stored and name not in source.fields}
+    added = {name for name, member in target.by_property.items() if member.field not in source.fields}
 
     def copy(entity: Any) -> Any:
         own = entity.__dict__

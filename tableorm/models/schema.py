@@ -162,11 +162,14 @@ class Schema(InTables):
         partition: Template of the PartitionKey; None for an abstract base without one.
         row: Template of the RowKey.
         fields: Every field by name.
+        by_path: The members of all fields by what conditions call them.
+        by_property: The members of stored fields by property.
         key_fields: Names of the fields in the key templates, in order.
         key_holders: Of each field that a key holds in full, the template and the member of rows that it makes.
         decode_current: Row of this very kind and version to entity; `decode` says what is wrong where it fails.
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
+        shaped: Its fields of several members.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
@@ -222,7 +225,9 @@ class Schema(InTables):
             for name in template.full_fields
         }
         self.stored = tuple(info for info in self.fields.values() if info.stored)
-        self.by_property = {info.property: info for info in self.stored}
+        self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
+        self.by_property = {each.property: each for info in self.stored for each in info.members}
+        self.shaped = tuple(info for info in self.stored if info.shape is not None)
         self.kind_properties = self._kind_properties()
         self.key_names = frozenset(self.key_fields)
         self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
@@ -236,9 +241,9 @@ class Schema(InTables):
                 for member in (p, p + ANNOTATION)
             }
         )
-        if len(self.stored) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
+        if len(self.by_property) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
-                f"{self.name} has {len(self.stored)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
+                f"{self.name} has {len(self.by_property)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
             )
         self._make_keys: Callable[[Mapping[str, Any]], tuple[str, str]] = self._format_keys
         if not abstract:
@@ -269,12 +274,12 @@ class Schema(InTables):
         from_row = [name for name in in_keys if name not in from_partition]
         return [("PartitionKey", partition, from_partition), ("RowKey", row, from_row)]
 
-    def _slow_encoder(self, info: FieldInfo) -> Callable[[Any], Any]:
+    def _slow_encoder(self, info: FieldInfo, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def encode(value: Any) -> Any:
             if value is None:
                 raise info.misfit(self.name, None)
             try:
-                return info.type.encode(value)
+                return convert(value)
             except ValueError as error:
                 raise info.misfit(self.name, value, error) from None
 
@@ -404,11 +409,11 @@ class Schema(InTables):
             value = own[info.name]
             if value is None and info.optional:
                 continue
-            stored = self._slow_encoder(info)(value)
-            members[info.property] = stored
-            edm = info.type.edm
-            if edm in ANNOTATED or (edm is Edm.DOUBLE and type(stored) is str):
-                members[info.property + ANNOTATION] = edm.value
+            for member, stored in self._slow_encoder(info, info.write)(value):
+                members[member.property] = stored
+                edm = member.type.edm
+                if edm in ANNOTATED or (edm is Edm.DOUBLE and type(stored) is str):
+                    members[member.property + ANNOTATION] = edm.value
         return members
 
     def satisfies(self, where: Callable[[Any], object] | None, values: Mapping[str, Any], label: str) -> bool:
@@ -468,14 +473,12 @@ class Schema(InTables):
         for info in self.stored:
             if names is not None and info.name not in names:
                 continue
-            value = row.get(info.property)
-            if value is None:
-                if not info.optional and info.default is None:
-                    problem = f"has no property {info.property!r}; give the field a default, or declare it `| None`"
-                    return DecodeError(problem, self.name, keys, info.name)
-                continue
+            if info.required and not info.is_in(row):
+                name = info.members[0].property
+                problem = f"has no property {name!r}; give the field a default, or declare it `| None`"
+                return DecodeError(problem, self.name, keys, info.name)
             try:
-                info.type.decode(value, row.get(info.property + ANNOTATION))
+                info.read(row)
             except MISFITS as fault:
                 return DecodeError(f"{fault}", self.name, keys, info.name)
         return DecodeError(f"cannot be read: {error!r}", self.name, keys)

@@ -268,7 +268,7 @@ def _filter_of(table: _SweptTable) -> Filter | None:
     for schema in kinds.schemas:
         assert schema.expiry is not None
         own = KindSet((schema,), kinds.table, bags=False).filter
-        due: Filter = compare_value(schema.expiry.property, Op.LE, now)
+        due: Filter = compare_value(schema.expiry.member.property, Op.LE, now)
         if schema.version > 1:
             if own is None:
                 return None

@@ -22,7 +22,6 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.move_command import MoveCommand
-from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Mode, PlannedWrite
 from .stages.change import delete_change, guard_change, insert_change, rewrite_change
@@ -226,8 +225,7 @@ def given_fields(target: Schema, stored: Mapping[str, Row]) -> dict[str, Any]:
         info = target.fields.get(name)
         if info is None:
             raise NotSupported(f"a move gives {target.name} the field {name!r}, which this program does not declare")
-        value = row.get(info.property)
-        values[name] = None if value is None else info.type.decode(value, row.get(info.property + ANNOTATION))
+        values[name] = info.read(row)
     return values
 
 

@@ -409,8 +409,8 @@ def _names_of(schema: Schema | None, patch: Patch, values: Mapping[str, Any]) ->
     found = dict[str, Any]()
     for name in (*(patch.set or ()), *sorted(patch.remove)):
         if ANNOTATION not in name:
-            info = None if schema is None else schema.by_property.get(name)
-            known = name if info is None else info.name
+            member = None if schema is None else schema.by_property.get(name)
+            known = name if member is None else member.field
             found[known] = values.get(known, (patch.set or {}).get(name))
     return found
 

@@ -201,7 +201,7 @@ def _unchanged_extra(change: Change, schema: Schema, known: Row, row: Row) -> It
     """
     before = schema.unknown(known)
     changed = {*changes(before, schema.unknown(change.patch.set or {})), *change.patch.remove}
-    in_keys = {info.property for info in schema.fields.values() if not info.stored}
+    in_keys = {info.member.property for info in schema.fields.values() if not info.stored}
     for member in (*before, *schema.unknown(row)):
         name = member.removesuffix(ANNOTATION)
         if name in in_keys or not {name, name + ANNOTATION} & changed:

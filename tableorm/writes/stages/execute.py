@@ -287,8 +287,8 @@ def _is_judged(write: PlannedWrite) -> bool:
 def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) -> None:
     """Note in an error which field of an entity is too large, or its row, and by how much."""
     schema, name = write.change.schema, fault.property or ""
-    info = None if schema is None else schema.by_property.get(name)
-    error.model, error.field = write.change.model, name if info is None else info.name
+    member = None if schema is None else schema.by_property.get(name)
+    error.model, error.field = write.change.model, name if member is None else member.path
     if fault.code == Code.PROPERTY_VALUE_TOO_LARGE:
         error.limit, error.size = MAX_VALUE_BYTES, value_size(row[name], row.get(name + ANNOTATION))
     elif fault.code == Code.ENTITY_TOO_LARGE:
@@ -298,7 +298,7 @@ def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
     """Return a fault that says which field, or what is derived from the entity, is too much."""
     schema, hint = write.change.schema, None if write.effect is None else write.effect.limit_hint(fault)
-    info = None if schema is None else schema.by_property.get(fault.property or "")
+    member = None if schema is None else schema.by_property.get(fault.property or "")
     if fault.property == MANIFEST:
         message = (
             f"{fault.message} There the entity {write.operation.row['RowKey']!r} notes what is derived from it, as who "
@@ -306,8 +306,8 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
         )
     elif hint is not None:
         message = f"{fault.message} {hint}"
-    elif info is not None:
-        message = f"field {write.change.model}.{info.name}: {fault.message}"
+    elif member is not None:
+        message = f"field {write.change.model}.{member.path}: {fault.message}"
     else:
         return fault
     return Fault(fault.code, message, fault.index, fault.property)
@@ -536,7 +536,7 @@ def _not_shown(change: Change, row: Row) -> frozenset[str]:
     names = {name for name in row if name not in shown and name not in NOT_PROPERTIES and ANNOTATION not in name}
     if change.schema is not None:
         # An entity says nothing of a field that was not loaded, nor of what its model does not know.
-        names &= {info.property for info in change.schema.stored if info.name in change.values}
+        names &= {name for name, member in change.schema.by_property.items() if member.field in change.values}
     return frozenset(names)
 
 
