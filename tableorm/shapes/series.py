@@ -149,7 +149,7 @@ class _SeriesShape(Shape[Slots[Any]]):
     def convert(self, value: Any) -> Slots[Any]:
         """Return what is set as a value of its own. Raises EncodeError."""
         if getattr(value, "_shape", None) is self:
-            return self.copy(value)
+            return Slots(self, [*value._stored])
         if type(value) not in (Slots, list, tuple):
             raise self._misfit(self.name, value, f"is a {type(value).__name__}, not a list of {self.length} slots")
         if len(value) != self.length:
