@@ -170,6 +170,7 @@ class Schema(InTables):
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
+        cleared: The properties in which an empty text or bytes say nothing, see `Shape.clears`.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
@@ -228,6 +229,8 @@ class Schema(InTables):
         self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
         self.by_property = {each.property: each for info in self.stored for each in info.members}
         self.shaped = tuple(info for info in self.stored if info.shape is not None)
+        clearing = [info for info in self.shaped if info.shape is not None and info.shape.clears]
+        self.cleared = frozenset(member.property for info in clearing for member in info.members)
         self.kind_properties = self._kind_properties()
         self.key_names = frozenset(self.key_fields)
         self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
