@@ -36,14 +36,14 @@ class KindSet:
         periods: Their tables, if these are the kinds of a table for each period; None for those of one table.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
         expires: Whether entities of some of them can expire.
-        rekeying: How one of them takes over the entities of an older model; None if none does.
+        home: Where entities of one of them may be beside their keys; None if they are nowhere else.
     """
 
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
         self.expires = any(schema.expiry is not None for schema in schemas)
         self.periods = schemas[0].periods if "{" in table else None
-        self.rekeying = next((own for s in schemas if (own := (s.primary or s).moved_from) is not None), None)
+        self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
         self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
         self._decoders = {kind: s.decode_current for kind, s in self._current.items()}

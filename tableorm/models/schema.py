@@ -12,13 +12,13 @@ from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
+from .home import HomeRules
 from .index_declaration import IndexDeclaration
 from .key import Key, Storable
 from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
-from .rekeying import Rekeying
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -174,13 +174,13 @@ class Schema(InTables):
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
-        moved_from: How it takes over the entities of an older model; None if it does not.
+        home: Where its entities may be beside their keys; None if they are nowhere else.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
-    moved_from: "Rekeying[Schema] | None" = None
+    home: HomeRules | None = None
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Mapped, connect
+from tableorm import Entity, Mapped, MovedFrom, connect
 from tableorm_migrations.command.bars import show_bars
 from tableorm_migrations.command.output import Output
 from tableorm_migrations.rekey import phases
@@ -32,7 +32,7 @@ class TopicNote(
     Entity,
     table="CommandTopics",
     tracked=True,
-    moved_from=Note,
+    moved_from=MovedFrom(Note),
     partition_key="{topic}",
     row_key="{author}_{number:06d}",
 ):
