@@ -17,13 +17,13 @@ from ..derived.index_list.lookup import look_up
 from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
-from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
 from ..models.marker_rows import is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
+from ..models.visibility import is_live
 from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
 from ..queries.execution import CONCURRENCY
@@ -220,7 +220,7 @@ class Reader(Stores):
                 self._connection.boundary.check_row(schema, address)
         kinds = None if model is PropertyBag else self._kinds_of(model)
         home = None if kinds is None or kinds.home is None else queried_home(kinds.home)
-        whole = whole or kinds is None or kinds.expires or home is not None
+        whole = whole or kinds is None or kinds.hides or home is not None
         if kinds is None or home is None:
             select = None if kinds is None or whole else Projection.of(kinds, ()).select
             row = await read_row(self._connection, address, select, model.__name__)
@@ -295,19 +295,19 @@ class Reader(Stores):
             if not self._connection.boundary.holds_row(primary, owner):
                 return None  # an entry of others, in an index that scopes share
             # The entry itself is all that there is if it may be old, or holds keys alone.
-            if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.expires):
+            if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.hides):
                 row = await read_row(self._connection, owner, name=primary.name)
                 entity = None if row is None else self._kinds_of(schema.model).load(row)
                 if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile
             if isinstance(entity, Entity):
                 self._connection.boundary.check(entity)
-            return None if kinds.expires and is_expired(entity, utc_now()) else entity
+            return None if kinds.hides and not is_live(entity, utc_now()) else entity
         return None  # it was moved each time between the two reads
 
     def _load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
-        Make the entity or bag of a row; None for a marker row, or if the entity has expired: both count as no row.
+        Make the entity or bag of a row; None for a marker row, or an entity that does not count.
 
         Raises:
             AccessDenied: It is outside of the boundary.
@@ -321,7 +321,7 @@ class Reader(Stores):
             entity = kinds.load(row)
             if entity is None:
                 return self._refuse_kind(model, table, row)
-            if kinds.expires and is_expired(entity, utc_now()):
+            if kinds.hides and not is_live(entity, utc_now()):
                 return None
         if self._connection.boundary.narrows:
             self._connection.boundary.check(entity)

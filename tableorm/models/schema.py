@@ -20,6 +20,7 @@ from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
@@ -170,7 +171,7 @@ class Schema(InTables):
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
-        expiry: The field that says when an entity expires; None if none does.
+        visibility: Until when an entity counts; None if all do forever.
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
@@ -210,7 +211,7 @@ class Schema(InTables):
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
-        self.expiry = next((info for info in self.fields.values() if info.expiry), None)
+        self.visibility = next((Visibility(info) for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained)
         self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]

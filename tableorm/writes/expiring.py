@@ -13,11 +13,11 @@ from msgspec import structs
 from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..errors import DecodeError
-from ..models.expiry import is_expired
 from ..models.kinds import KindSet
 from ..models.reserved import MANIFEST, WRITE_TOKENS
 from ..models.schema import Schema
 from ..models.upgrades import stored_version
+from ..models.visibility import is_live
 from ..models.write_tokens import tokens_of, with_token
 from ..stores import Operation, Row, Verb, utc_now
 from .home import Home
@@ -31,7 +31,7 @@ __all__ = ["ExpiringHome", "may_replace_expired"]
 def may_replace_expired(write: PlannedWrite) -> bool:
     """Return whether a write inserts an entity, and may do so where there is one that has expired."""
     schema = write.change.schema
-    if schema is None or schema.expiry is None:
+    if schema is None or schema.visibility is None:
         return False
     return write.operation.verb is Verb.INSERT and write.effect is None and write.change.mark is None
 
@@ -48,7 +48,7 @@ class ExpiringHome(Home):
         row = await read_row(db, change.address, name=change.model)
         with suppress(DecodeError):
             kinds = KindSet((schema,), change.table, bags=False)
-            if row is not None and is_expired(kinds.load(row.copy()), utc_now()):
+            if row is not None and not is_live(kinds.load(row.copy()), utc_now()):
                 return _replacement(write, schema, row)
         return None
 

@@ -29,7 +29,7 @@ class Homes:
             return self._plain
         if isinstance(schema.home, Home):
             return schema.home
-        return self._plain if schema.expiry is None else self._expiring
+        return self._plain if schema.visibility is None else self._expiring
 
 
 def must_prepare(write: PlannedWrite) -> bool:

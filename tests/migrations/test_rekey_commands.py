@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Mapped, MovedFrom, connect
+from tableorm import Entity, Mapped, connect
 from tableorm_migrations.command.bars import show_bars
 from tableorm_migrations.command.output import Output
 from tableorm_migrations.rekey import phases
@@ -19,7 +19,7 @@ from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
 
 MODULE = """
-from tableorm import Entity, Mapped
+from tableorm import Entity, Mapped, MovedFrom
 
 
 class Note(Entity, table="CommandNotes", tracked=True, partition_key="{author}", row_key="{number:06d}"):
