@@ -97,6 +97,11 @@ class KindSet:
         refuse_same_kinds(schemas)
         return cls(tuple(schemas), tables.pop(), bags=bags)
 
+    @classmethod
+    def alone(cls, schema: Schema) -> "KindSet":
+        """Return the one kind of a model, or of what is derived from its entities."""
+        return cls((schema,), schema.table_name(), bags=False)
+
     def load_all(self, rows: Sequence[Row]) -> list[Entity | PropertyBag]:
         """
         Return the entities of rows, in order, without rows of other kinds, and without entities that do not count.

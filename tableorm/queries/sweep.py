@@ -180,7 +180,7 @@ async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
             continue
         if not any(template.fields[:1] == (name,) for template in rows.templates()):
             continue
-        kinds = KindSet((rows,), rows.table_name(), bags=False)
+        kinds = KindSet.alone(rows)
         where = (getattr(schema.model, name) <= utc_now(),)
         try:
             run = await start_query(Select[Any](db, kinds, (schema.model,), where).unordered())
@@ -195,7 +195,7 @@ async def _sweep_index(
     db: Connection, schema: Schema, run: QueryExecution, pace: Pace | None
 ) -> AsyncGenerator[SweepCounts, None]:
     """Delete the entities of the entries that a query finds, and yield what was counted since."""
-    kinds = KindSet((schema,), schema.table_name(), bags=False)
+    kinds = KindSet.alone(schema)
     counts, size = SweepCounts(), None if pace is None else pace.chunk
     sources = sources_of(run)
 

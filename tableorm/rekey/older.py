@@ -34,7 +34,7 @@ from ..writes.plan import Change, Mode
 from ..writes.relocation import entity_of_row
 from ..writes.stages.change import delete_change, plain_insert, plain_save
 from ..writes.stages.complete import complete
-from ..writes.stages.encode import encode
+from ..writes.stages.encode import encode, encode_surely
 from ..writes.stages.prepare import filled_values
 from ..writes.subject import forget
 from .phases import RekeyPhase, current_phase, load_phase
@@ -215,8 +215,7 @@ def to_older(rekeying: Rekeying, change: Change) -> tuple[Entity, RowAddress, En
         EncodeError: A value does not fit its field.
         ModelError: Nobody would find it by its newer key.
     """
-    write = encode(change, 0)
-    assert write is not None
+    write = encode_surely(change)
     assert write.after is not None
     made = entity_to_be(rekeying.new, write.after)
     older: Entity = rekeying.to_old(made)

@@ -27,7 +27,7 @@ from ..writes.move import leaving_write, tentative_write
 from ..writes.move_entity import RELOCATION
 from ..writes.relocation import LOST, entity_of_row
 from ..writes.stages.change import guard_change, over_row, plain_insert
-from ..writes.stages.encode import encode
+from ..writes.stages.encode import encode_surely
 from .chunks import each_row
 from .meetings import resolve_row
 from .rekeying import Rekeying
@@ -48,7 +48,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Ro
             rows of the older one. Other rows are passed over.
     """
     report, new, old = WindowReport(), rekeying.new, rekeying.old
-    entities = KindSet((new,), new.table_name(), bags=False)
+    entities = KindSet.alone(new)
     newer: list[tuple[RowAddress, Row | None]] = []
     older: list[tuple[RowAddress, Row | None]] = []
     for row in rows:
@@ -111,8 +111,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row:
                 continue
             with suppress(*LOST):
                 if other.etag == row["odata.etag"]:
-                    touch = encode(guard_change(bag_of_row(place.table, row)), 0)  # so that the move never happens
-                    assert touch is not None
+                    touch = encode_surely(guard_change(bag_of_row(place.table, row)))  # so that the move never happens
                     await commit(db, (touch,))
                 await RELOCATION.delete(db, source, here, other, settled_row(rekeying, source, place))
             continue
@@ -179,7 +178,7 @@ def _comes_from(rekeying: Rekeying, row: Row, at: RowAddress, place: RowAddress)
         return False
     if is_marker(row):
         return str(row[ENTITY_TYPE]).partition("#")[0] == new.kind
-    if KindSet((new,), new.table_name(), bags=False).resolve(row) is None:
+    if KindSet.alone(new).resolve(row) is None:
         return False
     return source_of(rekeying, entity_of_row(new, row)) == place
 

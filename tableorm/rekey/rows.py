@@ -79,7 +79,7 @@ def entity_of_old(rekeying: Rekeying, row: Row) -> Entity | None:
         DecodeError: The row does not fit the older model.
         ModelError: It cannot be made an entity of the newer model.
     """
-    entity = KindSet((rekeying.old,), rekeying.old.table_name(), bags=False).load(row)
+    entity = KindSet.alone(rekeying.old).load(row)
     return renewed(rekeying, entity) if isinstance(entity, Entity) else None
 
 

@@ -25,7 +25,7 @@ from ..writes.move_entity import RELOCATION
 from ..writes.plan import Change, Mode, PlannedWrite
 from ..writes.relocation import LOST, entity_of_row
 from ..writes.stages.change import delete_change, plain_insert
-from ..writes.stages.encode import encode
+from ..writes.stages.encode import encode_surely
 from .phases import RekeyPhase, current_phase
 from .reads import older_places
 from .rekeying import Rekeying
@@ -258,7 +258,7 @@ async def _is_taken(db: Connection, rekeying: Rekeying, source: RowAddress, mark
     if there is None or mark.state is MoveState.FORWARD:
         return there is not None
     new = rekeying.new
-    if is_marker(there) or KindSet((new,), new.table_name(), bags=False).resolve(there) is None:
+    if is_marker(there) or KindSet.alone(new).resolve(there) is None:
         return False
     # It may have been deleted, and inserted with another older key.
     return RowAddress.of(rekeying.old_key(entity_of_row(new, there))) == source
@@ -323,8 +323,7 @@ def keeping_write(entity: Entity, row: Row, target: RowAddress, move: str) -> Pl
         target: Where it is afterwards.
         move: The id of the move.
     """
-    write = encode(delete_change(entity, verb="move"), 0)
-    assert write is not None
+    write = encode_surely(delete_change(entity, verb="move"))
     etag = row["odata.etag"]
     mark = MoveMark(state=MoveState.FORWARD, move=move, other=target, etag=etag, stays=True)
     operation = Operation(Verb.REPLACE, kept_row(entity.__schema__, row, mark), etag)

@@ -130,7 +130,7 @@ def _find_moves(
 ) -> Iterator[_Move]:
     """Yield the moves of entities; add rows that need a closer look to those that are dealt with alone."""
     old = rekeying.old
-    kinds = KindSet((old,), old.table_name(), bags=False)
+    kinds = KindSet.alone(old)
     targets = set[RowAddress]()
     for row in rows:
         source = RowAddress.of_row(kinds.table, row)

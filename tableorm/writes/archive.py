@@ -45,7 +45,7 @@ from .relocation import entity_of_row
 from .stages.change import delete_change, guard_change, merge_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
-from .stages.encode import encode
+from .stages.encode import encode_surely
 from .stages.prepare import missing_etag
 from .subject import key_of
 
@@ -68,8 +68,7 @@ async def archive(
     await write_change(db, save_change(entity, verb="archive"))
     if entity.etag is None:
         raise missing_etag("archive", entity)
-    write = encode(structs.replace(guard_change(entity), verb="archive"), 0)
-    assert write is not None
+    write = encode_surely(structs.replace(guard_change(entity), verb="archive"))
     await commit(db, (structs.replace(write, starts=(Work(kind=kind_of(to), row_key=key.row_key, arguments="null"),)),))
     return None
 
@@ -173,8 +172,7 @@ def _plan_deletion(to: Archive[Any], row: Row) -> PlannedWrite:
         NotSupported: The row is of a newer version: leave it to others.
         Conflict: Other entities need it.
     """
-    write = encode(complete(delete_change(entity_of_row(schema_of(to.model), row), verb="archive"), row), 0)
-    assert write is not None
+    write = encode_surely(complete(delete_change(entity_of_row(schema_of(to.model), row), verb="archive"), row))
     derive((write,))  # refuses what others need, before it is copied
     return write
 
@@ -190,7 +188,6 @@ async def _delete(db: Connection, table: str, deletion: PlannedWrite, decision: 
     """
     done = attrs.evolve(decision, progress=_ended(decision, number))
     bag = bag_of_row(table, {**done.progress_row(), "odata.etag": decision.etag}, partial=True)
-    note = encode(merge_change(bag, list(bag)), 0)
-    assert note is not None
+    note = encode_surely(merge_change(bag, list(bag)))
     await commit(db, (deletion, note))
     return attrs.evolve(done, etag=bag.etag)

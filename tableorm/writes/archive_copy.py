@@ -46,7 +46,7 @@ from .plan import Change, PlannedWrite
 from .relocation import entity_of_row
 from .stages.change import delete_change, plain_insert, rewrite_change
 from .stages.complete import complete
-from .stages.encode import encode
+from .stages.encode import encode_surely
 
 __all__ = ["Archive", "BlobArchive", "Copy", "DatabaseArchive", "check_archivable", "kind_of", "open_copy"]
 
@@ -385,8 +385,7 @@ class _RowCopy:
         return row
 
     async def _send(self, change: Change) -> None:
-        write = encode(change, 0)
-        assert write is not None
+        write = encode_surely(change)
         await commit(self.db, (write if write.after is None else self._named(write),))
 
     def _named(self, write: PlannedWrite) -> PlannedWrite:

@@ -52,7 +52,7 @@ from .relocation import Relocation
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
-from .stages.encode import encode, needs_row
+from .stages.encode import encode, encode_surely, needs_row
 from .subject import adopt, check_change, key_of
 
 __all__ = ["RELOCATION", "archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
@@ -113,8 +113,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
     if any(each.in_blobs for each in target.derived.values()):
-        write = encode(insert_change(moved, verb="move"), 0)
-        assert write is not None
+        write = encode_surely(insert_change(moved, verb="move"))
         await check_room(db, derive((write,)), manifest_of(row).values())
     key = Key(target.model, *structs.astuple(command.target))
     state = state_of(entity)
@@ -167,8 +166,7 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
     arriving = insert_change(entity_at_target(stored.evolve(**unsaved), target, fields), verb="move")
     check_change(db.boundary, arriving)
     for change in (leaving, arriving):
-        write = encode(change, 0)
-        assert write is not None
+        write = encode_surely(change)
         check_effects(db.boundary, derive((write,)))
 
 

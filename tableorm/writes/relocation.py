@@ -13,9 +13,8 @@ Whoever may write a row may give it any mark. So a mark alone is followed to no 
 the same move, which names the first one. What a mark names is read wherever it is, also outside of a boundary.
 """
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from msgspec import structs
 
@@ -54,10 +53,10 @@ from .move import (
     tentative_mark,
     tentative_write,
 )
-from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions, check_allowed
+from .plan import Change, Mode, PlannedWrite, check_allowed
 from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
-from .stages.encode import encode
+from .stages.encode import encode_surely
 
 __all__ = [
     "LOST",
@@ -72,12 +71,8 @@ LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
 
 
-class Commit(Protocol):
-    """What sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
-
-    def __call__(self, db: Connection, writes: Sequence[PlannedWrite], options: SendOptions = PLAIN) -> Awaitable[None]:
-        """Send the writes."""
-        ...
+Commit = Callable[[Connection, Sequence[PlannedWrite]], Awaitable[None]]
+"""Sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
 
 
 class Relocation:
@@ -181,8 +176,7 @@ class Relocation:
         Refuse what would fail when the move is confirmed, or what could not be refused any more: an entity that counts
         in one which does not exist, or which must not have that count.
         """
-        plain = encode(change, 0, token)
-        assert plain is not None
+        plain = encode_surely(change, token)
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is not None:
                 continue
@@ -282,8 +276,7 @@ class Relocation:
         """
         members = {name: value for name, value in row.items() if mark is not None or name != MANIFEST}
         change = structs.replace(delete_change(bag_of_row(place.table, members)), mark=mark)
-        write = encode(change, 0)
-        assert write is not None
+        write = encode_surely(change)
         if instead is not None:
             write = structs.replace(write, operation=Operation(Verb.REPLACE, instead, row["odata.etag"]))
         await self._commit(db.within(Boundary()), (write,))
@@ -357,8 +350,7 @@ class Relocation:
             ):
                 if not db.boundary.holds_row(schema, mark.other):
                     return False
-                touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
-                assert touch is not None
+                touch = encode_surely(guard_change(bag_of_row(mark.other.table, here)))
                 await self._commit(db.within(Boundary()), (touch,))  # the same under a new ETag
             await self.delete(db, place, row, mark)
         except LOST:
@@ -388,8 +380,7 @@ def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:
 
 def is_of(schema: Schema, row: Row) -> bool:
     """Return whether a tentative row is of a model, in a version that this program knows."""
-    kinds = KindSet((schema,), schema.table_name(), bags=False)
-    found = kinds.resolve(row_of_marker(schema, row))
+    found = KindSet.alone(schema).resolve(row_of_marker(schema, row))
     return found is not None and found[1] <= schema.version
 
 
@@ -400,7 +391,7 @@ def entity_of_row(schema: Schema, row: Row) -> Entity:
     Raises:
         NotSupported: The row is of a newer version, or of another kind.
     """
-    kinds = KindSet((schema,), schema.table_name(), bags=False)
+    kinds = KindSet.alone(schema)
     found = kinds.resolve(row)
     entity = None if found is None or found[1] > schema.version else kinds.load(row.copy())
     if not isinstance(entity, Entity):

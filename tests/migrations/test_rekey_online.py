@@ -180,7 +180,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
     await seal_move(db, TailLeg, no_old_programs=True)
     with pytest.raises(NotSupported, match="the way back is another re-key"):
         await roll_back_move(db, TailLeg)
-    with pytest.raises(ModelError, match="moved_from=OlderModel"):
+    with pytest.raises(ModelError, match=r"moved_from=MovedFrom\(OlderModel\)"):
         await rekey_phase(db, Leg)
 
 

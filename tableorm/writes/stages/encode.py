@@ -38,7 +38,7 @@ from ..rows import compare, content
 from .patching import keep_kind
 from .prepare import refuse_removal
 
-__all__ = ["encode", "encode_patch", "is_partial", "is_stale", "needs_row"]
+__all__ = ["encode", "encode_patch", "encode_surely", "is_partial", "is_stale", "needs_row"]
 
 _GUARDS = (Mode.GUARD, Mode.REBUILD)
 _MADE = frozenset({WRITE_TOKENS, MANIFEST, MOVE})  # what each write makes anew
@@ -98,6 +98,13 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
         there = stored.row if change.is_read and stored is not None else patch.remove
         refuse_removal(change.schema, sorted(name for name in patch.remove if name in there))
     return encode_patch(change, index, token)
+
+
+def encode_surely(change: Change, token: str | None = None) -> PlannedWrite:
+    """Return the operation of a single change that has something to write, as an insert, a delete and a guard have."""
+    write = encode(change, 0, token)
+    assert write is not None
+    return write
 
 
 def encode_patch(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
