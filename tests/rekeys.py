@@ -16,7 +16,6 @@ from tableorm.connection import races
 from tableorm.connection.connection import Connection, connection_of
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.protocol.codes import Code, Fault
-from tableorm.rekey import rows
 from tableorm.rekey.finalize import finalize_window
 from tableorm.rekey.meetings import resolve_window
 from tableorm.rekey.phases import RekeyPhase
@@ -46,8 +45,8 @@ __all__ = [
 
 def rekeying_of(model: type[Entity]) -> Rekeying:
     """Return how a model takes over the entities of another one."""
-    rekeying = rows.rekeying_of(model.__schema__)
-    assert rekeying is not None
+    rekeying = model.__schema__.home
+    assert isinstance(rekeying, Rekeying)
     return rekeying
 
 

@@ -13,7 +13,7 @@ from ..models.entity import Entity, schema_of
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from ..queries.home import queried_home
+from ..queries.home import QueriedHome
 from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
@@ -369,10 +369,10 @@ class Database(Upkeep):
         if verb == "move" and isinstance(target, Entity) and leaves_partition(target, arguments):
             return with_prefix(explain_relocation(boundary, target, arguments), self.prefix)
         changes = changes_of_verb(boundary, verb, target, arguments)
-        schema = changes[0].schema
-        home = None if schema is None else queried_home(schema.home)
-        found = explain(boundary, changes) if home is None else home.explain(self._connection, changes)
-        return with_prefix(found, self.prefix)
+        home = None if changes[0].schema is None else changes[0].schema.home
+        if isinstance(home, QueriedHome):
+            return with_prefix(home.explain(self._connection, changes), self.prefix)
+        return with_prefix(explain(boundary, changes), self.prefix)
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """

@@ -27,7 +27,7 @@ from ..models.visibility import is_live
 from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
 from ..queries.execution import CONCURRENCY
-from ..queries.home import queried_home
+from ..queries.home import QueriedHome
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
@@ -219,13 +219,13 @@ class Reader(Stores):
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, address)
         kinds = None if model is PropertyBag else self._kinds_of(model)
-        home = None if kinds is None or kinds.home is None else queried_home(kinds.home)
+        home = None if kinds is None else kinds.home
         whole = whole or kinds is None or kinds.hides or home is not None
-        if kinds is None or home is None:
+        if kinds is not None and isinstance(home, QueriedHome):
+            row = await home.find(self._connection, kinds, model.__name__, address, fields)
+        else:
             select = None if kinds is None or whole else Projection.of(kinds, ()).select
             row = await read_row(self._connection, address, select, model.__name__)
-        else:
-            row = await home.find(self._connection, kinds, model.__name__, address, fields)
         if row is None:
             return None
         await self._connection.yield_to_loop(1)
@@ -265,8 +265,8 @@ class Reader(Stores):
         fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
-        home = queried_home(primary.home)
-        if home is not None and not await home.has_all_entries(self._connection):
+        home = primary.home
+        if isinstance(home, QueriedHome) and not await home.has_all_entries(self._connection):
             model: Any = primary.model
             where = [Field[Any](model, name) == value for name, value in fields.items()]
             query: Select[Any] = self.select(model)
@@ -397,9 +397,8 @@ class Reader(Stores):
         self._connection.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
         if kinds.periods is not None:
             return PeriodSelect[Any](self._connection, kinds, models)
-        home = queried_home(kinds.home)
-        if home is not None:
-            return home.select(self._connection, kinds, models)
+        if isinstance(kinds.home, QueriedHome):
+            return kinds.home.select(self._connection, kinds, models)
         return Select(self._connection, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:

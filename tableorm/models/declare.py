@@ -8,7 +8,7 @@ from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, TypedDict, cast
 
-from ..errors import ModelError, near, shown
+from ..errors import ModelError, near
 from ..expressions import Field
 from ..keys.overlap import refuse_meeting
 from ..keys.parse import parse_template
@@ -81,7 +81,6 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     abstract = given.get("abstract", False)
     _check_texts(name, table=table, **texts)
     _check_bools(name, given)
-    home = _home_declaration(name, given)
     for attribute in RESERVED_FIELDS & vars(model).keys() - inspect.get_annotations(model).keys():
         raise ModelError(
             f"{name}.{attribute} is refused: every entity has an attribute {attribute!r}; "
@@ -137,7 +136,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
     fields = field_infos(model, declared, full)
     guard_attributes(model, setter, fields)
-    derivations = _derivations(model, fields)
+    derivations, home = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(
         model=model,
@@ -254,14 +253,6 @@ def _check_bools(name: str, given: Mapping[str, object]) -> None:
     for keyword_name in ("abstract", "write_token", "tracked"):
         if not isinstance(given.get(keyword_name), bool | None):
             raise ModelError(f"{name}: {keyword_name}={given[keyword_name]!r} is refused: give True or False")
-
-
-def _home_declaration(name: str, given: Mapping[str, object]) -> HomeDeclaration | None:
-    home = given.get("moved_from")
-    if home is None or isinstance(home, HomeDeclaration):
-        return home
-    old = home.__name__ if isinstance(home, type) else "OldModel"
-    raise ModelError(f"{name}: moved_from={shown(home)} is refused: write moved_from=MovedFrom({old})")
 
 
 def _check_texts(name: str, **keywords: object) -> None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import attrs
 
-from ..errors import ModelError, NotSupported
+from ..errors import ModelError, NotSupported, shown
 from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
 from .home import HomeRules
@@ -179,13 +179,18 @@ class HomeDeclaration:
         raise NotImplementedError
 
 
-def bind_home(declaration: HomeDeclaration, schema: Schema) -> HomeRules:
+def bind_home(declaration: object, schema: Schema) -> HomeRules:
     """
-    Return the home that a declaration gives the entities of a model.
+    Return the home that `moved_from=` gives the entities of a model.
 
     Raises:
-        ModelError: The declaration does not fit the model.
+        ModelError: It is no declaration, or does not fit the model.
     """
+    if not isinstance(declaration, HomeDeclaration):
+        old = getattr(declaration, "__name__", "OldModel")
+        raise ModelError(
+            f"{schema.name}: moved_from={shown(declaration)} is refused: write moved_from=MovedFrom({old})"
+        )
     return declaration._bind_home(schema)  # pyright: ignore[reportPrivateUsage]
 
 

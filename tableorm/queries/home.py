@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..connection.connection import Connection
-from ..models.home import HomeRules
 from ..models.kinds import KindSet
 from ..stores import Row, RowAddress
 from ..writes.explain import WriteExplanation
@@ -14,7 +13,7 @@ from ..writes.home import Home
 from ..writes.plan import Change
 from .select import Select
 
-__all__ = ["QueriedHome", "queried_home"]
+__all__ = ["QueriedHome"]
 
 
 class QueriedHome(Home):
@@ -61,8 +60,3 @@ class QueriedHome(Home):
     def explain(self, db: Connection, changes: Sequence[Change]) -> WriteExplanation:
         """Return the requests of one change, or of the two of a move within a partition."""
         raise NotImplementedError
-
-
-def queried_home(declared: HomeRules | None) -> QueriedHome | None:
-    """Return a declared home as readers ask it."""
-    return declared if isinstance(declared, QueriedHome) else None

@@ -30,9 +30,8 @@ from ..writes.stages.change import plain_insert
 from ..writes.stages.encode import encode, needs_row
 from .older import refuse_blind, to_older
 from .phases import RekeyPhase
-from .reads import is_over, older_places
-from .rekeying import Rekeying
-from .rows import old_place_of
+from .reads import older_places
+from .rekeying import Rekeying, old_place_of
 from .steps import source_of
 
 __all__ = ["explain_in_phase"]
@@ -57,10 +56,9 @@ def explain_in_phase(db: Connection, rekeying: Rekeying, changes: Sequence[Chang
     change = changes[0]
     if len(changes) > 1 or db.boundary.narrows:
         return explain(db.boundary, changes)
-    known = db.known_phase(rekeying.digest).phase
-    phase = RekeyPhase.EXPAND if known is None else RekeyPhase(known)
+    phase = RekeyPhase.known_to(db, rekeying)
     place = _Whereabouts.of(rekeying, change)
-    if is_over(phase):
+    if phase.is_over:
         return _explain_newer(db, change)
     if phase is not RekeyPhase.MOVE:
         return _explain_older(db, rekeying, change, phase, place)

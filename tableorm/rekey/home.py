@@ -22,55 +22,48 @@ from ..writes.plan import Change, PlannedWrite
 from .explain import explain_in_phase
 from .older import write_older
 from .phases import current_phase
-from .reads import find_row, has_older_keys, is_over
+from .reads import find_row, has_older_keys
 from .rekeying import Rekeying
-from .rows import RekeyedRows
 from .select import RekeyedSelect
 from .steps import bring_home, prepare_write
 
 __all__ = ["RekeyedHome"]
 
 
-class RekeyedHome(RekeyedRows, QueriedHome):
-    """
-    The home of entities that a model takes over from an older one.
+class RekeyedHome(Rekeying, QueriedHome):
+    """The home of entities that a model takes over from an older one. It takes the arguments of `Rekeying`."""
 
-    Args:
-        rekeying: The models.
-    """
-
-    def __init__(self, rekeying: Rekeying) -> None:
-        RekeyedRows.__init__(self, rekeying)
+    def __init__(self, **given: Any) -> None:
+        Rekeying.__init__(self, **given)
         QueriedHome.__init__(self, commit)
 
     # Writers
 
     async def write_instead(self, db: Connection, change: Change, *, repeat: bool) -> bool:
         """See `Home`."""
-        return await write_older(db, self.rekeying, change, repeat=repeat)
+        return await write_older(db, self, change, repeat=repeat)
 
     async def read(self, db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None) -> Row | None:
         """See `Home`. In the phase in which entities are moved, one that has its older key gets its newer one first."""
-        schema, name = names_of(at)
-        place, rekeying = RowAddress.of(at), self.rekeying
+        place, name = RowAddress.of(at), names_of(at)[1]
         try:
             row = await read_row(db, place, name=name)
         except TableNotFound:
-            if not await has_older_keys(db, rekeying):
+            if not await has_older_keys(db, self):
                 raise
             row = None
         if row is None or is_marker(row):
             own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else fields
-            if await bring_home(db, rekeying, place, own):
+            if await bring_home(db, self, place, own):
                 row = await read_row(db, place, name=name)
-            elif await has_older_keys(db, rekeying):
-                found = await find_row(db, rekeying, place, own)
+            elif await has_older_keys(db, self):
+                found = await find_row(db, self, place, own)
                 row = None if found is None else found.row
-        return row if row is None or not is_marker(row) else await self._read_confirmed(db, at, schema, row)
+        return row if row is None or not is_marker(row) else await self._read_confirmed(db, at, row)
 
     async def prepare(self, db: Connection, write: PlannedWrite) -> PlannedWrite:
         """See `Home`."""
-        await prepare_write(db, self.rekeying, write)
+        await prepare_write(db, self, write)
         return await super().prepare(db, write)
 
     # Readers
@@ -79,18 +72,17 @@ class RekeyedHome(RekeyedRows, QueriedHome):
         self, db: Connection, kinds: KindSet, name: str, address: RowAddress, fields: Mapping[str, Any]
     ) -> Row | None:
         """See `QueriedHome`."""
-        rekeying = self.rekeying
-        if len(kinds.schemas) > 1 and not is_over(await current_phase(db, rekeying)):
+        if len(kinds.schemas) > 1 and not (await current_phase(db, self)).is_over:
             raise NotSupported(
-                f"get of {name} is refused, of which {rekeying.new.name} is one: by the {rekeying} entities may have "
-                f"older keys; read {rekeying.new.name} itself until `tableorm migrate seal` was run"
+                f"get of {name} is refused, of which {self.new.name} is one: by the {self} entities may have "
+                f"older keys; read {self.new.name} itself until `tableorm migrate seal` was run"
             )
-        found = await find_row(db, rekeying, address, fields or None)
+        found = await find_row(db, self, address, fields or None)
         return None if found is None else found.row
 
     async def has_all_entries(self, db: Connection) -> bool:
         """See `QueriedHome`."""
-        return is_over(await current_phase(db, self.rekeying))
+        return (await current_phase(db, self)).is_over
 
     async def first(self, query: Select[Any], index: str) -> Any:
         """See `QueriedHome`."""
@@ -105,4 +97,4 @@ class RekeyedHome(RekeyedRows, QueriedHome):
 
     def explain(self, db: Connection, changes: Sequence[Change]) -> WriteExplanation:
         """See `QueriedHome`."""
-        return explain_in_phase(db, self.rekeying, changes)
+        return explain_in_phase(db, self, changes)

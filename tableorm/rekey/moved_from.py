@@ -19,7 +19,6 @@ from ..models.key import Key, Storable
 from ..models.schema import Schema
 from ..models.state import state_of
 from .home import RekeyedHome
-from .rekeying import Rekeying
 
 __all__ = ["MAX_OLD_KEYS", "MovedFrom", "copy_fields"]
 
@@ -54,10 +53,10 @@ class MovedFrom(HomeDeclaration, Generic[O, N]):
         self.old, self.to_new, self.to_old, self.old_keys = old, to_new, to_old, old_keys
 
     def _bind_home(self, schema: Schema) -> RekeyedHome:
-        return RekeyedHome(_bind(self, schema))
+        return _bind(self, schema)
 
 
-def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> Rekeying:
+def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
     """
     Bind what a model says in `moved_from=`.
 
@@ -124,7 +123,7 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> Rekeying:
     )
     own, other = types
     copied = [name for name in own if own[name] == other.get(name)]
-    return Rekeying(
+    return RekeyedHome(
         old=old,
         new=schema,
         copied=frozenset(copied if declared.to_new is None else ()),

@@ -39,9 +39,9 @@ from ..writes.stages.prepare import filled_values
 from ..writes.subject import forget
 from .phases import RekeyPhase, current_phase, load_phase
 from .reads import FoundRow, find_row
-from .rekeying import Rekeying
-from .rows import entity_to_be, note_older_place, old_place_of
-from .steps import source_of
+from .rekeying import Rekeying, old_place_of
+from .rows import entity_to_be, note_older_place
+from .steps import older_key_taken, source_of
 
 __all__ = ["refuse_blind", "to_older", "write_older"]
 
@@ -76,7 +76,7 @@ async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, rep
         if attempt:
             await load_phase(db, rekeying)  # somebody knew more
         phase = await current_phase(db, rekeying)
-        if phase not in (RekeyPhase.EXPAND, RekeyPhase.BACK):
+        if not phase.writes_older:
             return False
         if _is_at_newer_key(change):
             await _refuse_gone_back(db, rekeying, change, phase)
@@ -140,12 +140,7 @@ async def _insert(
         if here is None:
             return False
         if not is_marker(here):
-            raise EntityExists(
-                f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
-                Code.ENTITY_EXISTS,
-                change.subject,
-                index=rekeying.old.name,
-            ) from error
+            raise older_key_taken(rekeying, change, source) from error
         if phase is RekeyPhase.BACK:
             raise GoingBack(
                 f"{change}: its key by {rekeying.old.name}, {source}, was that of an entity which was deleted, and "

@@ -46,8 +46,21 @@ class RekeyPhase(StrEnum):
     DONE = "done"
     BACK = "back"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all entities have their newer keys, so that nobody looks for older ones any more."""
+        return self in (RekeyPhase.SEALED, RekeyPhase.DONE)
 
-_FINAL = (RekeyPhase.SEALED, RekeyPhase.DONE)
+    @property
+    def writes_older(self) -> bool:
+        """Whether entities that have their older keys are written there, and new ones get such keys."""
+        return self in (RekeyPhase.EXPAND, RekeyPhase.BACK)
+
+    @classmethod
+    def known_to(cls, db: Connection, rekeying: Rekeying) -> "RekeyPhase":
+        """Return the phase that a connection knows; until it has asked the store, *expand*."""
+        return cls(db.known_phase(rekeying.digest).phase or "expand")
+
 
 _NEXT = {
     RekeyPhase.EXPAND: {
@@ -94,7 +107,7 @@ async def current_phase(db: Connection, rekeying: Rekeying) -> RekeyPhase:
             if not _is_known(known):
                 await load_phase(db, rekeying)
     phase = RekeyPhase(str(known.phase))
-    if db.boundary.narrows and phase not in _FINAL:
+    if db.boundary.narrows and not phase.is_over:
         raise NotSupported(
             f"{rekeying} is in phase {phase.value!r}: a scope does not tell which older keys are its own; use the "
             "database itself until `tableorm migrate seal` was run"
@@ -105,7 +118,7 @@ async def current_phase(db: Connection, rekeying: Rekeying) -> RekeyPhase:
 def _is_known(known: KnownPhase) -> bool:
     """Return whether the store was asked a short time ago, or need not be asked any more."""
     return known.phase is not None and (
-        known.phase in _FINAL or asyncio.get_running_loop().time() - known.asked < ASK_AGAIN
+        RekeyPhase(known.phase).is_over or asyncio.get_running_loop().time() - known.asked < ASK_AGAIN
     )
 
 

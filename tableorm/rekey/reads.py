@@ -18,7 +18,7 @@ from .phases import RekeyPhase, current_phase
 from .rekeying import Rekeying
 from .rows import entity_of_old
 
-__all__ = ["FoundRow", "find_row", "has_older_keys", "is_over", "older_places"]
+__all__ = ["FoundRow", "find_row", "has_older_keys", "older_places"]
 
 
 @attrs.frozen(kw_only=True)
@@ -42,17 +42,12 @@ _Look = Callable[[], Awaitable[tuple[FoundRow | None, Sequence[str | None]]]]
 """Looks for an entity at one place; returns it, and the ETags of what is there otherwise."""
 
 
-def is_over(phase: RekeyPhase) -> bool:
-    """Return whether all entities have their newer keys, so that nobody looks for older ones any more."""
-    return phase in (RekeyPhase.SEALED, RekeyPhase.DONE)
-
-
 async def has_older_keys(db: Connection, rekeying: Rekeying) -> bool:
     """
     Return whether entities that have their older keys are written there, so that the newer table may be missing. Raises
     what `current_phase` raises.
     """
-    return await current_phase(db, rekeying) in (RekeyPhase.EXPAND, RekeyPhase.BACK)
+    return (await current_phase(db, rekeying)).writes_older
 
 
 def older_places(rekeying: Rekeying, target: RowAddress, fields: Mapping[str, Any] | None) -> Sequence[RowAddress]:
@@ -106,7 +101,7 @@ async def find_row(
         LostRace: The rows were others each time.
     """
     phase = await current_phase(db, rekeying)
-    if is_over(phase):
+    if phase.is_over:
         newer, _ = await _look_at_newer(db, rekeying, target)
         return newer
     sources = older_places(rekeying, target, fields)

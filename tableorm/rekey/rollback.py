@@ -12,7 +12,7 @@ from contextlib import suppress
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts
 from ..connection.rows import read_other, read_row, settle_forward, write_as_read
-from ..errors import Conflict, EntityExists, LostRace
+from ..errors import Conflict, LostRace
 from ..models.kinds import KindSet
 from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
 from ..models.property_bag import bag_of_row
@@ -20,7 +20,6 @@ from ..models.reserved import ENTITY_TYPE
 from ..models.schema import Schema
 from ..models.write_tokens import new_token
 from ..outbox.move_command import MoveCommand
-from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.commit import commit
 from ..writes.move import leaving_write, tentative_write
@@ -32,7 +31,7 @@ from .chunks import each_row
 from .meetings import resolve_row
 from .rekeying import Rekeying
 from .report import WindowReport
-from .steps import settled_row, source_of
+from .steps import collision, settled_row, source_of
 
 __all__ = ["roll_back_window"]
 
@@ -91,13 +90,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row:
             again = await read_row(db, place)
             if again is None or again["odata.etag"] != row["odata.etag"]:
                 continue  # it has gone back between the two reads, or was written
-            raise EntityExists(
-                f"{rekeying}, back: {place} cannot get its older key {source}, which another entity has; keep one "
-                f"of the two: read the other with db.get(), by {rekeying.old.name} or {rekeying.new.name}, delete it, "
-                "and go back once more",
-                Code.ENTITY_EXISTS,
-                entity,
-            )
+            raise collision(rekeying, f", back: {place} cannot get its older key", source, "go back", entity)
         other = mark_of(here)
         if other is not None and other.state is MoveState.FORWARD and (mark is None or mark.move != other.move):
             found = mark_of(await read_row(db, place))  # after the forward, which may be of a later move than the row

@@ -2,71 +2,22 @@
 Entities of a newer model, made of rows of the older one.
 """
 
-from ..errors import NotSupported
 from ..models.entity import Entity
-from ..models.home import HomeRules
 from ..models.kinds import KindSet
-from ..models.marker_rows import MoveMark, MoveState, mark_of
+from ..models.marker_rows import MoveMark, MoveState
 from ..models.reserved import MOVE
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
-from ..models.write_tokens import newest_token
 from ..stores import Row, RowAddress
-from ..writes.relocation import entity_of_row
-from .rekeying import Rekeying
+from .rekeying import Rekeying, old_place_of
 
 __all__ = [
-    "RekeyedRows",
     "entity_of_old",
     "entity_to_be",
     "has_old_key_of",
     "note_older_place",
-    "old_place_of",
-    "rekeying_of",
     "renewed",
 ]
-
-
-class RekeyedRows(HomeRules):
-    """
-    What the rows of entities say that a model takes over from an older one.
-
-    Args:
-        rekeying: The models.
-    """
-
-    def __init__(self, rekeying: Rekeying) -> None:
-        self.rekeying = rekeying
-
-    def is_elsewhere(self, row: Row) -> bool:
-        """Return whether the entity that remembers this row was read at its older key."""
-        return old_place_of(row) is not None
-
-    def etag_now(self, etag: str | None, remembered: Row, row: Row) -> str | None:
-        """Return the ETag of the row at the newer key, if that is what became of the older row that was read."""
-        old, mark = old_place_of(remembered), mark_of(row)
-        if old is None or mark is None or etag != old.etag:
-            return etag
-        same = mark.names(old.other) and mark.etag == old.etag and newest_token(row) == mark.move
-        return str(row["odata.etag"]) if same else etag
-
-    def may_come_from(self, row: Row, place: RowAddress) -> bool:
-        """Return whether an address is one of the older keys that the entity of a row may have."""
-        keys = self.rekeying.old_keys(entity_of_row(self.rekeying.new, row).__dict__)
-        return any(RowAddress.of(key).is_same(place) for key in keys)
-
-    def check_movable(self) -> None:
-        """Refuse to move an entity to another partition. Raises NotSupported."""
-        old, new = self.rekeying.old, self.rekeying.new
-        raise NotSupported(
-            f"{new.name} cannot be moved to another partition while it takes over the entities of {old.name}: delete "
-            "the entity and insert it at its new key, or take away moved_from= when the re-key is done"
-        )
-
-
-def rekeying_of(schema: Schema) -> Rekeying | None:
-    """Return how a model takes over the entities of an older one; None if it does not."""
-    return schema.home.rekeying if isinstance(schema.home, RekeyedRows) else None
 
 
 def entity_of_old(rekeying: Rekeying, row: Row) -> Entity | None:
@@ -131,9 +82,3 @@ def note_older_place(schema: Schema, entity: Entity, place: RowAddress, etag: st
     mark = MoveMark(state=MoveState.OLD, move="", other=place, etag=etag)
     stored |= {"odata.etag": etag, "Timestamp": timestamp, MOVE: mark.to_text()}
     set_state(entity, EntityState(stored=stored, extra=state.extra))
-
-
-def old_place_of(row: Row | None) -> MoveMark | None:
-    """Return where an entity was read by its older key, with its ETag there; None if it was read elsewhere."""
-    mark = mark_of(row)
-    return mark if mark is not None and mark.state is MoveState.OLD else None

@@ -47,9 +47,8 @@ from ..queries.planning.planner import planner_of
 from ..queries.select import Select
 from ..stores import Row, RowAddress
 from .phases import RekeyPhase, current_phase
-from .reads import is_over
 from .rekeying import Rekeying
-from .rows import RekeyedRows, entity_of_old, has_old_key_of, renewed
+from .rows import entity_of_old, has_old_key_of, renewed
 
 __all__ = ["RekeyedSelect"]
 
@@ -68,13 +67,13 @@ class RekeyedSelect(Select[E_co]):
     @property
     def _rekeying(self) -> Rekeying:
         home = self._kinds.home
-        assert isinstance(home, RekeyedRows)
-        return home.rekeying
+        assert isinstance(home, Rekeying)
+        return home
 
     async def _open_phase(self) -> RekeyPhase | None:
         """Return the phase as long as entities may have their older keys; None afterwards, or without a database."""
         phase = None if self._db is None else await current_phase(self._db, self._rekeying)
-        return None if phase is None or is_over(phase) else phase
+        return None if phase is None or phase.is_over else phase
 
     async def _settle(self) -> Self:
         phase = await self._open_phase()
@@ -299,15 +298,15 @@ class RekeyedSelect(Select[E_co]):
         Raises:
             ScanRefused: One of the queries would visit every partition.
         """
-        known = None if self._db is None else self._db.known_phase(self._rekeying.digest).phase
-        if self._db is None or (known is not None and is_over(RekeyPhase(known))):
+        phase = None if self._db is None else RekeyPhase.known_to(self._db, self._rekeying)
+        if phase is None or phase.is_over:
             return super().explain()
-        self._check(RekeyPhase.EXPAND if known is None else RekeyPhase(known))
+        self._check(phase)
         newer = self._newer.explain()
         try:
             older = self._older.explain()
         except ScanRefused as error:
-            raise self._scan_refused(RekeyPhase.EXPAND if known is None else RekeyPhase(known)) from error
+            raise self._scan_refused(phase) from error
         most = [each.max_transactions for each in (older, newer)]
         return attrs.evolve(
             newer,

@@ -28,10 +28,20 @@ from ..writes.stages.change import delete_change, plain_insert
 from ..writes.stages.encode import encode_surely
 from .phases import RekeyPhase, current_phase
 from .reads import older_places
-from .rekeying import Rekeying
-from .rows import entity_of_old, entity_to_be, old_place_of
+from .rekeying import Rekeying, old_place_of
+from .rows import entity_of_old, entity_to_be
 
-__all__ = ["bring_home", "keeping_write", "move_row", "prepare_write", "settled_row", "source_of", "target_of"]
+__all__ = [
+    "bring_home",
+    "collision",
+    "keeping_write",
+    "move_row",
+    "older_key_taken",
+    "prepare_write",
+    "settled_row",
+    "source_of",
+    "target_of",
+]
 
 
 # The mover
@@ -87,13 +97,7 @@ async def move_row(db: Connection, rekeying: Rekeying, source: RowAddress, row: 
             if error.index:
                 raise
             if not await _clear_target(db, rekeying, source, here, target):
-                raise EntityExists(
-                    f"{rekeying}: {source} cannot get its newer key {target}, which another entity has; keep one "
-                    f"of the two: read the other with db.get(), by {rekeying.old.name} or {rekeying.new.name}, "
-                    "delete it, and move once more",
-                    Code.ENTITY_EXISTS,
-                    made,
-                ) from error
+                raise collision(rekeying, f": {source} cannot get its newer key", target, "move", made) from error
         except LOST as error:
             if isinstance(error, OutcomeUnknown) and doubt is not None:
                 raise
@@ -175,7 +179,7 @@ async def prepare_write(db: Connection, rekeying: Rekeying, write: PlannedWrite)
     """
     change = write.origin
     phase = await current_phase(db, rekeying)
-    if phase in (RekeyPhase.SEALED, RekeyPhase.DONE) or change.mark is not None:
+    if phase.is_over or change.mark is not None:
         return
     if change.stored is not None and old_place_of(change.stored.row) is not None:
         raise NotSupported(
@@ -223,12 +227,7 @@ async def _take_older_key(db: Connection, rekeying: Rekeying, change: Change) ->
                 if await settle_forward(db, source, here, target):
                     return
                 continue
-            raise EntityExists(
-                f"{change}: there is another entity with its key by {rekeying.old.name}, {source}",
-                Code.ENTITY_EXISTS,
-                change.subject,
-                index=rekeying.old.name,
-            )
+            raise older_key_taken(rekeying, change, source)
         insert = Operation(Verb.INSERT, settled_row(rekeying, source, target))
         if await write_as_read(db, source.table, [insert], name="", what=f"the forward {source}"):
             return
@@ -236,6 +235,32 @@ async def _take_older_key(db: Connection, rekeying: Rekeying, change: Change) ->
         f"{change}: its key by {rekeying.old.name}, {source}, cannot be taken; try it again",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
+    )
+
+
+def older_key_taken(rekeying: Rekeying, change: Change, source: RowAddress) -> EntityExists:
+    """Return the error of an insert whose older key another entity has."""
+    old = rekeying.old.name
+    problem = f"{change}: there is another entity with its key by {old}, {source}"
+    return EntityExists(problem, Code.ENTITY_EXISTS, change.subject, index=old)
+
+
+def collision(rekeying: Rekeying, what: str, place: RowAddress, again: str, entity: Entity) -> EntityExists:
+    """
+    Return the error of an entity whose other key is taken.
+
+    Args:
+        rekeying: The models.
+        what: What cannot be done, to which row.
+        place: The key that another entity has.
+        again: What to do once more when one of the two is deleted.
+        entity: The entity.
+    """
+    return EntityExists(
+        f"{rekeying}{what} {place}, which another entity has; keep one of the two: read the other with db.get(), by "
+        f"{rekeying.old.name} or {rekeying.new.name}, delete it, and {again} once more",
+        Code.ENTITY_EXISTS,
+        entity,
     )
 
 

@@ -35,7 +35,7 @@ from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
-from .homes import Homes, has_remedy, must_prepare
+from .home import Homes, has_remedy, must_prepare
 from .plan import (
     PLAIN,
     Change,
@@ -351,9 +351,8 @@ async def _after_refusal(
     """
     if at >= len(writes) or code not in LOST_RACE:
         return None
-    replaced = writes[at] is not given[at]
-    if replaced is (code == Code.ENTITY_EXISTS):
-        return None
+    if code != Code.ENTITY_EXISTS:
+        return None if writes[at] is given[at] else given  # what it would replace is gone, or another row: begin anew
 
     async def ask(write: PlannedWrite) -> PlannedWrite | None:
         if write.operation.verb is not Verb.INSERT:
@@ -363,15 +362,12 @@ async def _after_refusal(
             return await home.after_refusal(db, write)
         return await read_patiently(db, lambda: home.after_refusal(db, write), options.throttled)
 
-    instead = await ask(given[at])
-    if instead is None and not replaced:
-        return None
-    if instead is writes[at]:
-        return writes
+    instead = await ask(writes[at])
+    if instead is None or instead is writes[at]:
+        return None if instead is None else writes
     # Where the row of one write can be replaced, those of others may be too.
-    others = await map_together(ask, given) if len(writes) > 1 else [instead]
-    found = [given[n] if each is None else each for n, each in enumerate(others)]
-    return await _prepare(db, found, options)
+    others = await map_together(ask, given) if len(given) > 1 else [instead]
+    return await _prepare(db, [other or write for other, write in zip(others, given, strict=True)], options)
 
 
 def _find_insert(writes: Sequence[PlannedWrite], error: TableOrmError) -> int:

@@ -1,25 +1,38 @@
 """
 Where the entity of a key is: what writers ask before and after each write, and know no more of.
 
-The row of an entity is under its key, unless the entity is being moved to another partition. A model whose entities may
-be elsewhere, or do not count as long as they have a row, has a home that does more.
+The row of an entity is under its key, unless the entity is being moved to another partition. Where entities expire, an
+insert under the key of one that has replaces its row: nobody looks before an insert, but if the store refuses it, the
+row is read. Then the write is what an insert and a delete before it would be: what was derived from the old entity
+becomes what is derived from the new one. A declared home does more.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
+
+from msgspec import structs
 
 from ..connection.connection import Connection
 from ..connection.rows import read_live, read_row
+from ..errors import DecodeError
 from ..models.home import HomeRules
 from ..models.key import Key
+from ..models.kinds import KindSet
 from ..models.marker_rows import MoveState, is_marker, mark_of
+from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
-from ..stores import Row, RowAddress
+from ..models.upgrades import stored_version
+from ..models.visibility import is_live
+from ..models.write_tokens import tokens_of, with_token
+from ..stores import Operation, Row, RowAddress, Verb, utc_now
 from .move import without_mark
+from .patch import Known
 from .plan import Change, PlannedWrite
 from .relocation import Commit, Relocation, is_of, is_removable
+from .stages.change import over_row
 
-__all__ = ["Home", "names_of"]
+__all__ = ["Home", "Homes", "has_remedy", "must_prepare", "names_of"]
 
 
 class Home(HomeRules):
@@ -67,18 +80,15 @@ class Home(HomeRules):
             yet.
         """
         del fields
-        schema, name = names_of(at)
-        row = await read_row(db, RowAddress.of(at), name=name)
-        return row if row is None or not is_marker(row) else await self._read_confirmed(db, at, schema, row)
+        row = await read_row(db, RowAddress.of(at), name=names_of(at)[1])
+        return row if row is None or not is_marker(row) else await self._read_confirmed(db, at, row)
 
-    async def _read_confirmed(
-        self, db: Connection, at: Change | Key[Any], schema: Schema | None, row: Row
-    ) -> Row | None:
+    async def _read_confirmed(self, db: Connection, at: Change | Key[Any], row: Row) -> Row | None:
         """Return what `read` does of a marker row that was read; if a move to it was committed, that is completed."""
-        mark = mark_of(row)
+        place, (schema, name) = RowAddress.of(at), names_of(at)
+        mark = None if schema is None else mark_of(row)
         if schema is None or mark is None or mark.state is not MoveState.TENTATIVE or not is_of(schema, row):
             return row
-        place, (_, name) = RowAddress.of(at), names_of(at)
         live = await read_live(db, place)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
@@ -117,6 +127,78 @@ class Home(HomeRules):
             write: The insert, of which nothing was applied. It is returned itself if it may succeed now.
         """
         return write if await self._moves.clear_way(db, write.change) else None
+
+
+class ExpiringHome(Home):
+    """The home of entities that can expire."""
+
+    async def after_refusal(self, db: Connection, write: PlannedWrite) -> PlannedWrite | None:
+        """Return what `Home.after_refusal` does; or the replace of the row that is there, if its entity has expired."""
+        same = await super().after_refusal(db, write)
+        change, schema = write.origin, write.change.schema
+        if same is not None or schema is None or not has_remedy(write):
+            return same
+        row = await read_row(db, change.address, name=change.model)
+        with suppress(DecodeError):
+            kinds = KindSet((schema,), change.table, bags=False)
+            if row is not None and not is_live(kinds.load(row.copy()), utc_now()):
+                return _replacement(write, schema, row)
+        return None
+
+
+def _replacement(write: PlannedWrite, schema: Schema, row: Row) -> PlannedWrite:
+    """Return the write that puts the entity of an insert in the place of a row, and what is derived from it too."""
+    etag, tokens = row["odata.etag"], tokens_of(row)
+    # Both were made for the insert, and have the manifest that this would have had.
+    sent, after = (
+        {n: v for n, v in each.items() if n != MANIFEST} for each in (write.operation.row, write.after or {})
+    )
+    if write.token is not None:
+        sent[WRITE_TOKENS] = after[WRITE_TOKENS] = with_token(tokens, write.token)
+    stored = Known(row, proof=etag, upgraded=0 < stored_version(row) < schema.version)
+    return structs.replace(
+        write,
+        operation=Operation(Verb.REPLACE, sent, etag),
+        change=over_row(write.change, etag, stored),
+        first=None if write.first is None else over_row(write.first, etag, stored),
+        after=after,
+        weight=None,
+        base=tokens[0] if tokens else None,
+    )
+
+
+class Homes:
+    """
+    The homes of all models.
+
+    Args:
+        commit: What sends writes: `tableorm.writes.commit.commit`.
+    """
+
+    def __init__(self, commit: Commit) -> None:
+        self._plain, self._expiring = Home(commit), ExpiringHome(commit)
+
+    def of(self, schema: Schema | None) -> Home:
+        """Return the home of a model; None stands for rows that are read as bags."""
+        if schema is None:
+            return self._plain
+        if isinstance(schema.home, Home):
+            return schema.home
+        return self._plain if schema.visibility is None else self._expiring
+
+
+def must_prepare(write: PlannedWrite) -> bool:
+    """Return whether the home of its entity has to prepare a write."""
+    schema, stored = write.change.schema, write.origin.stored
+    return (schema is not None and schema.home is not None) or (stored is not None and MOVE in stored.row)
+
+
+def has_remedy(write: PlannedWrite) -> bool:
+    """Return whether a write inserts an entity that may take the place of one that has expired."""
+    schema = write.change.schema
+    if schema is None or schema.visibility is None:
+        return False
+    return write.operation.verb is Verb.INSERT and write.effect is None and write.change.mark is None
 
 
 def names_of(at: Change | Key[Any]) -> tuple[Schema | None, str]:

@@ -105,16 +105,12 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     if db.boundary.narrows:
         await _check_steps(db, load, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))
-    leaving = delete_change(entity, verb="move")
-    row = await read_current(db, leaving)
-    leaving = complete(leaving, row)
-    stored = _load_leaving(load, entity, leaving, row)
-    assert row is not None
+    _, row, stored = await _read_leaving(db, load, entity)
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
     if any(each.in_blobs for each in target.derived.values()):
-        write = encode_surely(insert_change(moved, verb="move"))
-        await check_room(db, derive((write,)), manifest_of(row).values())
+        arriving = derive((encode_surely(insert_change(moved, verb="move")),))
+        await check_room(db, arriving, manifest_of(row).values())
     key = Key(target.model, *structs.astuple(command.target))
     state = state_of(entity)
     subject = stored if state.etag != command.etag or state.partial else entity
@@ -157,21 +153,25 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
         AccessDenied: A row is outside of the boundary.
         TableOrmError: What the move raises before anything is sent.
     """
-    leaving = delete_change(entity, verb="move")
-    row = await read_current(db, leaving)
-    leaving = complete(leaving, row)
-    stored = _load_leaving(load, entity, leaving, row)
+    leaving, _, stored = await _read_leaving(db, load, entity)
     unsaved = {n: entity.__dict__[n] for n in entity.__schema__.fields if n in entity.__dict__}
     unsaved = {name: value for name, value in unsaved.items() if value != stored.__dict__[name]}
     arriving = insert_change(entity_at_target(stored.evolve(**unsaved), target, fields), verb="move")
     check_change(db.boundary, arriving)
     for change in (leaving, arriving):
-        write = encode_surely(change)
-        check_effects(db.boundary, derive((write,)))
+        check_effects(db.boundary, derive((encode_surely(change),)))
 
 
-def _load_leaving(load: Loader, entity: Entity, leaving: Change, row: Row | None) -> Any:
-    """Return the entity that is moved as it is stored. Raises EntityNotFound if it has expired."""
+async def _read_leaving(db: Connection, load: Loader, entity: Entity) -> tuple[Change, Row, Any]:
+    """
+    Return the delete of an entity that is moved, its row, and the entity as it is stored.
+
+    Raises:
+        EntityNotFound: There is no row, or the entity does not count any more.
+    """
+    leaving = delete_change(entity, verb="move")
+    row = await read_current(db, leaving)
+    leaving = complete(leaving, row)
     assert row is not None
     stored = load(type(entity), leaving.table, row.copy())
     if stored is None:
@@ -180,7 +180,7 @@ def _load_leaving(load: Loader, entity: Entity, leaving: Change, row: Row | None
             Code.RESOURCE_NOT_FOUND,
             entity,
         )
-    return stored
+    return leaving, row, stored
 
 
 async def _end(

@@ -15,7 +15,7 @@ import attrs
 
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli.arguments import add_database, add_models, open_existing, parse_count
-from tableorm.rekey.rows import rekeying_of
+from tableorm.rekey.rekeying import rekeying_of
 
 from ..rekey.finalize import finalize_rekey
 from ..rekey.offline import run_rekey

@@ -18,8 +18,7 @@ from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
 from tableorm.rekey.moved_from import copy_fields
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
-from tableorm.rekey.rekeying import Rekeying
-from tableorm.rekey.rows import rekeying_of
+from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Row
 
 from ..runs.process import default_name

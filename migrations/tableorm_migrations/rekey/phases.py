@@ -21,8 +21,7 @@ from tableorm.models.schema import Schema
 from tableorm.protocol.edm import Edm, datetime_from_text
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
 from tableorm.rekey.phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_phase, load_phase
-from tableorm.rekey.rekeying import Rekeying
-from tableorm.rekey.rows import rekeying_of
+from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Operation, Row, RowAddress, Verb
 
 from ..runs.process import Crew

@@ -20,7 +20,7 @@ from tableorm.errors import counted, shown
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.schema import Schema
 from tableorm.protocol.limits import MAX_PAGE, MAX_TRANSACTION_OPERATIONS
-from tableorm.rekey.rows import rekeying_of
+from tableorm.rekey.rekeying import rekeying_of
 from tableorm.stores import Row
 
 from ..runs.plan import plan_ranges

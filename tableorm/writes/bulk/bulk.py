@@ -31,7 +31,7 @@ from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
-from ..homes import has_remedy
+from ..home import has_remedy
 from ..patch import Known
 from ..plan import Change, PlannedWrite, SendOptions, WritePlan
 from ..stages.change import (
