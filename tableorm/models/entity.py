@@ -3,7 +3,6 @@ Entities: the base class of models.
 """
 
 import datetime as dt
-from abc import ABCMeta
 from collections.abc import MutableMapping
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +27,7 @@ from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import field
 from .json_values import make_entity, set_fields
-from .key import Key, Storable
+from .key import Key, Storable, StorableClass
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
@@ -99,12 +98,8 @@ if TYPE_CHECKING:  # a checker finds the mistake by itself, and shall go on to f
     _ModelClass = type
 else:
 
-    class _ModelClass(ABCMeta):
+    class _ModelClass(StorableClass):
         """The class of models, which says what is near to an attribute that a model lacks. A model may be an ABC."""
-
-        # Nothing is registered with a model, and an ABC takes long to ask for that.
-        __instancecheck__ = type.__instancecheck__
-        __subclasscheck__ = type.__subclasscheck__
 
         def __getattr__(cls, name):
             problem, schema = f"type object {cls.__name__!r} has no attribute {name!r}", cls.__dict__.get("__schema__")
