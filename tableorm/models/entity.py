@@ -101,7 +101,7 @@ else:
     class _ModelClass(StorableClass):
         """The class of models, which says what is near to an attribute that a model lacks. A model may be an ABC."""
 
-        def __getattr__(cls, name):
+        def __getattr__(cls, name):  # noqa: N805 - it is a metaclass
             problem, schema = f"type object {cls.__name__!r} has no attribute {name!r}", cls.__dict__.get("__schema__")
             if schema is not None and not name.startswith("_"):
                 problem = f"{problem}; {near(name, [*schema.fields, *schema.derived], 'attribute')}"
