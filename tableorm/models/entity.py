@@ -35,7 +35,7 @@ from .reserved import is_reserved_property
 from .schema import Schema
 from .state import STATE, set_state, state_of
 
-__all__ = ["Entity", "KeyMaker", "schema_of"]
+__all__ = ["Entity", "KeyMaker", "copy_unknown", "schema_of"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -126,7 +126,7 @@ class Entity(Storable, metaclass=_ModelClass):
       write whose reply was lost can find out what became of it; see "Lost replies" in the documentation.
     - tracked: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
       what it notes of them. A model with indexes or counts is tracked without saying so.
-    - moved_from: The older model whose entities it takes over under other keys, or a `MovedFrom`.
+    - moved_from: A `MovedFrom`: the older model whose entities it takes over under other keys.
 
     Subclasses inherit all but `kind`, `version`, `abstract` and `moved_from`.
 
@@ -342,6 +342,15 @@ def _shown_fields(entity: Entity) -> dict[str, Any]:
 def _refuse_abstract(self: Entity, **fields: Any) -> None:
     del fields
     raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
+
+
+def copy_unknown(entity: Entity, made: Entity) -> None:
+    """Give an entity the properties of another one that neither model knows."""
+    known = made.__schema__.known
+    unknown = {n: v for n, v in state_of(entity).unknown(entity.__schema__.known).items() if n not in known}
+    if unknown:
+        extra: Any = made.extra
+        extra.row.update(unknown)
 
 
 def schema_of(model: type[Any]) -> Schema:

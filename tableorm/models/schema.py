@@ -12,14 +12,15 @@ from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
+from .home import HomeRules
 from .index_declaration import IndexDeclaration
 from .key import Key, Storable
 from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
-from .rekeying import Rekeying
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
@@ -173,17 +174,17 @@ class Schema(InTables):
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
-        expiry: The field that says when an entity expires; None if none does.
+        visibility: Until when an entity counts; None if all do forever.
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
-        moved_from: How it takes over the entities of an older model; None if it does not.
+        home: Where its entities may be beside their keys; None if they are nowhere else.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
-    moved_from: "Rekeying[Schema] | None" = None
+    home: HomeRules | None = None
 
     def __init__(
         self,
@@ -213,7 +214,7 @@ class Schema(InTables):
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
-        self.expiry = next((info for info in self.fields.values() if info.expiry), None)
+        self.visibility = next((Visibility(info) for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained)
         self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]

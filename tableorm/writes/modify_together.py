@@ -46,14 +46,14 @@ from ..models.state import EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
-from .commit import RELOCATION, Loader, commit, write_change
+from .commit import Loader, commit, read_current, write_change
+from .marker_errors import marker_error
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .rows import NOT_PROPERTIES, compare
 from .stages.change import save_change
-from .stages.complete import marker_error
 from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, plan_writes, remember
@@ -218,7 +218,7 @@ class _Modifier:
     def _folds(self, line: _ModifyLine) -> bool:
         """Return whether the next call may be folded: its condition is not one on a version, and the row is at home."""
         schema = getattr(self.key.model, "__schema__", None)
-        at_home = schema is None or schema.moved_from is None
+        at_home = schema is None or schema.home is None
         return at_home and line.most > 1 and line.calls[0].if_match in (None, "*")
 
     async def _fold(self, line: _ModifyLine) -> None:
@@ -243,7 +243,7 @@ class _Modifier:
         with db.turns.begin() as turn:
             async for _ in Attempts(db, call.attempts):
                 await turn.take((RowAddress.of(key),))
-                row = await RELOCATION.read_current(db, key, call.fields)
+                row = await read_current(db, key, call.fields)
                 subject = None if row is None else self.load(key.model, key.table, row)
                 if subject is not None:
                     refuse_other_version(key, subject, call.if_match)
@@ -310,7 +310,7 @@ class _Modifier:
 
     async def _try_together(self, line: _ModifyLine, calls: Sequence[_ModifyCall]) -> bool:
         """Make calls once; return False if another program has written the row meanwhile."""
-        row = await RELOCATION.read_current(self.db, self.key, calls[0].fields)
+        row = await read_current(self.db, self.key, calls[0].fields)
         fold = _Fold(self.db, self.load, self.key, row)
         rest = calls[await fold.apply(calls) :]
         try:

@@ -31,7 +31,7 @@ from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
-from ..over_expired import may_replace_expired
+from ..homes import has_remedy
 from ..patch import Known
 from ..plan import Change, PlannedWrite, SendOptions, WritePlan
 from ..stages.change import (
@@ -242,7 +242,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)
         queue.append(write, size)
-        queue.derives = queue.derives or late or derives(write) or may_replace_expired(write)
+        queue.derives = queue.derives or late or derives(write) or has_remedy(write)
         self._waiting += 1
         self._bytes += size
         subject = id(change.subject)

@@ -9,34 +9,35 @@ bring back what was deleted since.
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
-from ...connection.rows import read_other, read_row, settle_forward, write_as_read
-from ...errors import Conflict, EntityExists, LostRace
-from ...models.kinds import KindSet
-from ...models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
-from ...models.property_bag import bag_of_row
-from ...models.rekeying import Rekeying
-from ...models.reserved import ENTITY_TYPE
-from ...models.schema import Schema
-from ...models.write_tokens import new_token
-from ...outbox.move_command import MoveCommand
-from ...protocol.codes import Code
-from ...stores import Operation, Row, RowAddress, Verb
-from ..commit import RELOCATION, commit
-from ..move import leaving_write, tentative_write
-from ..relocation import LOST, entity_of_row
-from ..stages.change import guard_change, over_row, plain_insert
-from ..stages.encode import encode
+from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts
+from ..connection.rows import read_other, read_row, settle_forward, write_as_read
+from ..errors import Conflict, EntityExists, LostRace
+from ..models.kinds import KindSet
+from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
+from ..models.property_bag import bag_of_row
+from ..models.reserved import ENTITY_TYPE
+from ..models.schema import Schema
+from ..models.write_tokens import new_token
+from ..outbox.move_command import MoveCommand
+from ..protocol.codes import Code
+from ..stores import Operation, Row, RowAddress, Verb
+from ..writes.commit import commit
+from ..writes.move import leaving_write, tentative_write
+from ..writes.move_entity import RELOCATION
+from ..writes.relocation import LOST, entity_of_row
+from ..writes.stages.change import guard_change, over_row, plain_insert
+from ..writes.stages.encode import encode
 from .chunks import each_row
 from .meetings import resolve_row
+from .rekeying import Rekeying
 from .report import WindowReport
 from .steps import settled_row, source_of
 
 __all__ = ["roll_back_window"]
 
 
-async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
+async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -> WindowReport:
     """
     Give entities their older keys again, and free older keys whose entities were deleted.
 
@@ -62,7 +63,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Ite
     return report
 
 
-async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
+async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Give the entity of a newer row its older key; return whether this call did."""
     begun = set[str]()
     async for attempt in Attempts(db, ATTEMPTS):
@@ -148,7 +149,7 @@ async def _may_replace(db: Connection, here: Row, place: RowAddress) -> bool:
     return mark.state is not MoveState.FORWARD and await read_other(db, mark.other) is None
 
 
-async def _free(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
+async def _free(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Delete a marker row at an older key whose entity is gone; return whether it is deleted."""
     mark = mark_of(row)
     if row is None:
@@ -171,7 +172,7 @@ async def _free(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, r
     return True
 
 
-def _comes_from(rekeying: Rekeying[Schema], row: Row, at: RowAddress, place: RowAddress) -> bool:
+def _comes_from(rekeying: Rekeying, row: Row, at: RowAddress, place: RowAddress) -> bool:
     """Return whether a row is of an entity of the newer model, which had an older key, or is about to be one."""
     new = rekeying.new
     if not _is_in_table(new, at):
@@ -187,7 +188,7 @@ def _is_in_table(schema: Schema, place: RowAddress) -> bool:
     return place.table.lower() == schema.table_name().lower()
 
 
-def _forged(rekeying: Rekeying[Schema], place: RowAddress) -> Conflict:
+def _forged(rekeying: Rekeying, place: RowAddress) -> Conflict:
     """Return the error of a marker row that no step of a re-key leaves."""
     return Conflict(
         f"{rekeying}, back: {place} is a marker row, and the row that it names is not of its entity; another program "

@@ -16,8 +16,6 @@ from typing import Any, Self, TypeVar
 import attrs
 import msgspec
 
-from ..connection.rekey_phases import RekeyPhase, current_phase
-from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
 from ..errors import DecodeError, GoingBack, NotSupported, ScanRefused, TableNotFound
 from ..expressions import (
@@ -36,20 +34,22 @@ from ..expressions import (
 from ..keys.ranges import KeyPosition
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.rekeyed_rows import entity_of_old, has_old_key_of, renewed
-from ..models.rekeying import Rekeying
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
+from ..queries.explain import Explanation
+from ..queries.misfits import settle_error
+from ..queries.pages import ReadProgress
+from ..queries.planning.client_filter import make_test
+from ..queries.planning.plan import RANKS
+from ..queries.planning.planner import planner_of
+from ..queries.select import Select
 from ..stores import Row, RowAddress
-from .explain import Explanation
-from .misfits import settle_error
-from .pages import ReadProgress
-from .planning.client_filter import make_test
-from .planning.plan import RANKS
-from .planning.planner import planner_of
-from .select import Select
+from .phases import RekeyPhase, current_phase
+from .reads import is_over
+from .rekeying import Rekeying
+from .rows import RekeyedRows, entity_of_old, has_old_key_of, renewed
 
 __all__ = ["RekeyedSelect"]
 
@@ -66,10 +66,10 @@ class RekeyedSelect(Select[E_co]):
     """A query for entities of a model that takes over those of an older one."""
 
     @property
-    def _rekeying(self) -> Rekeying[Schema]:
-        rekeying = self._kinds.rekeying
-        assert rekeying is not None
-        return rekeying
+    def _rekeying(self) -> Rekeying:
+        home = self._kinds.home
+        assert isinstance(home, RekeyedRows)
+        return home.rekeying
 
     async def _open_phase(self) -> RekeyPhase | None:
         """Return the phase as long as entities may have their older keys; None afterwards, or without a database."""
@@ -381,7 +381,7 @@ def _sort_key(keys: KeyPosition) -> _SortKey:
     return utf16_key(keys[0]), utf16_key(keys[1])
 
 
-def _older_condition(rekeying: Rekeying[Schema], term: Expression, *, exact: bool = False) -> Expression | None:
+def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = False) -> Expression | None:
     """
     Return the condition on the older model that holds wherever this one does; None if the models do not tell.
 

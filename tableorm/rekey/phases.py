@@ -19,15 +19,14 @@ from enum import StrEnum
 
 import attrs
 
+from ..connection.connection import Connection, KnownPhase
+from ..connection.index_states import write_records
+from ..connection.rows import read_row, time_of
 from ..errors import DecodeError, NotSupported, TableNotFound, shown
-from ..models.rekeying import Rekeying
 from ..models.reserved import UPKEEP_TABLE
-from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
-from .connection import Connection, KnownPhase
-from .index_states import write_records
-from .rows import read_row, time_of
+from .rekeying import Rekeying
 
 __all__ = ["ASK_AGAIN", "RekeyPhase", "StoredPhase", "change_phase", "current_phase", "load_phase"]
 
@@ -81,7 +80,7 @@ class StoredPhase:
     offline: bool = False
 
 
-async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
+async def current_phase(db: Connection, rekeying: Rekeying) -> RekeyPhase:
     """
     Return the phase of a re-key, as the store said it within the last minute.
 
@@ -110,7 +109,7 @@ def _is_known(known: KnownPhase) -> bool:
     )
 
 
-async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> StoredPhase:
+async def load_phase(db: Connection, rekeying: Rekeying) -> StoredPhase:
     """
     Ask the store for the phase of a re-key; the connection remembers it.
 
@@ -135,7 +134,7 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> StoredPhase:
     return found
 
 
-def _read_phase(rekeying: Rekeying[Schema], row: Row) -> RekeyPhase:
+def _read_phase(rekeying: Rekeying, row: Row) -> RekeyPhase:
     stored = row.get("Phase")
     try:
         return RekeyPhase(str(stored))
@@ -148,7 +147,7 @@ def _read_phase(rekeying: Rekeying[Schema], row: Row) -> RekeyPhase:
         ) from None
 
 
-async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: StoredPhase, phase: RekeyPhase) -> StoredPhase:
+async def change_phase(db: Connection, rekeying: Rekeying, read: StoredPhase, phase: RekeyPhase) -> StoredPhase:
     """
     Let a re-key enter its next phase, unless somebody has changed the phase since it was read.
 

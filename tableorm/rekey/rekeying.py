@@ -3,19 +3,18 @@ What a model says of the older model whose entities it takes over under other ke
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import attrs
 
-from .key import Key
+from ..models.key import Key
+from ..models.schema import Schema
 
 __all__ = ["Rekeying"]
 
-S = TypeVar("S")
-
 
 @attrs.frozen(kw_only=True, eq=False)
-class Rekeying(Generic[S]):
+class Rekeying:
     """
     How entities of an older model become entities of a newer one.
 
@@ -30,8 +29,8 @@ class Rekeying(Generic[S]):
         old_keys: Returns the keys that an entity may have had by the older model, from the fields of its newer key.
     """
 
-    old: S
-    new: S
+    old: Schema
+    new: Schema
     copied: frozenset[str]
     digest: str
     to_new: Callable[[Any], Any]
@@ -40,5 +39,4 @@ class Rekeying(Generic[S]):
     old_keys: Callable[[Mapping[str, Any]], Sequence[Key[Any]]]
 
     def __str__(self) -> str:
-        names = [getattr(schema, "name", "") for schema in (self.old, self.new)]
-        return f"re-key of {names[0]} to {names[1]}"
+        return f"re-key of {self.old.name} to {self.new.name}"
