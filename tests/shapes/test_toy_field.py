@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -399,7 +399,6 @@ def test_names_and_defaults_are_checked() -> None:
 SPOTS = st.builds(Spot, st.integers(14, 20), st.none() | st.floats(allow_nan=False))
 
 
-@settings(max_examples=60)
 @given(st.lists(st.tuples(SPOTS, st.none() | SPOTS, SPOTS), max_size=4))
 async def test_whatever_is_saved_is_read(values: list[tuple[Spot, Spot | None, Spot]]) -> None:
     """Each save of any values leaves the very values in the row, whatever was there before."""
