@@ -130,6 +130,11 @@ def check_movable(schema: Schema) -> None:
             f"{schema.moved_from.old.name}: delete the entity and insert it at its new key, or take away moved_from= "
             "when the re-key is done"
         )
+    if schema.stages:
+        raise NotSupported(
+            f"{name} cannot be moved to another partition: it has row stages, and the rows of a move are not sealed; "
+            "delete the entity and insert it at its new key"
+        )
     if schema.periods is not None:
         raise NotSupported(
             f"{name} cannot be moved to another partition or period: it has a table for each period; delete the entity "

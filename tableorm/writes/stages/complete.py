@@ -90,6 +90,8 @@ def complete(change: Change, row: Row | None) -> Change:
                 (change.partition_key, change.row_key),
                 row.get("EntityType"),
             )
+    if change.schema is not None and not upgraded:
+        row = change.schema.unseal(row)
     old = None if known is None else old_place_of(known.row)
     if old is not None and change.schema is not None:
         change = _at_newer_key(change, row, old)
