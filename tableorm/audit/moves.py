@@ -14,7 +14,7 @@ from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, mark_o
 from ..models.placement import declared_models
 from ..models.schema import Schema
 from ..stores import CLOCK, Row, RowAddress
-from ..writes.commit import RELOCATION
+from ..writes.move_entity import RELOCATION
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem, kind_of
 from .report import Damage

@@ -9,7 +9,7 @@ from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, TypedDict, cast
 
-from ..errors import ModelError, near
+from ..errors import ModelError, near, shown
 from ..expressions import Field
 from ..keys.overlap import refuse_meeting
 from ..keys.parse import parse_template
@@ -28,13 +28,12 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import Derivation, bind_derivation
+from .derivation import Derivation, HomeDeclaration, bind_derivation, bind_home
 from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
 from .marker_rows import check_marker_rows
-from .moved_from import MovedFrom, bind_moved_from
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
@@ -57,7 +56,7 @@ class ClassKeywords(TypedDict, total=False):
     naming: Naming | None
     write_token: bool | None
     tracked: bool | None
-    moved_from: type[Any] | MovedFrom[Any, Any] | None
+    moved_from: HomeDeclaration | None
 
 
 def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
@@ -83,6 +82,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     abstract = given.get("abstract", False)
     _check_texts(name, table=table, **texts)
     _check_bools(name, given)
+    home = _home_declaration(name, given)
     for attribute in RESERVED_FIELDS & vars(model).keys() - inspect.get_annotations(model).keys():
         raise ModelError(
             f"{name}.{attribute} is refused: every entity has an attribute {attribute!r}; "
@@ -145,7 +145,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
                     "both; give it another name"
                 )
     guard_attributes(model, setter, fields)
-    derivations, moved_from = _derivations(model, fields), given.get("moved_from")
+    derivations = _derivations(model, fields)
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(
         model=model,
@@ -159,7 +159,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         row=templates["row_key"],
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
-        tracked=inherits or bool((derivations or moved_from) and not abstract),
+        tracked=inherits or bool((derivations or home) and not abstract),
         stages=[each for base in reversed(model.__mro__) for each in vars(base).values() if isinstance(each, RowStage)],
     )
     for field in schema.key_fields:
@@ -191,8 +191,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         check_table_of(schema, models)
         check_marker_rows(schema, models)
         check_placement_of(schema, models)
-        if moved_from is not None:
-            schema.moved_from = bind_moved_from(moved_from, schema)
+        if home is not None:
+            schema.home = bind_home(home, schema)
     for field in fields:
         shape = fields[field].shape
         setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
@@ -287,6 +287,14 @@ def _check_bools(name: str, given: Mapping[str, object]) -> None:
     for keyword_name in ("abstract", "write_token", "tracked"):
         if not isinstance(given.get(keyword_name), bool | None):
             raise ModelError(f"{name}: {keyword_name}={given[keyword_name]!r} is refused: give True or False")
+
+
+def _home_declaration(name: str, given: Mapping[str, object]) -> HomeDeclaration | None:
+    home = given.get("moved_from")
+    if home is None or isinstance(home, HomeDeclaration):
+        return home
+    old = home.__name__ if isinstance(home, type) else "OldModel"
+    raise ModelError(f"{name}: moved_from={shown(home)} is refused: write moved_from=MovedFrom({old})")
 
 
 def _check_texts(name: str, **keywords: object) -> None:

@@ -13,6 +13,7 @@ import attrs
 from ..errors import ModelError, NotSupported
 from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
+from .home import HomeRules
 from .key import Storable
 from .reserved import is_reserved_table
 from .schema import DerivedSchema, Schema, concrete
@@ -20,8 +21,10 @@ from .schema import DerivedSchema, Schema, concrete
 __all__ = [
     "Derivation",
     "DerivationOf",
+    "HomeDeclaration",
     "RowsOf",
     "bind_derivation",
+    "bind_home",
     "bound_to",
     "check_building",
     "check_placement",
@@ -167,6 +170,23 @@ def refuse_without_kind(label: str, schema: Schema) -> None:
             f"{label}: an index needs a model with a kind, not kind=None, and with discriminator='property' or "
             "'row_key', which tell its rows from entities"
         )
+
+
+class HomeDeclaration:
+    """What a class statement declares of where entities may be beside their keys: the base of `MovedFrom`."""
+
+    def _bind_home(self, schema: Schema) -> HomeRules:
+        raise NotImplementedError
+
+
+def bind_home(declaration: HomeDeclaration, schema: Schema) -> HomeRules:
+    """
+    Return the home that a declaration gives the entities of a model.
+
+    Raises:
+        ModelError: The declaration does not fit the model.
+    """
+    return declaration._bind_home(schema)  # pyright: ignore[reportPrivateUsage]
 
 
 class Derivation:

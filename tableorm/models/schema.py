@@ -12,15 +12,16 @@ from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
+from .home import HomeRules
 from .index_declaration import IndexDeclaration
 from .key import Key, Storable
 from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
-from .rekeying import Rekeying
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from .row_stage import RowStage
+from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
@@ -176,17 +177,17 @@ class Schema(InTables):
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
-        expiry: The field that says when an entity expires; None if none does.
+        visibility: Until when an entity counts; None if all do forever.
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
-        moved_from: How it takes over the entities of an older model; None if it does not.
+        home: Where its entities may be beside their keys; None if they are nowhere else.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
-    moved_from: "Rekeying[Schema] | None" = None
+    home: HomeRules | None = None
 
     def __init__(
         self,
@@ -219,7 +220,7 @@ class Schema(InTables):
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
-        self.expiry = next((info for info in self.fields.values() if info.expiry), None)
+        self.visibility = next((Visibility(info) for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained)
         self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
@@ -338,20 +339,24 @@ class Schema(InTables):
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
         """
+        if values.keys() != self.key_names:
+            raise self._other_fields(values)
+        partition, row = self.make_keys(values)
+        return Key(self.model, self.table_of(partition, row), partition, row)
+
+    def _other_fields(self, values: Mapping[str, Any]) -> TemplateError:
+        """Return the error of a key whose fields are not those of the templates."""
         for name in values:
             if name not in self.key_fields:
                 what = f"is not a {'key ' if name in self.fields else ''}field of the model"
-                raise self._key_error(
+                return self._key_error(
                     f"does not take {name!r}, which {what}; {near(name, self.key_fields, 'key field')}"
                 )
         missing = [name for name in self.key_fields if name not in values]
-        if missing:
-            several = "" if self.primary is None else f"; for a list of entities: db.select({self.name})"
-            raise self._key_error(
-                f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}{several}"
-            )
-        partition, row = self.make_keys(values)
-        return Key(self.model, self.table_of(partition, row), partition, row)
+        several = "" if self.primary is None else f"; for a list of entities: db.select({self.name})"
+        return self._key_error(
+            f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}{several}"
+        )
 
     def _key_error(self, problem: str) -> TemplateError:
         partition, row = self.templates()

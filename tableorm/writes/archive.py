@@ -38,7 +38,7 @@ from ..outbox.decision import Decision, Work, read_decision
 from ..outbox.workflow import StepFailed, note_progress, step_token
 from ..stores import Row
 from .archive_copy import Archive, BlobArchive, DatabaseArchive, check_archivable, kind_of, open_copy
-from .commit import RELOCATION, Loader, commit, write_change
+from .commit import Loader, commit, read_current, write_change
 from .move_entity import archive_entity
 from .plan import PlannedWrite
 from .relocation import entity_of_row
@@ -143,7 +143,7 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
             if attempt:
                 with _as_failure(what):
                     etag = await copy.find()
-            row = await RELOCATION.read_current(db, key)
+            row = await read_current(db, key)
             if attempt:
                 found = await read_decision(db, table, decision.partition_key, decision.token)
             if found is None or _has_ended(found, number):

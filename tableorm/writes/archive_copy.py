@@ -41,7 +41,7 @@ from ..protocol.codes import Code, Fault
 from ..protocol.edm import BrokenText, check_text
 from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobInfo, BlobStore, Operation, Row
-from .commit import RELOCATION, commit
+from .commit import commit, read_current
 from .plan import Change, PlannedWrite
 from .relocation import entity_of_row
 from .stages.change import delete_change, plain_insert, rewrite_change
@@ -375,7 +375,7 @@ class _RowCopy:
             await self._send(complete(delete_change(entity, verb="archive"), row))
 
     async def _read(self) -> Row | None:
-        row = await RELOCATION.read_current(self.db, self.key)
+        row = await read_current(self.db, self.key)
         return row if self.token in tokens_of(row) else None
 
     async def _read_again(self, etag: str) -> Row:

@@ -4,6 +4,7 @@
 
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar
 
 from ..connection.boundary import Boundary
@@ -17,11 +18,11 @@ from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..stores import RowAddress
-from .commit import RELOCATION, Loader, write_change
+from .commit import Loader, read_current, write_change
+from .marker_errors import marker_error
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .stages.change import insert_change, unsaved
-from .stages.complete import marker_error
 from .subject import Subject, check_change, key_of
 
 __all__ = [
@@ -43,7 +44,7 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
     async for _ in Attempts(db, ATTEMPTS):
         change = insert_change(entity, verb="get_or_insert")
         check_change(db.boundary, change)
-        row = await RELOCATION.read_current(db, change)
+        row = await read_current(db, change)
         if row is not None:
             found = load(type(entity), change.table, row)
             if found is not None:
@@ -70,7 +71,7 @@ def check_arguments(function: object, create: object, if_match: object) -> None:
     Raises:
         ModelError: The function is asynchronous, or cannot be called; or there are both `create` and `if_match`.
     """
-    if inspect.iscoroutinefunction(function) or not callable(function):
+    if not _is_plain(function):
         raise _not_plain(function)
     if create is not None and if_match is not None:
         raise ModelError(
@@ -79,6 +80,13 @@ def check_arguments(function: object, create: object, if_match: object) -> None:
         )
     if create is not None and not isinstance(create, (Entity, PropertyBag)) and not callable(create):
         raise ModelError(f"modify(create={shown(create)}) is refused: give an entity, or a function that makes one")
+
+
+def _is_plain(function: object) -> bool:
+    """Return whether something can be called without awaiting, as far as can be seen."""
+    if isinstance(function, FunctionType):  # without the look through wrappers, which takes longer than the call
+        return not function.__code__.co_flags & inspect.CO_COROUTINE
+    return callable(function) and not inspect.iscoroutinefunction(function)
 
 
 def _not_plain(function: object) -> ModelError:

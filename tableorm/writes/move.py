@@ -11,11 +11,10 @@ from typing import Any
 from msgspec import structs
 
 from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
-from ..models.entity import Entity
+from ..models.entity import Entity, copy_unknown
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.marker_rows import MoveMark, MoveState, forward_row, mark_of
-from ..models.moved_from import copy_unknown
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
@@ -124,12 +123,8 @@ def check_movable(schema: Schema) -> None:
         NotSupported: Its rows have no kind or no write tokens, or it declares what cannot be moved.
     """
     name = schema.name
-    if schema.moved_from is not None:
-        raise NotSupported(
-            f"{name} cannot be moved to another partition while it takes over the entities of "
-            f"{schema.moved_from.old.name}: delete the entity and insert it at its new key, or take away moved_from= "
-            "when the re-key is done"
-        )
+    if schema.home is not None:
+        schema.home.check_movable()
     if schema.stages:
         raise NotSupported(
             f"{name} cannot be moved to another partition: it has row stages, and the rows of a move are not sealed; "
@@ -185,7 +180,7 @@ def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) 
         )
     maintained = {info.name for info in target.maintained}
     made: Entity = new_entity(target, {name: value for name, value in values.items() if name not in maintained})
-    copy_unknown(entity, schema, made, target)
+    copy_unknown(entity, made)
     return made
 
 

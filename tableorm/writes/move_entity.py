@@ -35,7 +35,7 @@ from ..outbox.move_command import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from ..protocol.codes import Code
 from ..stores import Message, Row
-from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
+from .commit import Loader, check_effects, commit, load_existing, read_current, write_change
 from .deferred import check_room
 from .move import (
     check_movable,
@@ -48,13 +48,17 @@ from .move import (
     move_changes,
 )
 from .plan import Change
+from .relocation import Relocation
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
 from .stages.encode import encode, needs_row
 from .subject import adopt, check_change, key_of
 
-__all__ = ["archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
+__all__ = ["RELOCATION", "archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
+
+RELOCATION = Relocation(commit)
+"""The steps of moves to other partitions."""
 
 _LOG = make_logger("tableorm.outbox")
 
@@ -72,7 +76,7 @@ async def move_entity(db: Connection, load: Loader, entity: Entity | PropertyBag
     delete, insert = move_changes(entity, fields)
     db.require_open()
     if needs_row(delete):
-        delete = complete(delete, await RELOCATION.read_current(db, delete))
+        delete = complete(delete, await read_current(db, delete))
     token = new_token()
     writes = [write for change in (delete, insert) if (write := encode(change, 0, token)) is not None]
     await commit(db, writes)
@@ -102,7 +106,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
         await _check_steps(db, load, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))
     leaving = delete_change(entity, verb="move")
-    row = await RELOCATION.read_current(db, leaving)
+    row = await read_current(db, leaving)
     leaving = complete(leaving, row)
     stored = _load_leaving(load, entity, leaving, row)
     assert row is not None
@@ -155,7 +159,7 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
         TableOrmError: What the move raises before anything is sent.
     """
     leaving = delete_change(entity, verb="move")
-    row = await RELOCATION.read_current(db, leaving)
+    row = await read_current(db, leaving)
     leaving = complete(leaving, row)
     stored = _load_leaving(load, entity, leaving, row)
     unsaved = {n: entity.__dict__[n] for n in entity.__schema__.fields if n in entity.__dict__}

@@ -22,9 +22,9 @@ from tableorm import (
     NotSupported,
     field,
 )
-from tableorm.connection.rekey_phases import RekeyPhase, StoredPhase
+from tableorm.rekey.phases import RekeyPhase, StoredPhase
+from tableorm.rekey.report import RowFailure, WindowReport
 from tableorm.stores import Operation, RowAddress, Verb
-from tableorm.writes.rekey.report import RowFailure, WindowReport
 from tableorm_migrations import (
     finalize_move,
     plan_rekey,
@@ -400,7 +400,7 @@ class NewTag(
     partition_key="tags",
     row_key="{kind}_{id}_{group}",
     discriminator="row_key",
-    moved_from=Tag,
+    moved_from=MovedFrom(Tag),
 ):
     group: Mapped[str]
     id: Mapped[int]

@@ -28,8 +28,8 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.marker_rows import CHANGE_KIND
+from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Operation, Row, Verb
 from tests.rekeys import set_phase
 from tests.torture import examples

@@ -26,11 +26,11 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
-from tableorm.queries import rekeyed
+from tableorm.rekey import select as rekeyed
+from tableorm.rekey.phases import RekeyPhase
+from tableorm.rekey.window import move_window
 from tableorm.stores import RowPage, RowQuery
 from tableorm.testing import MemoryStore
-from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
 from tests.faults import FaultyStore
 from tests.rekeys import Turns, move, opened, rekeying_of, roll_back, rows_of, set_phase
@@ -49,7 +49,9 @@ class Lap(Entity, table="RekeyedQueries", partition_key="{track}", row_key="lap_
     by_text = Index(row_key="text_{text}_{id:02d}")
 
 
-class NewLap(Entity, table="RekeyedQueries", partition_key="n{id:02d}", row_key="lap_{track}", moved_from=Lap):
+class NewLap(
+    Entity, table="RekeyedQueries", partition_key="n{id:02d}", row_key="lap_{track}", moved_from=MovedFrom(Lap)
+):
     track: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="a")

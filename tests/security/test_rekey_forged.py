@@ -434,7 +434,12 @@ class Member(
 
 
 class Person(
-    Entity, table="ForgedPersons", tracked=True, moved_from=Member, partition_key="{tenant}", row_key="p_{number:03d}"
+    Entity,
+    table="ForgedPersons",
+    tracked=True,
+    moved_from=MovedFrom(Member),
+    partition_key="{tenant}",
+    row_key="p_{number:03d}",
 ):
     tenant: Mapped[str]
     number: Mapped[int]
@@ -479,7 +484,7 @@ class Friend(
     Entity,
     table="ForgedFriends",
     tracked=True,
-    moved_from=Member,
+    moved_from=MovedFrom(Member),
     partition_key="{tenant:lower}",
     row_key="friend_{number:03d}",
 ):

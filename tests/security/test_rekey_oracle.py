@@ -27,8 +27,8 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.expressions import Expression
+from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm_migrations import finalize_move, roll_back_move, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases, window
 from tests import rekeys
@@ -51,7 +51,7 @@ class NewPart(
     Entity,
     table="OracleNewParts",
     tracked=True,
-    moved_from=Part,
+    moved_from=MovedFrom(Part),
     partition_key="{customer}",
     row_key="part_{shop}_{number:03d}",
 ):

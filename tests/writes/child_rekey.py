@@ -17,8 +17,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from tableorm import Database, Entity, Index, Mapped, connect, field
-from tableorm.connection.rekey_phases import RekeyPhase
+from tableorm import Database, Entity, Index, Mapped, MovedFrom, connect, field
+from tableorm.rekey.phases import RekeyPhase
 from tests.rekeys import finalize, kinds_of, move, roll_back, set_phase
 
 NAMES = ("move", "modify", "delete", "insert", "back", "finalize")
@@ -34,7 +34,7 @@ class Old(Entity, table="RekeyKilled", partition_key="{a}", row_key="old_{b}"):
     by_text = Index(row_key="text_{text}_{b}")
 
 
-class New(Entity, table="RekeyKilled", partition_key="new_{b}", row_key="new_{a}", moved_from=Old):
+class New(Entity, table="RekeyKilled", partition_key="new_{b}", row_key="new_{a}", moved_from=MovedFrom(Old)):
     a: Mapped[str]
     b: Mapped[int]
     text: Mapped[str] = field(default="")

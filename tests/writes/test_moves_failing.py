@@ -34,8 +34,7 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
-from tableorm.writes.commit import RELOCATION
-from tableorm.writes.move_entity import carry_out_moves, handle_moves
+from tableorm.writes.move_entity import RELOCATION, carry_out_moves, handle_moves
 from tableorm.writes.plan import Change
 from tableorm.writes.relocation import entity_of_row
 from tests.faults import QUICK, Fate, FaultyStore

@@ -31,7 +31,7 @@ from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
-from ..over_expired import may_replace_expired
+from ..homes import has_remedy
 from ..patch import Known
 from ..plan import Change, PlannedWrite, SendOptions, WritePlan
 from ..stages.change import (
@@ -221,7 +221,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if write is None:
             self._written += 1
             return
-        if not (late or is_light(write)):
+        if not (late or is_light(write.weight)):
             (write,) = plan_writes((write,)).writes
         size = most_bytes(write)
         self._taken += 1
@@ -237,12 +237,12 @@ class Bulk(AsyncOnly, AwaitsCalls):
             await self._wait_for_room()
             self._require_open()
         # From here on nothing is awaited: a call that was cancelled before has added nothing.
-        partition = change.table, change.partition_key
+        partition = change.address.table, change.address.partition_key
         queue = self._queues.get(partition)
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)
         queue.append(write, size)
-        queue.derives = queue.derives or late or derives(write) or may_replace_expired(write)
+        queue.derives = queue.derives or late or derives(write) or has_remedy(write)
         self._waiting += 1
         self._bytes += size
         subject = id(change.subject)

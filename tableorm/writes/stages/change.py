@@ -119,13 +119,14 @@ def upsert_change(
     if chosen is None:
         raise ModelError(f"upsert(mode={mode!r}) is unknown; use 'merge' or 'replace'")
     change = _write_change("upsert", chosen, subject, pending)
-    expiry = None if change.schema is None else change.schema.expiry
-    if expiry is not None and chosen is Mode.UPSERT_MERGE and change.values[expiry.name] is None:
+    visibility = None if change.schema is None else change.schema.visibility
+    until = None if visibility is None else visibility.until.name
+    if until is not None and chosen is Mode.UPSERT_MERGE and change.values[until] is None:
         raise EncodeError(
             "is None, for never, and an upsert that merges would leave the time at which the entity expires that may "
             "be stored; give mode='replace', or a time",
             change.model,
-            expiry.name,
+            until,
             None,
             misuse=True,
         )
@@ -175,7 +176,7 @@ def _write_change(
     if keys[1].startswith(_MARKER_HEADS):
         raise _like_marker(schema, keys[1])
     address = RowAddress(schema.only_table or schema.table_of(*keys), keys[0], keys[1])
-    extra = _unknown_of(state, schema)
+    extra: Row = {} if state is UNSTORED else _unknown_of(state, schema)
     if before is None and blind and not extra:
         patch, whole, weight = new_patch(mode, schema, address, values)
     else:

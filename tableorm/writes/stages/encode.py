@@ -28,7 +28,6 @@ decides, and what it sets and removes. Here the patch is applied to what is know
 
 from msgspec import structs
 
-from ...models.rekeyed_rows import old_place_of
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION
@@ -64,7 +63,7 @@ def needs_row(change: Change) -> bool:
     | is a merge of a model with versions                | if the row may be another than is remembered          |
     """
     patch, known, schema = change.patch, change.before, change.schema
-    if change.is_read or patch.expects is Expects.ABSENT or change.mode in _GUARDS:
+    if patch.expects is Expects.ABSENT or change.is_read or change.mode in _GUARDS:
         return False
     if patch.is_idle and not (known is not None and known.upgraded):
         return False
@@ -72,8 +71,8 @@ def needs_row(change: Change) -> bool:
         return True
     surely = known is not None and known.complete and known.proof is not None
     if schema is not None and schema.tracked:
-        at_older_key = schema.moved_from is not None and known is not None and old_place_of(known.row) is not None
-        return not surely or patch.expects is Expects.EITHER or at_older_key
+        elsewhere = schema.home is not None and known is not None and schema.home.is_elsewhere(known.row)
+        return not surely or patch.expects is Expects.EITHER or elsewhere
     if patch.extent is Extent.FIELDS:
         return not surely
     if patch.remove and change.mode is Mode.SAVE:

@@ -210,7 +210,7 @@ def plan_writes(
     for number, write in enumerate(writes):
         if write.weight is None or write.weight > _SHORT:
             short = False
-            if not is_light(write) and not _is_judged(write):
+            if not is_light(write.weight) and not _is_judged(write):
                 _check_row(plan, write, transaction=transaction)
                 judged[number] = _as_judged(write)
     if judged:
@@ -220,9 +220,9 @@ def plan_writes(
     return plan
 
 
-def is_light(write: PlannedWrite) -> bool:
-    """Whether nothing of a write alone can pass a limit."""
-    return write.weight is not None and write.weight <= _LIGHT
+def is_light(weight: int | None) -> bool:
+    """Return whether nothing of a write of this weight, see `models/codegen`, alone can pass a limit."""
+    return weight is not None and weight <= _LIGHT
 
 
 def most_bytes(write: PlannedWrite) -> int:
@@ -497,10 +497,9 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """Let the subject know its row as it was written."""
     change, row = write.change, write.after
-    hidden = _not_shown(change, row) if change.is_read and row is not None else frozenset[str]()
-    if hidden and row is not None:
-        row = without(row, hidden)
-    partial = write.partial or bool(hidden)
+    partial = write.partial
+    if row is not None and change.is_read and (hidden := _not_shown(change, row)):
+        row, partial = without(row, hidden), True
     subject, schema = change.subject, change.schema
     superseded = superseded or write.stale
     if row is not None and etag is not None and not superseded:

@@ -254,10 +254,12 @@ def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, 
     changed = [name for name in schema.key_fields if before.get(name) != own.get(name)]
     name = changed[0] if changed else schema.key_fields[0]
     given = ", ".join(f"{each}={own[each]!r}" for each in changed or [name] if each in own)
+    read, a = before.get(name), "an" if verb == "upsert" else "a"
+    problem = "a move takes new values from its arguments alone" if verb == "move" else f"{a} {verb} cannot move a row"
     raise EncodeError(
-        f"is a new value of a key field (read as {before.get(name)!r}), and {'an' if verb == 'upsert' else 'a'} {verb} "
-        f"cannot move a row; to move it, `await db.move(entity, {given})`, and to write another entity with that key "
-        "beside it, `await db.insert(entity)`",
+        f"is a new value of a key field (read as {read!r}), and {problem}; to move it, set the field back to {read!r} "
+        f"and `await db.move(entity, {given})`, and to write another entity with that key beside it, "
+        "`await db.insert(entity)`",
         schema.name,
         name,
         own.get(name),
