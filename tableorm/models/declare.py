@@ -4,6 +4,7 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 
 import inspect
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, TypedDict, cast
@@ -36,6 +37,7 @@ from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
+from .row_stage import RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -158,6 +160,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
+        stages=[each for base in reversed(model.__mro__) for each in vars(base).values() if isinstance(each, RowStage)],
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -183,6 +186,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         refuse_in_periods(schema, refused or {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
+        _check_opaque(schema)
         models = declared_models(schema)
         check_table_of(schema, models)
         check_marker_rows(schema, models)
@@ -257,6 +261,26 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
             f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
             f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"
         )
+
+
+def _check_opaque(schema: Schema) -> None:
+    """Refuse what needs to see properties in the store that a row stage makes opaque. Raises ModelError."""
+    opaque = {schema.by_property[name].field for name in schema.opaque}
+    uses: dict[str, AbstractSet[str]] = {
+        "the key of the model": schema.key_names,
+        "expiry=True": {info.name for info in schema.fields.values() if info.expiry},
+        "maintained=True": {info.name for info in schema.maintained},
+    }
+    for each in schema.derived.values():
+        rows, templates = each.row_schema, [*each.row_templates(), each.partition]
+        held = {name for template in templates if template is not None for name in template.fields}
+        uses[each.label] = held if rows is None else held | rows.fields.keys()
+    for what, fields in uses.items():
+        if opaque & fields:
+            raise ModelError(
+                f"{schema.name}.{min(opaque & fields)} cannot be used by {what}: a row stage keeps it from the store; "
+                "leave it out"
+            )
 
 
 def _check_bools(name: str, given: Mapping[str, object]) -> None:

@@ -20,6 +20,7 @@ from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from .row_stage import RowStage
 from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -171,6 +172,8 @@ class Schema(InTables):
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
+        stages: How its rows are stored otherwise than its fields say; usually empty.
+        opaque: The properties that the store does not hold as the fields say.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
@@ -201,6 +204,7 @@ class Schema(InTables):
         fields: Mapping[str, FieldInfo],
         write_token: bool = False,
         tracked: bool = False,
+        stages: Sequence[RowStage] = (),
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
@@ -208,6 +212,8 @@ class Schema(InTables):
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
+        self.stages = tuple(stages)
+        self.opaque = frozenset[str]().union(*(stage.opaque(self.fields) for stage in stages))
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
@@ -483,6 +489,24 @@ class Schema(InTables):
             except MISFITS as fault:
                 return DecodeError(f"{fault}", self.name, keys, info.name)
         return DecodeError(f"cannot be read: {error!r}", self.name, keys)
+
+    def unseal(self, row: Row) -> Row:
+        """
+        Return a row that was read as the model says, which is the row itself unless the model has row stages.
+
+        Raises:
+            DecodeError: It is not as a stage would have sealed it.
+        """
+        try:
+            for stage in reversed(self.stages):
+                row = stage.unseal(row)
+        except MISFITS as error:
+            raise DecodeError(f"cannot be unsealed: {error}", self.name, (row["PartitionKey"], row["RowKey"])) from None
+        return row
+
+    def decode_stored(self, row: Row) -> Any:
+        """Return the entity of a row of this very kind and version as it is stored. Raises DecodeError."""
+        return self.decode(self.unseal(row))
 
     def unknown(self, row: Row) -> Row:
         """The members of a row that are no fields of the model: properties with their annotations."""

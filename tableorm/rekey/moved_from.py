@@ -152,6 +152,7 @@ def _refuse_layout(label: str, schema: Schema) -> None:
         "a table for each period": schema.periods is not None,
         "entities that expire": schema.visibility is not None,
         "fields that other entities keep": bool(schema.maintained),
+        "row stages": bool(schema.stages),
         **{
             each.label: not each.movable or each.deferred or each.row_schema is None for each in schema.derived.values()
         },

@@ -125,6 +125,11 @@ def check_movable(schema: Schema) -> None:
     name = schema.name
     if schema.home is not None:
         schema.home.check_movable()
+    if schema.stages:
+        raise NotSupported(
+            f"{name} cannot be moved to another partition: it has row stages, and the rows of a move are not sealed; "
+            "delete the entity and insert it at its new key"
+        )
     if schema.periods is not None:
         raise NotSupported(
             f"{name} cannot be moved to another partition or period: it has a table for each period; delete the entity "

@@ -70,6 +70,8 @@ def complete(change: Change, row: Row | None) -> Change:
                 (change.partition_key, change.row_key),
                 row.get("EntityType"),
             )
+    if change.schema is not None and not upgraded:
+        row = change.schema.unseal(row)
     if known is not None and change.schema is not None and change.schema.home is not None:
         etag_now = change.schema.home.etag_now(change.if_match, known.row, row)
         change = structs.replace(change, if_match=etag_now)
