@@ -21,6 +21,7 @@ __all__ = [
     "AllOf",
     "AnyOf",
     "Comparison",
+    "ComposedField",
     "Expression",
     "Field",
     "Membership",
@@ -270,7 +271,7 @@ class Field(_Operators[T]):
 
     Attributes:
         model: The class it was taken from.
-        name: Its name in Python.
+        name: Its name in Python; of a part of a field its path, such as "spot.x".
     """
 
     __slots__ = ("model", "name")
@@ -285,7 +286,7 @@ class Field(_Operators[T]):
         return f"<field {self}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (self.model, self.name)
+        return getattr if self.name.isidentifier() else Field, (self.model, self.name)
 
     def in_(self, values: Iterable[T]) -> Expression:
         """
@@ -336,7 +337,7 @@ class Field(_Operators[T]):
             raise ModelError(
                 f"cannot compare {self} with None: an absent property satisfies no comparison; use {self}.is_none()"
             )
-        kind = self.model.__schema__.fields[self.name].type
+        kind = self.model.__schema__.by_path[self.name].type
         if kind.json_text:
             raise self._misfit(term, other, "a field stored as JSON text has no comparison; filter in Python")
         try:
@@ -346,6 +347,32 @@ class Field(_Operators[T]):
 
     def _misfit(self, term: Expression, value: object, problem: str) -> EncodeError:
         return EncodeError(f"in the condition {term} is refused: {problem}", self.model.__name__, self.name, value)
+
+
+class ComposedField(Field[T]):
+    """
+    A field that is stored in several properties. It is compared by its parts, which its kind gives attributes.
+
+    Attributes:
+        parts: What stands for each of them in conditions.
+    """
+
+    __slots__ = ("parts",)
+
+    def __init__(self, model: type[Any], name: str, parts: Iterable[str]) -> None:
+        super().__init__(model, name)
+        self.parts: tuple[Field[Any], ...] = tuple(Field(model, part) for part in parts)
+
+    def is_none(self) -> Expression:
+        """Return the condition that the field has no value: all of its properties are absent."""
+        return AllOf(tuple(part.is_none() for part in self.parts))
+
+    def startswith(self, prefix: str) -> Expression:
+        """Refuse the condition: it is for a part of the field."""
+        return self._compare(Op.GE, prefix)
+
+    def _require_constant(self, other: object, term: Expression) -> None:
+        raise self._misfit(term, other, f"compare a part of it: {', '.join(map(str, self.parts))}")
 
 
 S = TypeVar("S", str, dt.datetime)

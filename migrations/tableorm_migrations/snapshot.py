@@ -197,18 +197,19 @@ def _describe(schema: Schema) -> ModelLayout:
         partition_key=partition.text,
         row_key=row.text,
         fields={
-            name: FieldLayout(
-                type=info.type.name,
-                edm=info.type.edm.value,
-                property=info.property if info.stored else None,
+            member.path: FieldLayout(
+                type=member.type.name,
+                edm=member.type.edm.value,
+                property=member.property if info.stored else None,
                 optional=info.optional,
                 default=info.default is not None or info.is_filled(),
                 maintained=info.maintained,
                 expiry=info.expiry,
-                values=_values(info.type),
-                classes=_classes(info.type.annotation) if info.type.json_text else {},
+                values=_values(member.type),
+                classes=_classes(member.type.annotation) if member.type.json_text else {},
             )
-            for name, info in schema.fields.items()
+            for info in schema.fields.values()
+            for member in info.members
         },
         derived=derived,
         building=tuple(name for name, each in schema.derived.items() if each.building),

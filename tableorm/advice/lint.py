@@ -150,13 +150,13 @@ def _check_list(declared: AuditedMaintainer) -> Iterator[LintFinding]:
 
 
 def _check_size(schema: Schema) -> Iterator[LintFinding]:
-    count = len(schema.stored) + len(schema.kind_properties) + schema.write_token
+    count = len(schema.by_property) + len(schema.kind_properties) + schema.write_token
     if count >= _MANY_PROPERTIES:
         yield _finding("many-properties", schema.name, f"a row has up to {count} properties")
     long = [
-        info
-        for info in schema.stored
-        if info.type.edm in (Edm.STRING, Edm.BINARY) and not _is_short(info.type.annotation)
+        kind
+        for kind in (member.type for member in schema.by_property.values())
+        if kind.edm in (Edm.STRING, Edm.BINARY) and not _is_short(kind.annotation)
     ]
     if len(long) >= _LONG_FIELDS:
         yield _finding("large-entity", schema.name, f"{len(long)} fields may be long")

@@ -14,7 +14,17 @@ import attrs
 from ..errors import ModelError, NotSupported, shown
 from ..models.kinds import UsedModels
 from ..protocol.codes import THROTTLING, Fault
-from ..stores import Backend, BlobStore, GuardedStore, PrefixedBackend, QueueStore, RetryPolicy, TableStore, Traffic
+from ..stores import (
+    Backend,
+    BlobStore,
+    GuardedStore,
+    PrefixedBackend,
+    QueueStore,
+    RetryPolicy,
+    StoreLayer,
+    TableStore,
+    Traffic,
+)
 from .boundary import Boundary
 from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore
@@ -316,8 +326,9 @@ class Connection:
             store = self.backend.tables
         except NotSupported:
             return None
-        found = getattr(store, "wrapped", store)  # the tables that know their names with the prefix
-        return found if isinstance(found, GuardedStore) else None
+        if isinstance(self.backend, PrefixedBackend) and isinstance(store, StoreLayer):
+            store = store.below  # the tables by their names with the prefix
+        return store if isinstance(store, GuardedStore) else None
 
     # Requests
 

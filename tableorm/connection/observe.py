@@ -21,7 +21,7 @@ import attrs
 from ..errors import ModelError, NotSupported, shown
 from ..protocol.codes import Fault
 from ..protocol.filters import to_odata
-from ..stores import CURRENT, Capabilities, Operation, Row, RowPage, RowQuery, TableStore, Transfer
+from ..stores import CURRENT, Operation, StoreLayer, StoreRequest, TableStore, Transfer
 from .requests import OK, ObservedRequest
 from .spans import Spans, make_spans
 
@@ -306,9 +306,9 @@ def _ignore(outcome: str, rows: int) -> None:
     del outcome, rows
 
 
-class ObservedStore:
+class ObservedStore(StoreLayer):
     """
-    A `TableStore` that tells of each request.
+    Tells of each request.
 
     Args:
         store: The store itself.
@@ -319,85 +319,46 @@ class ObservedStore:
     """
 
     def __init__(self, store: TableStore, watch: Watch, model: str, work: QueryWork | None, attempt: int) -> None:
-        self._store, self._watch, self._model, self._work, self._attempt = store, watch, model, work, attempt
+        super().__init__(store)
+        self._watch, self._model, self._work, self._attempt = watch, model, work, attempt
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """What the store can do."""
-        return self._store.capabilities
-
-    async def create_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._watch.send(self._store.create_table(table), "create-table", table)
-
-    async def delete_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._watch.send(self._store.delete_table(table), "delete-table", table)
-
-    async def list_tables(self) -> list[str]:
-        """See `TableStore`."""
-        return await self._watch.send(self._store.list_tables(), "list-tables", "")
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """See `TableStore`."""
+    async def send(self, request: StoreRequest) -> Any:
+        """See `StoreLayer`."""
+        reads, writes = request.method in ("get", "query"), bool(request.operations)
         return await self._watch.send(
-            self._store.get(table, partition_key, row_key, select),
-            "get",
-            table,
-            self._model,
-            details=lambda _: {"partition_key": partition_key, "row_key": row_key, "select": select},
-            rows=lambda _: 1,
-            work=self._work,
+            request.sent_to(self.below),
+            request.name,
+            request.table,
+            self._model if reads or writes else "",
+            details=partial(_details, request),
+            rows=partial(_rows, request),
+            work=self._work if reads else None,
+            attempt=self._attempt if writes else 1,
         )
 
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """See `TableStore`."""
 
-        def details(values: bool) -> dict[str, Any]:  # noqa: FBT001 - one of two texts
-            found = query.filter
-            text = None if found is None else to_odata(found, show_values=values)
-            return {"filter": text, "select": query.select, "top": limit}
+def _details(request: StoreRequest, values: bool) -> dict[str, Any]:  # noqa: FBT001 - one of two texts
+    """Return what else an `ObservedRequest` says of a request, with the values of properties or without."""
+    if request.method == "get":
+        partition_key, row_key, select = request.arguments
+        return {"partition_key": partition_key, "row_key": row_key, "select": select}
+    if request.method == "query":
+        query, limit, _ = request.arguments
+        where = None if query.filter is None else to_odata(query.filter, show_values=values)
+        return {"filter": where, "select": query.select, "top": limit}
+    operations = request.operations
+    if not operations:
+        return {}
+    row = operations[0].row
+    keys = {"partition_key": row["PartitionKey"]} | ({"row_key": row["RowKey"]} if request.method == "write" else {})
+    return {**keys, "operations": _shown(operations, show_values=values)}
 
-        return await self._watch.send(
-            self._store.query(table, query, limit, continuation),
-            "query",
-            table,
-            self._model,
-            details=details,
-            rows=lambda page: len(page.rows),
-            work=self._work,
-        )
 
-    async def write(self, table: str, operation: Operation) -> str | None:
-        """See `TableStore`."""
-        return await self._watch.send(
-            self._store.write(table, operation),
-            operation.verb.value,
-            table,
-            self._model,
-            details=lambda values: {
-                "partition_key": operation.row["PartitionKey"],
-                "row_key": operation.row["RowKey"],
-                "operations": _shown([operation], show_values=values),
-            },
-            rows=lambda _: 1,
-            attempt=self._attempt,
-        )
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """See `TableStore`."""
-        return await self._watch.send(
-            self._store.transact(table, operations),
-            "transaction",
-            table,
-            self._model,
-            details=lambda values: {
-                "partition_key": operations[0].row["PartitionKey"],
-                "operations": _shown(operations, show_values=values),
-            },
-            rows=len,
-            attempt=self._attempt,
-        )
+def _rows(request: StoreRequest, answer: Any) -> int:
+    """Return how many rows an answer means."""
+    if request.method == "query":
+        return len(answer.rows)
+    return 1 if request.method == "get" else len(request.operations)
 
 
 def _shown(operations: Sequence[Operation], *, show_values: bool) -> tuple[Operation, ...]:

@@ -5,20 +5,22 @@ Writes are repeated in `tableorm.writes.stages.lost_replies`, because after a
 lost reply somebody has to find out what happened.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from ..protocol.codes import Code, Fault
-from ..stores import Capabilities, Operation, RetryBudget, RetryPolicy, Row, RowPage, RowQuery, TableStore
+from ..stores import RetryBudget, RetryPolicy, StoreLayer, StoreRequest, TableStore
 
 __all__ = ["RetryingStore"]
 
-T = TypeVar("T")
+_DONE = {"create_table": Code.TABLE_EXISTS, "delete_table": Code.RESOURCE_NOT_FOUND}
+"""What says that a change of tables was done before."""
 
 
-class RetryingStore:
+class RetryingStore(StoreLayer):
     """
-    A `TableStore` that repeats reads, and changes of tables, after transient faults; writes of rows pass through.
+    Repeats reads, and changes of tables, after transient faults. Writes of rows are sent once: whoever sends one finds
+    out what a lost reply left.
 
     Args:
         store: The store itself.
@@ -34,58 +36,22 @@ class RetryingStore:
         failed: Callable[[Fault], None],
         repeated: Callable[[], None],
     ) -> None:
-        self._store, self._policy, self._failed, self._repeated = store, policy, failed, repeated
-        self.capabilities: Capabilities = store.capabilities
+        super().__init__(store)
+        self._policy, self._failed, self._repeated = policy, failed, repeated
 
-    async def create_table(self, table: str) -> None:
-        """Create a table; one that an earlier request without a reply may have created counts as created."""
-        await self._change(lambda: self._store.create_table(table), Code.TABLE_EXISTS)
-
-    async def delete_table(self, table: str) -> None:
-        """Delete a table; one that is gone after an earlier request without a reply counts as deleted."""
-        await self._change(lambda: self._store.delete_table(table), Code.RESOURCE_NOT_FOUND)
-
-    async def list_tables(self) -> list[str]:
-        """Return the names of all tables; again after a failure that passes."""
-        return await self._repeat(self._store.list_tables)
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """Read a row; again after a failure that passes."""
-        return await self._repeat(lambda: self._store.get(table, partition_key, row_key, select))
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """Read a page of rows; again after a failure that passes."""
-        return await self._repeat(lambda: self._store.query(table, query, limit, continuation))
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        """Send an operation once: whoever sends it finds out what a lost reply left."""
-        return await self._store.write(table, operation)
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """Send a transaction once, as `write` does."""
-        return await self._store.transact(table, operations)
-
-    async def _repeat(self, call: Callable[[], Awaitable[T]]) -> T:
-        budget = RetryBudget(self._policy)
+    async def send(self, request: StoreRequest) -> Any:
+        """See `StoreLayer`. A table counts as created or deleted if an earlier request without a reply may have."""
+        if request.method in ("write", "transact"):
+            return await request.sent_to(self.below)
+        budget, done, doubt = RetryBudget(self._policy), _DONE.get(request.method), False
         while True:
             try:
-                return await call()
+                return await request.sent_to(self.below)
             except Fault as fault:
+                if doubt and fault.code == done:
+                    return None
+                doubt = doubt or fault.doubt
                 self._failed(fault)
                 if not fault.transient or not await budget.another(fault):
                     raise
             self._repeated()
-
-    async def _change(self, call: Callable[[], Awaitable[None]], done: Code) -> None:
-        doubt = False
-
-        async def change() -> None:
-            nonlocal doubt
-            try:
-                await call()
-            except Fault as fault:
-                if not (doubt and fault.code == done):
-                    doubt = doubt or fault.doubt
-                    raise
-
-        await self._repeat(change)

@@ -40,7 +40,7 @@ class Bound:
             now: The counts and sums as they are, by property.
             amounts: What is added to them.
         """
-        name, start = self.info.property, self.info.absent()
+        name, start = self.info.member.property, self.info.absent()
         before, after = now[name], now[name] + amounts[name]
         fault = self._judge(probe, {each: value + amounts.get(each, 0) for each, value in now.items()})
         if fault is not None and abs(after - start) < abs(before - start) and self._judge(probe, now) is not None:
@@ -49,9 +49,9 @@ class Bound:
 
     def _judge(self, probe: Any, values: Mapping[str, int]) -> Exception | None:
         by_property = probe.__schema__.by_property
-        probe.__dict__.update({by_property[name].name: value for name, value in values.items()})
+        probe.__dict__.update({by_property[name].field: value for name, value in values.items()})
         try:
-            self.validator(probe, self.attribute, values[self.info.property])
+            self.validator(probe, self.attribute, values[self.info.member.property])
         except REFUSALS as fault:
             return fault
         return None
@@ -59,7 +59,8 @@ class Bound:
 
 def bound_of(schema: Schema, name: str) -> Bound | None:
     """Return the bound of the field that a property holds; None if it has no validator."""
-    info = schema.by_property.get(name)
+    member = schema.by_property.get(name)
+    info = None if member is None else schema.fields[member.field]
     if info is None or not info.maintained:
         return None
     attribute = getattr(attrs.fields(cast("Any", schema.model)), info.name)

@@ -133,7 +133,9 @@ class ReferenceTarget(Maintainer, Generic[T]):
                 f"{', '.join(sorted(given))}"
             )
         for name, source in self._sources.items():
-            mine, theirs = self.schema.fields[source].type, target.fields[name].type
+            if (info := self.schema.fields[source]).shape is not None:
+                raise ModelError(f"{self.label}: {name}='{{{source}}}' is refused: {source} {info.many}")
+            mine, theirs = info.member.type, target.fields[name].member.type
             if mine.name != theirs.name and not {mine.edm, theirs.edm} <= {Edm.INT32, Edm.INT64}:
                 raise ModelError(
                     f"{self.label}: {name}='{{{source}}}' is refused: {source} is {mine.name}, and {name} of "

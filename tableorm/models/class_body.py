@@ -16,8 +16,8 @@ from ..errors import ModelError, shown
 from ..protocol.codes import Fault
 from ..protocol.limits import check_property_name
 from ..types import Int32
-from .fields import FieldDeclaration, Mapped
-from .property_types import PropertyType, annotation_name, property_type, split_optional
+from .fields import FieldDeclaration, Mapped, shape_of
+from .property_types import Member, PropertyType, Shape, annotation_name, property_type, split_optional
 from .reserved import RESERVED_FIELDS, is_reserved_property
 from .schema import FieldInfo, Schema
 
@@ -81,16 +81,24 @@ def refuse_odd_bases(model: type[Any]) -> None:
 def _looks_mapped(annotation: Any) -> bool:
     if isinstance(annotation, str):
         return annotation.split("[")[0].rpartition(".")[2] == "Mapped"
-    return typing.get_origin(annotation) is Mapped or annotation is Mapped
+    return _is_mapped(typing.get_origin(annotation) or annotation)
 
 
 @attrs.frozen
 class _Declared:
-    """A field of a class body: its annotation inside `Mapped`, its `field(...)`, and the name of its property."""
+    """
+    A field of a class body: its annotation inside `Mapped`, its `field(...)`, the name of its property, and its shape.
+    """
 
     annotation: Any
     declaration: FieldDeclaration | None
-    property: str
+    stored_as: str
+    shape: Shape[Any] | None
+
+    @property
+    def key_type(self) -> Any:
+        """The type that formats of keys are chosen by: that of no value where values have several members."""
+        return bare_annotation(self.annotation) if self.shape is None else type(self.shape)
 
 
 def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> dict[str, _Declared]:
@@ -105,7 +113,8 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
         annotation = _resolve_annotation(model, field, text, frames + 1)
         if typing.get_origin(annotation) is ClassVar or annotation is ClassVar:
             continue
-        if typing.get_origin(annotation) is not Mapped:
+        kind: Any = typing.get_origin(annotation)
+        if not _is_mapped(kind):
             raise ModelError(
                 f"{name}.{field} is annotated {annotation_name(annotation)}; a field is Mapped[...], for example "
                 f"{field}: Mapped[str], and anything else is ClassVar[...]"
@@ -119,8 +128,12 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
         if declared is not None:
             _check_makers(f"{name}.{field}", declared)
         given = declared.name if declared is not None else None
-        own[field] = _Declared(typing.get_args(annotation)[0], declared, given or rename(field))
+        own[field] = _Declared(typing.get_args(annotation)[0], declared, given or rename(field), shape_of(kind))
     return own
+
+
+def _is_mapped(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Mapped)
 
 
 def _check_makers(label: str, declared: FieldDeclaration) -> None:
@@ -243,12 +256,12 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         if isinstance(kind, str):
             raise ModelError(f"{name} {kind}")
         given = each.declaration
-        infos[field] = FieldInfo(
+        infos[field] = info = FieldInfo(
             name=field,
-            property=each.property,
+            members=_members(name, field, each, kind),
             type=kind,
             optional=optional,
-            default=_make_default(name, attribute, kind, optional=optional),
+            default=_make_default(name, attribute),
             stored=field not in full or bool(given and given.stored),
             on_insert=given.on_insert if given else None,
             on_write=given.on_write if given else None,
@@ -257,7 +270,9 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             expiry=bool(given and given.expiry),
             readonly=bool(given and given.readonly),
             hidden=bool(given and given.hidden),
+            shape=each.shape,
         )
+        _check_default(name, attribute, info)
     _check_properties(model.__name__, infos)
     return infos
 
@@ -269,7 +284,20 @@ def _find_models(annotation: Any) -> Iterator[type[Any]]:
         yield from _find_models(argument)
 
 
-def _make_default(name: str, attribute: Any, kind: PropertyType, *, optional: bool) -> Callable[[], Any] | None:
+def _members(label: str, field: str, declared: _Declared, kind: PropertyType) -> tuple[Member, ...]:
+    """Return the members of a field. Raises ModelError if its shape has a member of a type that is not stored."""
+    if declared.shape is None:
+        return (Member(field, field, declared.stored_as, kind),)
+    found: list[Member] = []
+    for path, name, annotation in declared.shape.members(field, declared.stored_as):
+        kind_of_member = property_type(annotation)
+        if isinstance(kind_of_member, str):
+            raise ModelError(f"{label}: {path} {kind_of_member}")
+        found.append(Member(field, path, name, kind_of_member))
+    return tuple(found)
+
+
+def _make_default(name: str, attribute: Any) -> Callable[[], Any] | None:
     """Return a function that makes the default of a field, already converted; None if there is none."""
     default, convert = attribute.default, attribute.converter
     if default is attrs.NOTHING:
@@ -281,38 +309,39 @@ def _make_default(name: str, attribute: Any, kind: PropertyType, *, optional: bo
         if default.takes_self:
             raise ModelError(f"{name}: a factory that takes the entity is not supported")
         make = default.factory
-    elif convert is None:
-        _check_default(name, default, kind, optional=optional)
     if default is None:
         make = type(None)  # calling it costs less than calling a lambda
     return make if convert is None else lambda: convert(make())
 
 
-def _check_default(name: str, default: Any, kind: PropertyType, *, optional: bool) -> None:
+def _check_default(name: str, attribute: Any, info: FieldInfo) -> None:
+    """Refuse a default that no property can hold. What a function makes is refused when it is written."""
+    default, kind = attribute.default, info.type.name
+    if default is attrs.NOTHING or isinstance(default, attrs.Factory) or attribute.converter is not None:  # type: ignore[arg-type]
+        return
     if default is None:
-        if not optional:
-            raise ModelError(f"{name} has the default None; declare the field Mapped[{kind.name} | None]")
+        if not info.optional:
+            raise ModelError(f"{name} has the default None; declare the field Mapped[{kind} | None]")
         return
     try:
-        kind.encode(default)
+        info.write(default)
     except ValueError as error:
-        raise ModelError(f"{name} has the default {default!r}, which {error}; the field is {kind.name}") from None
+        raise ModelError(f"{name} has the default {default!r}, which {error}; the field is {kind}") from None
 
 
 def _check_properties(model: str, infos: dict[str, FieldInfo]) -> None:
     seen: dict[str, str] = {}
-    for field, info in infos.items():
-        if not info.stored:
-            continue
-        if is_reserved_property(info.property):
+    for member in (member for info in infos.values() if info.stored for member in info.members):
+        path, name = member.path, member.property
+        if is_reserved_property(name):
             raise ModelError(
-                f"{model}.{field} would be stored as {info.property!r}, which is a reserved name; choose another by "
+                f"{model}.{path} would be stored as {name!r}, which is a reserved name; choose another by "
                 "field(name=...)"
             )
         try:
-            check_property_name(info.property)
+            check_property_name(name)
         except Fault as fault:
-            raise ModelError(f"{model}.{field}: {fault.message}") from None
-        if info.property in seen:
-            raise ModelError(f"{model}: {seen[info.property]!r} and {field!r} are both stored as {info.property!r}")
-        seen[info.property] = field
+            raise ModelError(f"{model}.{path}: {fault.message}") from None
+        if name in seen:
+            raise ModelError(f"{model}: {seen[name]!r} and {path!r} are both stored as {name!r}")
+        seen[name] = path

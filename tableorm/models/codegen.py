@@ -19,7 +19,7 @@ from ..keys.formats import ESCAPE, Format, unescape
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_datetime, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
-from .property_types import FieldInfo
+from .property_types import FieldInfo, Member
 from .state import STATE, EntityState, PackedState, packed_state
 
 __all__ = ["ANNOTATED", "FunctionSource", "make_decoder", "make_encoder", "make_key_function"]
@@ -108,8 +108,10 @@ def make_decoder(
         elif wanted:
             _decode_key(source, number, member, template, wanted)
         taken.update(wanted)
-    for number, field in enumerate(fields):
+    number = 0
+    for field in fields:
         _decode_field(source, number, field, packs=packs)
+        number += len(field.members)
     if packs:
         source.names["packed"] = _make_packed(model.__name__, fields, constant or {}, written)
         _remember(source, fields, constant or {}, written)
@@ -122,7 +124,12 @@ def make_decoder(
 
 def _most_members(fields: Sequence[FieldInfo], constant: Mapping[str, Any]) -> int:
     """The members of a row that has all that is declared, and nothing else."""
-    return 4 + len(constant) + sum(1 + (field.type.edm in ANNOTATED) for field in fields)
+    return 4 + len(constant) + sum(1 + (member.type.edm in ANNOTATED) for member in _members_of(fields))
+
+
+def _members_of(fields: Sequence[FieldInfo]) -> list[Member]:
+    """Return the members of fields, in the order of their numbers in generated code."""
+    return [member for field in fields for member in field.members]
 
 
 def _remember(
@@ -139,15 +146,16 @@ def _remember(
             tests.append(f"type(row[{name!r}]) is {type(value).__name__}")
     values = ["row['odata.etag']", "row['Timestamp']", "PartitionKey", "RowKey"]
     values += [f"written{number}" for number in range(len(written))]
-    values += [f"raw{number}" for number in range(len(fields))]
+    values += [f"raw{number}" for number in range(len(_members_of(fields)))]
     put = source.put(STATE)
     source.names["KeyError"] = KeyError
     source.add(1, "try:", f"    if {' and '.join(tests)}:", f"        {put} = packed({', '.join(values)})")
     source.add(1, "        return entity", "except KeyError:", "    pass", f"{put} = state(stored=row)")
-    for number, field in enumerate(fields):
-        if field.type.inline and field.type.edm in _UNANNOTATED:
-            annotation = field.property + ANNOTATION
-            slow = f"{source.put(field.name)} = slow{number}(raw{number}, row.get({annotation!r}))"
+    whole = {field.name for field in fields if field.shape is None}
+    for number, member in enumerate(_members_of(fields)):
+        if member.type.inline and member.type.edm in _UNANNOTATED and member.field in whole:
+            annotation = member.property + ANNOTATION
+            slow = f"{source.put(member.field)} = slow{number}(raw{number}, row.get({annotation!r}))"
             source.add(1, f"if {annotation!r} in row and raw{number} is not None: {slow}")
 
 
@@ -164,13 +172,15 @@ def _make_packed(
     source.add(1, f"row = {{{row}{members}}}")
     for number, name in enumerate(written):
         source.add(1, f"if state.written{number} is not None: row[{name!r}] = state.written{number}")
-    for number, field in enumerate(fields):
-        edm, annotation = field.type.edm, field.property + ANNOTATION
-        source.add(1, f"value = state.raw{number}", "if value is not None:", f"    row[{field.property!r}] = value")
+    members_of_fields = _members_of(fields)
+    for number, member in enumerate(members_of_fields):
+        edm, annotation = member.type.edm, member.property + ANNOTATION
+        source.add(1, f"value = state.raw{number}", "if value is not None:", f"    row[{member.property!r}] = value")
         if edm in ANNOTATED:
             source.add(2, f"row[{annotation!r}] = {edm.value!r}")
     source.add(1, "return row")
-    names = [f"written{number}" for number in range(len(written))] + [f"raw{number}" for number in range(len(fields))]
+    names = [f"written{number}" for number in range(len(written))]
+    names += [f"raw{number}" for number in range(len(members_of_fields))]
     return packed_state(label, names, source.build("unpack", f"rows of {label}"))
 
 
@@ -262,26 +272,63 @@ def _read_datetime(text: str) -> dt.datetime:
 
 
 def _decode_field(source: FunctionSource, number: int, field: FieldInfo, *, packs: bool) -> None:
-    raw, prop, annotation, edm = f"raw{number}", field.property, field.property + ANNOTATION, field.type.edm
-    source.names[f"slow{number}"] = field.type.decode
-    put, indent = source.put(field.name), 1
+    """Add the decoding of a field whose first member has this number."""
+    put, absent = source.put(field.name), None
+    if field.optional:  # as `FieldInfo.absent` says, without a call
+        absent = "None"
+    elif field.default is not None:
+        source.names[f"default{number}"] = field.default
+        absent = f"default{number}()"
+    if field.shape is None:
+        _decode_member(source, number, field.members[0], put, absent, packs=packs)
+        return
+    source.names |= {f"read{number}": field.shape.read, "KeyError": KeyError}
+    numbers = range(number, number + len(field.members))
+    for each, member in zip(numbers, field.members, strict=True):
+        _decode_member(source, each, member, f"part{each}", "None", packs=packs, part=True)
+    source.add(1, f"if {' is '.join(f'raw{each}' for each in numbers)} is None:")
+    source.add(2, f"raise KeyError({field.name!r})" if absent is None else f"{put} = {absent}")
+    source.add(1, "else:", f"    {put} = read{number}(({', '.join(f'part{each}' for each in numbers)},))")
+
+
+def _decode_member(
+    source: FunctionSource,
+    number: int,
+    member: Member,
+    put: str,
+    absent: str | None,
+    *,
+    packs: bool,
+    part: bool = False,
+) -> None:
+    """
+    Add the decoding of a property.
+
+    Args:
+        source: The function so far.
+        number: The number of the member.
+        member: The member.
+        put: Where its value is put.
+        absent: What is put there if the row does not have it; None if it must.
+        packs: Whether the row may be remembered as the tuple of its values.
+        part: Whether the value is but a part of that of its field.
+    """
+    raw, prop, annotation, edm = f"raw{number}", member.property, member.property + ANNOTATION, member.type.edm
+    source.names[f"slow{number}"] = member.type.decode
+    indent = 1
     slow = f"{put} = slow{number}({raw}, row.get({annotation!r}))"
-    if field.optional or field.default is not None:
+    if absent is not None:
         source.add(1, f"{raw} = row.get({prop!r})", f"if {raw} is None:")
         if packs:
             source.add(2, f"size -= {1 + (edm in ANNOTATED)}")
-        if field.optional:  # as `FieldInfo.absent` says, without a call
-            source.add(2, f"{put} = None")
-        else:
-            source.names[f"default{number}"] = field.default
-            source.add(2, f"{put} = default{number}()")
+        source.add(2, f"{put} = {absent}")
         source.add(1, "else:")
         indent = 2
     else:
         source.add(1, f"{raw} = row[{prop!r}]")
-    if field.type.inline and edm in _DECODERS:
+    if member.type.inline and edm in _DECODERS:
         test, value = (text.format(raw=raw, annotation=annotation) for text in _DECODERS[edm])
-        if not packs and edm in _UNANNOTATED:
+        if (part or not packs) and edm in _UNANNOTATED:
             # In a row that is packed it is looked for only where the row has something unknown.
             test += f" and {annotation!r} not in row"
         source.add(indent, f"if {test}:", f"    {put} = {value}", "else:", f"    {slow}")
@@ -294,7 +341,10 @@ def _decode_field(source: FunctionSource, number: int, field: FieldInfo, *, pack
 
 
 def make_encoder(
-    label: str, fields: Sequence[FieldInfo], slow: Callable[[FieldInfo], Callable[[Any], Any]], constant: dict[str, Any]
+    label: str,
+    fields: Sequence[FieldInfo],
+    slow: Callable[[FieldInfo, Callable[[Any], Any]], Callable[[Any], Any]],
+    constant: dict[str, Any],
 ) -> Encoder:
     """
     `encode(own, partition_key, row_key) -> (row, weight)`: the stored fields of an entity's dictionary as a row.
@@ -304,7 +354,8 @@ def make_encoder(
     Args:
         label: Name of the model.
         fields: The stored fields.
-        slow: Makes the slow encoder of a field: value to JSON value, or an EncodeError that names the field.
+        slow: Makes the slow function of a field of one that converts a value or raises ValueError: it raises an
+            EncodeError that names the field.
         constant: What all rows have.
 
     Raises:
@@ -315,14 +366,23 @@ def make_encoder(
     members = "".join(f", {name!r}: {value!r}" for name, value in constant.items())
     source.add(0, "def encode(own, partition_key, row_key):")
     source.add(1, "weight = 0", f"row = {{'PartitionKey': partition_key, 'RowKey': row_key{members}}}")
-    for number, field in enumerate(fields):
-        source.names[f"slow{number}"] = slow(field)
+    number = 0
+    for field in fields:
         source.add(1, f"value = own[{field.name!r}]")
         indent = 1
         if field.optional:
             source.add(1, "if value is not None:")
             indent = 2
-        source.add(indent, *_encode_field(number, field))
+        if field.shape is not None:
+            source.names[f"split{number}"] = slow(field, field.split)
+            source.add(indent, f"parts = split{number}(value)")
+        for part, member in enumerate(field.members):
+            source.names[f"slow{number}"] = slow(field, member.type.encode)
+            lines = _encode_member(number, member)
+            if field.shape is not None:
+                lines = [f"value = parts[{part}]", "if value is not None:", *("    " + line for line in lines)]
+            source.add(indent, *lines)
+            number += 1
     source.add(1, "return row, weight")
     encode: Encoder = source.build("encode", f"encoder of {label}")
     return encode
@@ -343,13 +403,13 @@ _ENCODERS = {
 """By type of fields converted inline: what a value satisfies that fits, and what is stored if it is not the value."""
 
 
-def _encode_field(number: int, field: FieldInfo) -> list[str]:
-    prop, edm = field.property, field.type.edm
+def _encode_member(number: int, member: Member) -> list[str]:
+    prop, edm = member.property, member.type.edm
     annotate = f"row[{prop + ANNOTATION!r}] = {edm.value!r}"
     lines = [f"value = slow{number}(value)"]
     if edm is Edm.DOUBLE:  # NaN and the infinities are spelt out
         lines += ["if type(value) is str:", f"    {annotate}"]
-    if field.type.inline and edm in _ENCODERS:
+    if member.type.inline and edm in _ENCODERS:
         test, stored = _ENCODERS[edm]
         slow = ["    " + line for line in lines]
         lines = [f"if {test}:", f"    value = {stored}", "else:", *slow] if stored else [f"if not ({test}):", *slow]

@@ -4,6 +4,7 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 
 import inspect
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, TypedDict, cast
@@ -21,7 +22,6 @@ from .class_body import (
     Naming,
     all_fields,
     as_written,
-    bare_annotation,
     field_infos,
     make_attrs_class,
     own_fields,
@@ -37,6 +37,7 @@ from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
+from .row_stage import RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -117,7 +118,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
             )
     setter = make_attrs_class(model, own)
     declared = all_fields(model, own)
-    annotations = {field: bare_annotation(each.annotation) for field, each in declared.items()}
+    annotations = {field: each.key_type for field, each in declared.items()}
     if texts["partition_key"] is None:
         texts["partition_key"] = next((p.partition.text for p in parents if p.partition), None)
     if texts["row_key"] is None:
@@ -135,6 +136,13 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
     write_token, tracked = given.get("write_token"), given.get("tracked")
     full = frozenset[str]().union(*(t.full_fields for t in templates.values() if t))
     fields = field_infos(model, declared, full)
+    for parent in parents:
+        for field, info in parent.fields.items():
+            if [each.path for each in info.members] != [each.path for each in fields[field].members]:
+                raise ModelError(
+                    f"{name}.{field} has other parts than {parent.name}.{field}, so that one condition cannot be about "
+                    "both; give it another name"
+                )
     guard_attributes(model, setter, fields)
     derivations, home = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
@@ -151,6 +159,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
+        stages=[each for base in reversed(model.__mro__) for each in vars(base).values() if isinstance(each, RowStage)],
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -162,6 +171,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         if info.name in schema.key_fields:
             raise ModelError(f"{name}.{info.name} is part of the key, which no write can fill; use factory=")
     for info in schema.maintained:
+        if info.shape is not None:
+            raise ModelError(f"{name}.{info.name} = field(maintained=True) is refused: it {info.many}")
         if info.name in schema.key_fields or info in schema.filled or info.default is None:
             raise ModelError(
                 f"{name}.{info.name} = field(maintained=True) is refused: other entities keep it, so it cannot be part "
@@ -174,6 +185,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         refuse_in_periods(schema, refused or {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
+        _check_opaque(schema)
         models = declared_models(schema)
         check_table_of(schema, models)
         check_marker_rows(schema, models)
@@ -181,7 +193,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         if home is not None:
             schema.home = bind_home(home, schema)
     for field in fields:
-        setattr(model, field, FieldDescriptor(Field(model, field)))
+        shape = fields[field].shape
+        setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
     schema.check_relations()
     _pass_for_dataclass(model, fields)
     return schema
@@ -241,12 +254,32 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
                     refuse_meeting(bound.label, row, other.label, its_row)
         schema.derived[name] = bound
     refuse_in_periods(schema, {each.label: not each.in_periods for each in schema.derived.values()})
-    count = len(schema.stored) + len(schema.kind_properties) + 2
+    count = len(schema.by_property) + len(schema.kind_properties) + 2
     if schema.tracked and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(
-            f"{schema.name} has {len(schema.stored)} stored fields, and with the manifest of what is derived from them "
-            f"{count} properties; a row holds {MAX_CUSTOM_PROPERTIES}"
+            f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
+            f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"
         )
+
+
+def _check_opaque(schema: Schema) -> None:
+    """Refuse what needs to see properties in the store that a row stage makes opaque. Raises ModelError."""
+    opaque = {schema.by_property[name].field for name in schema.opaque}
+    uses: dict[str, AbstractSet[str]] = {
+        "the key of the model": schema.key_names,
+        "expiry=True": {info.name for info in schema.fields.values() if info.expiry},
+        "maintained=True": {info.name for info in schema.maintained},
+    }
+    for each in schema.derived.values():
+        rows, templates = each.row_schema, [*each.row_templates(), each.partition]
+        held = {name for template in templates if template is not None for name in template.fields}
+        uses[each.label] = held if rows is None else held | rows.fields.keys()
+    for what, fields in uses.items():
+        if opaque & fields:
+            raise ModelError(
+                f"{schema.name}.{min(opaque & fields)} cannot be used by {what}: a row stage keeps it from the store; "
+                "leave it out"
+            )
 
 
 def _check_bools(name: str, given: Mapping[str, object]) -> None:

@@ -3,7 +3,6 @@ Entities: the base class of models.
 """
 
 import datetime as dt
-from abc import ABCMeta
 from collections.abc import MutableMapping
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +27,7 @@ from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import field
 from .json_values import make_entity, set_fields
-from .key import Key, Storable
+from .key import Key, Storable, StorableClass
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
@@ -99,14 +98,10 @@ if TYPE_CHECKING:  # a checker finds the mistake by itself, and shall go on to f
     _ModelClass = type
 else:
 
-    class _ModelClass(ABCMeta):
+    class _ModelClass(StorableClass):
         """The class of models, which says what is near to an attribute that a model lacks. A model may be an ABC."""
 
-        # Nothing is registered with a model, and an ABC takes long to ask for that.
-        __instancecheck__ = type.__instancecheck__
-        __subclasscheck__ = type.__subclasscheck__
-
-        def __getattr__(cls, name):
+        def __getattr__(cls, name):  # noqa: N805 - it is a metaclass
             problem, schema = f"type object {cls.__name__!r} has no attribute {name!r}", cls.__dict__.get("__schema__")
             if schema is not None and not name.startswith("_"):
                 problem = f"{problem}; {near(name, [*schema.fields, *schema.derived], 'attribute')}"
@@ -300,8 +295,8 @@ class _Extra(PropertyBag):
     def _check_name(self, name: Any, value: object) -> None:
         super()._check_name(name, value)
         if name in self.schema.known or is_reserved_property(name):
-            info = self.schema.by_property.get(name)
-            remedy = f"set the field {info.name!r} instead" if info else "the name is reserved"
+            member = self.schema.by_property.get(name)
+            remedy = f"set the field {member.field!r} instead" if member else "the name is reserved"
             raise EncodeError(f"is no unknown property: {remedy}", self.schema.name, f"extra[{name!r}]", value)
 
     def _damaged(self, name: str, error: Exception) -> DecodeError:
@@ -366,6 +361,8 @@ def schema_of(model: type[Any]) -> Schema:
         ModelError: It is not a model.
     """
     schema = getattr(model, "__schema__", None)
+    if isinstance(schema, Schema) and isinstance(cast(Any, model), type):
+        return schema
     if isinstance(cast(Any, model), DerivationOf):
         given = cast("DerivationOf[Any]", model)
         of = given.model.__name__
@@ -375,8 +372,4 @@ def schema_of(model: type[Any]) -> Schema:
         )
     if isinstance(cast(Any, model), Entity):
         raise ModelError(f"{shown(model)} is an entity, and not a model; give its class, {type(model).__name__}")
-    if not isinstance(schema, Schema):
-        raise ModelError(
-            f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)"
-        )
-    return schema
+    raise ModelError(f"{model!r} is not a model; declare it as class {getattr(model, '__name__', 'X')}(Entity, ...)")

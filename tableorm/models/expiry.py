@@ -26,7 +26,7 @@ def check_expiry(schema: Schema) -> None:
         )
     for info in found:
         label = f"{schema.name}.{info.name} = field(expiry=True) is refused"
-        if info.type.annotation is not dt.datetime:
+        if info.shape is not None or info.type.annotation is not dt.datetime:
             raise ModelError(
                 f"{label}: it is declared {info.type.name}; write {info.name}: Mapped[datetime | None] = "
                 "field(default=None, expiry=True)"

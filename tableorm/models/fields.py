@@ -3,14 +3,15 @@ The parts of a field declaration in a model's class body: `Mapped[T]` and `field
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, overload
 
 import attrs
 
 from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
+from .property_types import Shape
 
-__all__ = ["FieldDeclaration", "FieldDescriptor", "Mapped", "field"]
+__all__ = ["FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
 
 T = TypeVar("T")
 
@@ -20,6 +21,8 @@ class Mapped(Generic[T]):
     The annotation of a field. On the class the field is a `Field[T]`, on an instance a value of type T.
     """
 
+    _shape: ClassVar[Shape[Any] | None] = None  # of a subclass, whose fields are stored in several properties
+
     if TYPE_CHECKING:  # how checkers read `Model.name`, `entity.name` and `entity.name = value`
 
         @overload
@@ -28,6 +31,11 @@ class Mapped(Generic[T]):
         def __get__(self, instance: object, owner: type[Any]) -> T: ...
         def __get__(self, instance: object | None, owner: type[Any]) -> Field[T] | T: ...
         def __set__(self, instance: object, value: T) -> None: ...
+
+
+def shape_of(annotation: type[Mapped[Any]]) -> Shape[Any] | None:
+    """Return how fields with an annotation are stored in several properties; None if in one."""
+    return annotation._shape  # pyright: ignore[reportPrivateUsage]
 
 
 class FieldDescriptor:

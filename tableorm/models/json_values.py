@@ -302,13 +302,14 @@ def _with_type(fault: InputFault, info: FieldInfo) -> InputFault:
 
 def _misfit(info: FieldInfo, value: Any) -> str | None:
     try:
-        stored = info.type.encode(value)
+        written = info.write(value)
     except ValueError as error:
         return str(error)
-    if info.stored and isinstance(stored, str) and len(stored) > MAX_VALUE_BYTES // 4:
-        excess = excess_of(stored, info.type.edm)
-        if excess is not None:
-            return f"has {excess[0]} as it is stored, {excess[1]} are allowed"
+    for member, stored in written:
+        if info.stored and isinstance(stored, str) and len(stored) > MAX_VALUE_BYTES // 4:
+            excess = excess_of(stored, member.type.edm)
+            if excess is not None:
+                return f"has {excess[0]} as it is stored, {excess[1]} are allowed"
     return None
 
 

@@ -46,7 +46,7 @@ class KindSet:
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
         self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
-        self._decoders = {kind: s.decode_current for kind, s in self._current.items()}
+        self._decoders = {kind: s.decode_stored if s.stages else s.decode_current for kind, s in self._current.items()}
         self._by_kind = {str(s.kind): s for s in told}
         self.filter: Filter | None = None
         if told and not bags and len(told) == len(schemas):
@@ -133,17 +133,17 @@ class KindSet:
         """
         schema = self._current_model(row)
         if schema is not None:
-            entity: Entity = schema.decode(row)
+            entity: Entity = schema.decode_stored(row)
             return entity
         found = self._resolve(row)
         if found is None:
             return bag_of_row(self.table, row) if self.bags else None
         schema, version = found
         if version >= schema.version:
-            return cast("Entity", schema.decode(row))
+            return cast("Entity", schema.decode_stored(row))
         if schema.primary is not None:
             return cast("Entity", row)  # an upgrade may need the keys, and any property
-        return cast("Entity", upgrade_row(schema, version, self.table, row))
+        return cast("Entity", upgrade_row(schema, version, self.table, schema.unseal(row)))
 
     def derives(self, row: Row) -> bool:
         """

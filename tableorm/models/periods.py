@@ -135,7 +135,8 @@ def find_periods(table: str | None, model: str, fields: Mapping[str, FieldInfo])
             "field behind them, as %Y, %Y%m, %Y%m%d or %Y%m%d%H of a time, or as a number of fixed width: "
             "'Logins{at:%Y%m%d}', 'Readings{year:04d}'"
         )
-    template = parse_template(table, model, "table", {name: info.type.annotation for name, info in fields.items()})
+    types = {name: type(info.shape) if info.shape else info.type.annotation for name, info in fields.items()}
+    template = parse_template(table, model, "table", types)
     single = template.parts[-1].format
     assert single is not None
     periods = PeriodTables(table, found["field"], found["head"], single)

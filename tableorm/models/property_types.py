@@ -13,17 +13,19 @@ import re
 import types
 import typing
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from decimal import Decimal
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Generic, TypeVar, cast
 from uuid import UUID
 
 import attrs
 import msgspec
 
-from ..errors import EncodeError, shown
+from ..errors import EncodeError, ModelError, shown
+from ..expressions import ComposedField
 from ..protocol.edm import (
+    ANNOTATION,
     INT32_MAX,
     INT32_MIN,
     INT64_MAX,
@@ -40,28 +42,37 @@ from ..types import Int32
 from .dataclass_defaults import make_completer
 from .json_types import find_unstorable, is_pydantic_model, read_pydantic, write_pydantic
 
-__all__ = ["REFUSALS", "FieldInfo", "PropertyType", "annotation_name", "property_type", "split_optional"]
+__all__ = [
+    "REFUSALS",
+    "FieldInfo",
+    "Member",
+    "PropertyType",
+    "Shape",
+    "ValueType",
+    "annotation_name",
+    "property_type",
+    "split_optional",
+]
+
+T = TypeVar("T")
 
 # What converters and validators raise: the third where decimal NaN is compared, the last where a value is looked up.
 REFUSALS = (ValueError, TypeError, ArithmeticError, LookupError)
 
 
-def _class_of_values(kind: "PropertyType") -> Any:
+def _class_of_values(kind: "ValueType") -> Any:
     return typing.get_origin(kind.annotation) or kind.annotation
 
 
 @attrs.frozen(kw_only=True)
-class PropertyType:
+class ValueType:
     """
-    How the values of a field are stored.
+    The type of the values of a field, whatever properties they are stored in.
 
     Args:
         annotation: The declared type, without None and without `Annotated`.
-        edm: The EDM type.
         encode: Converts a value to its JSON value; ValueError says what does not fit.
-        decode: Converts a JSON value and its annotation to the value; ValueError if they are not of this type.
-        inline: Whether values have the EDM type's own Python type, so that generated code can convert them inline.
-        json_text: Whether the value is stored as JSON text, may be mutable, and is compared by content.
+        json_text: Whether the JSON value is JSON text; then the value may be mutable, and is compared by content.
         complete: Stores the defaults of dataclasses in a value that msgspec has made; None if there are none to store.
 
     Attributes:
@@ -69,10 +80,7 @@ class PropertyType:
     """
 
     annotation: Any
-    edm: Edm
     encode: Callable[[Any], Any]
-    decode: Callable[[Any, str | None], Any]
-    inline: bool = False
     json_text: bool = False
     complete: Callable[[Any], None] | None = None
 
@@ -99,9 +107,95 @@ class PropertyType:
     @property
     def name(self) -> str:
         """The declared type as a user would write it."""
+        return annotation_name(self.annotation)
+
+
+@attrs.frozen(kw_only=True)
+class PropertyType(ValueType):
+    """
+    How the values of a property are stored.
+
+    Args:
+        edm: The EDM type.
+        decode: Converts a JSON value and its annotation to the value; ValueError if they are not of this type.
+        inline: Whether values have the EDM type's own Python type, so that generated code can convert them inline.
+    """
+
+    edm: Edm
+    decode: Callable[[Any, str | None], Any]
+    inline: bool = False
+
+    @property
+    def name(self) -> str:
+        """The declared type as a user would write it."""
         if self.edm is not Edm.INT32:
             return annotation_name(self.annotation)
         return "Int32" if self.annotation is int else f"Annotated[{annotation_name(self.annotation)}, Int32]"
+
+
+@attrs.frozen
+class Member:
+    """
+    One property of a row that holds a field, or a part of one.
+
+    Args:
+        field: Name of the field.
+        path: What conditions call it: the name of a field that has one member, otherwise such as "spot.x".
+        property: Name of the property.
+        type: How values are stored.
+    """
+
+    field: str
+    path: str
+    property: str
+    type: PropertyType
+
+    def read(self, row: Mapping[str, Any]) -> Any:
+        """Return the value that a row has; None if it has none. Raises ValueError if that is no value of the type."""
+        value = row.get(self.property)
+        return None if value is None else self.type.decode(value, row.get(self.property + ANNOTATION))
+
+
+class Shape(Generic[T]):
+    """
+    How the values of a kind of field are stored in several properties.
+
+    A kind of field is a subclass of `Mapped` with a shape. Values are made of the values of members, and these of
+    values, by pure functions; everything else, such as the types of properties, follows from what the members are.
+    """
+
+    def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
+        """
+        Return path, property and type of each member.
+
+        Args:
+            name: Name of the field.
+            property_: Name of the property that a field of one member would have, with which those of the members
+                should begin.
+        """
+        raise NotImplementedError
+
+    def write(self, value: T) -> Sequence[Any]:
+        """
+        Return the value of each member; None for one that has none. A field without any is read as an absent one.
+
+        Raises:
+            ValueError: Says what does not fit.
+        """
+        raise NotImplementedError
+
+    def read(self, values: Sequence[Any]) -> T:
+        """
+        Return the value that these values of members make; None stands for a member that the row does not have.
+
+        Raises:
+            ValueError: They make none.
+        """
+        raise NotImplementedError
+
+    def expression(self, model: type[Any], name: str) -> "ComposedField[T]":
+        """Return what stands for the field on its class."""
+        raise NotImplementedError
 
 
 @attrs.frozen
@@ -111,8 +205,8 @@ class FieldInfo:
 
     Args:
         name: In Python.
-        property: Name of the stored property.
-        type: How values are stored.
+        members: The properties that hold it; of a field that a key holds in full the one that it would have.
+        type: The type of its values.
         optional: Declared `| None`.
         default: Makes the default value; None if there is none.
         stored: Whether it is a property of the row; False if a key holds it in full.
@@ -123,11 +217,12 @@ class FieldInfo:
         expiry: Whether it says when the entity expires.
         readonly: Whether clients may not set it.
         hidden: Whether clients are not shown it.
+        shape: How its values are stored in several members; None if there is one, which has the value.
     """
 
     name: str
-    property: str
-    type: PropertyType
+    members: tuple[Member, ...]
+    type: ValueType
     optional: bool
     default: Callable[[], Any] | None
     stored: bool
@@ -138,6 +233,61 @@ class FieldInfo:
     expiry: bool = False
     readonly: bool = False
     hidden: bool = False
+    shape: Shape[Any] | None = None
+
+    @property
+    def member(self) -> Member:
+        """The one member of the field. Raises ModelError if its values are stored in several."""
+        if self.shape is not None:
+            raise ModelError(f"{self.name!r} {self.many}")
+        return self.members[0]
+
+    @property
+    def many(self) -> str:
+        """What to say of a field of several members where one of a single member is needed."""
+        return f"is stored in {len(self.members)} properties, and this takes a field of one; declare one beside it"
+
+    @property
+    def required(self) -> bool:
+        """Whether a row that lacks it cannot be read."""
+        return not self.optional and self.default is None
+
+    def write(self, value: Any) -> list[tuple[Member, Any]]:
+        """
+        Return what is stored of a value that is not None: the JSON value of each member that has one.
+
+        Raises:
+            ValueError: Says what does not fit.
+        """
+        if self.shape is None:
+            return [(self.members[0], self.members[0].type.encode(value))]
+        parts = zip(self.members, self.split(value), strict=True)
+        return [(member, member.type.encode(part)) for member, part in parts if part is not None]
+
+    def split(self, value: Any) -> Sequence[Any]:
+        """Return the values of the members of a field of several. Raises ValueError if the value is no such."""
+        assert self.shape is not None
+        self.type.check(value)
+        return self.shape.write(value)
+
+    def read(self, row: Mapping[str, Any]) -> Any:
+        """
+        Return the value that a row has of it; None if it has none of its properties.
+
+        Raises:
+            ValueError: What is stored is no such value.
+        """
+        if self.shape is None:
+            return self.members[0].read(row)
+        values = [member.read(row) for member in self.members]
+        return None if all(value is None for value in values) else self.shape.read(values)
+
+    def is_in(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a row has a property of it."""
+        for member in self.members:  # noqa: SIM110 - a generator takes longer
+            if row.get(member.property) is not None:
+                return True
+        return False
 
     def is_filled(self) -> bool:
         """Return whether a write makes the value."""

@@ -231,8 +231,9 @@ _FORMATS = {Edm.INT32: "int32", Edm.INT64: "int64", Edm.DOUBLE: "double", Edm.BI
 
 def _describe_field(schema: Schema, info: FieldInfo, shape: dict[str, Any], *, changes: bool) -> dict[str, Any]:
     _add_format(shape, info.type.annotation)
-    if info.type.inline and info.type.edm in _FORMATS:
-        shape["format"] = _FORMATS[info.type.edm]
+    kind = info.members[0].type
+    if info.shape is None and kind.inline and kind.edm in _FORMATS:
+        shape["format"] = _FORMATS[kind.edm]
     if info.optional:
         shape = {"anyOf": [shape, {"type": "null"}]}
     if info.doc:

@@ -20,6 +20,7 @@ from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from .row_stage import RowStage
 from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -163,11 +164,16 @@ class Schema(InTables):
         partition: Template of the PartitionKey; None for an abstract base without one.
         row: Template of the RowKey.
         fields: Every field by name.
+        by_path: The members of all fields by what conditions call them.
+        by_property: The members of stored fields by property.
         key_fields: Names of the fields in the key templates, in order.
         key_holders: Of each field that a key holds in full, the template and the member of rows that it makes.
         decode_current: Row of this very kind and version to entity; `decode` says what is wrong where it fails.
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
+        shaped: Its fields of several members.
+        stages: How its rows are stored otherwise than its fields say; usually empty.
+        opaque: The properties that the store does not hold as the fields say.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
@@ -198,6 +204,7 @@ class Schema(InTables):
         fields: Mapping[str, FieldInfo],
         write_token: bool = False,
         tracked: bool = False,
+        stages: Sequence[RowStage] = (),
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
@@ -205,6 +212,8 @@ class Schema(InTables):
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
+        self.stages = tuple(stages)
+        self.opaque = frozenset[str]().union(*(stage.opaque(self.fields) for stage in stages))
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
@@ -223,7 +232,9 @@ class Schema(InTables):
             for name in template.full_fields
         }
         self.stored = tuple(info for info in self.fields.values() if info.stored)
-        self.by_property = {info.property: info for info in self.stored}
+        self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
+        self.by_property = {each.property: each for info in self.stored for each in info.members}
+        self.shaped = tuple(info for info in self.stored if info.shape is not None)
         self.kind_properties = self._kind_properties()
         self.key_names = frozenset(self.key_fields)
         self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
@@ -237,9 +248,9 @@ class Schema(InTables):
                 for member in (p, p + ANNOTATION)
             }
         )
-        if len(self.stored) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
+        if len(self.by_property) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
-                f"{self.name} has {len(self.stored)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
+                f"{self.name} has {len(self.by_property)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
             )
         self._make_keys: Callable[[Mapping[str, Any]], tuple[str, str]] = self._format_keys
         if not abstract:
@@ -270,12 +281,12 @@ class Schema(InTables):
         from_row = [name for name in in_keys if name not in from_partition]
         return [("PartitionKey", partition, from_partition), ("RowKey", row, from_row)]
 
-    def _slow_encoder(self, info: FieldInfo) -> Callable[[Any], Any]:
+    def _slow_encoder(self, info: FieldInfo, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def encode(value: Any) -> Any:
             if value is None:
                 raise info.misfit(self.name, None)
             try:
-                return info.type.encode(value)
+                return convert(value)
             except ValueError as error:
                 raise info.misfit(self.name, value, error) from None
 
@@ -328,20 +339,24 @@ class Schema(InTables):
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
         """
+        if values.keys() != self.key_names:
+            raise self._other_fields(values)
+        partition, row = self.make_keys(values)
+        return Key(self.model, self.table_of(partition, row), partition, row)
+
+    def _other_fields(self, values: Mapping[str, Any]) -> TemplateError:
+        """Return the error of a key whose fields are not those of the templates."""
         for name in values:
             if name not in self.key_fields:
                 what = f"is not a {'key ' if name in self.fields else ''}field of the model"
-                raise self._key_error(
+                return self._key_error(
                     f"does not take {name!r}, which {what}; {near(name, self.key_fields, 'key field')}"
                 )
         missing = [name for name in self.key_fields if name not in values]
-        if missing:
-            several = "" if self.primary is None else f"; for a list of entities: db.select({self.name})"
-            raise self._key_error(
-                f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}{several}"
-            )
-        partition, row = self.make_keys(values)
-        return Key(self.model, self.table_of(partition, row), partition, row)
+        several = "" if self.primary is None else f"; for a list of entities: db.select({self.name})"
+        return self._key_error(
+            f"needs {', '.join(map(repr, missing))}; give {', '.join(f'{name}=...' for name in missing)}{several}"
+        )
 
     def _key_error(self, problem: str) -> TemplateError:
         partition, row = self.templates()
@@ -401,11 +416,11 @@ class Schema(InTables):
             value = own[info.name]
             if value is None and info.optional:
                 continue
-            stored = self._slow_encoder(info)(value)
-            members[info.property] = stored
-            edm = info.type.edm
-            if edm in ANNOTATED or (edm is Edm.DOUBLE and type(stored) is str):
-                members[info.property + ANNOTATION] = edm.value
+            for member, stored in self._slow_encoder(info, info.write)(value):
+                members[member.property] = stored
+                edm = member.type.edm
+                if edm in ANNOTATED or (edm is Edm.DOUBLE and type(stored) is str):
+                    members[member.property + ANNOTATION] = edm.value
         return members
 
     def satisfies(self, where: Callable[[Any], object] | None, values: Mapping[str, Any], label: str) -> bool:
@@ -465,17 +480,33 @@ class Schema(InTables):
         for info in self.stored:
             if names is not None and info.name not in names:
                 continue
-            value = row.get(info.property)
-            if value is None:
-                if not info.optional and info.default is None:
-                    problem = f"has no property {info.property!r}; give the field a default, or declare it `| None`"
-                    return DecodeError(problem, self.name, keys, info.name)
-                continue
+            if info.required and not info.is_in(row):
+                name = info.members[0].property
+                problem = f"has no property {name!r}; give the field a default, or declare it `| None`"
+                return DecodeError(problem, self.name, keys, info.name)
             try:
-                info.type.decode(value, row.get(info.property + ANNOTATION))
+                info.read(row)
             except MISFITS as fault:
                 return DecodeError(f"{fault}", self.name, keys, info.name)
         return DecodeError(f"cannot be read: {error!r}", self.name, keys)
+
+    def unseal(self, row: Row) -> Row:
+        """
+        Return a row that was read as the model says, which is the row itself unless the model has row stages.
+
+        Raises:
+            DecodeError: It is not as a stage would have sealed it.
+        """
+        try:
+            for stage in reversed(self.stages):
+                row = stage.unseal(row)
+        except MISFITS as error:
+            raise DecodeError(f"cannot be unsealed: {error}", self.name, (row["PartitionKey"], row["RowKey"])) from None
+        return row
+
+    def decode_stored(self, row: Row) -> Any:
+        """Return the entity of a row of this very kind and version as it is stored. Raises DecodeError."""
+        return self.decode(self.unseal(row))
 
     def unknown(self, row: Row) -> Row:
         """The members of a row that are no fields of the model: properties with their annotations."""

@@ -4,15 +4,14 @@ The bell: the queue that tells workers of changes with work in other partitions.
 The queue is in the backend's queues, or in a table where it has none. It is made by the first message that finds none.
 """
 
-from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from ..connection.connection import Connection
 from ..connection.queue_and_blob_requests import observed_queues
 from ..connection.translate import translate
 from ..errors import AccessDenied
 from ..protocol.codes import Code, Fault
-from ..stores import Capabilities, Message, Operation, QueueStore, RetryBudget, Row, RowPage, RowQuery, TableStore
+from ..stores import Message, QueueStore, RetryBudget, StoreLayer, StoreRequest
 from .table_queue import TableQueueStore
 
 __all__ = ["OUTBOX", "Ringing", "check_reach", "outbox_queues", "ring", "show", "silence"]
@@ -106,50 +105,19 @@ def outbox_queues(db: Connection) -> QueueStore:
     return db.outbox(make)
 
 
-class _CountedTables:
+class _CountedTables(StoreLayer):
     """
-    A `TableStore` whose requests are counted and observed.
+    Counts requests, and lets them be observed.
 
     Args:
         db: Counts them.
     """
 
     def __init__(self, db: Connection) -> None:
+        super().__init__(db.store)
         self._db = db
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """See `TableStore`."""
-        return self._db.store.capabilities
-
-    async def create_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._count("create-table").create_table(table)
-
-    async def delete_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._count("delete-table").delete_table(table)
-
-    async def list_tables(self) -> list[str]:
-        """See `TableStore`."""
-        return await self._count("list-tables").list_tables()
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """See `TableStore`."""
-        return await self._count("get").get(table, partition_key, row_key, select)
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """See `TableStore`."""
-        return await self._count("query").query(table, query, limit, continuation)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        """See `TableStore`."""
-        return await self._count(operation.verb).write(table, operation)
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """See `TableStore`."""
-        return await self._count("transaction").transact(table, operations)
-
-    def _count(self, operation: str) -> TableStore:
-        store, _ = self._db.sending(operation, OUTBOX)
-        return store
+    async def send(self, request: StoreRequest) -> Any:
+        """See `StoreLayer`."""
+        store, _ = self._db.sending(request.name, OUTBOX)
+        return await request.sent_to(store)

@@ -89,6 +89,7 @@ def delete_call(
         return None
     if resolved is not None:
         resolved[0].decode_part(row, frozenset())  # conditions may be about keys, which are not as those of the model
+        row = resolved[0].unseal(row)
     key = _key(PropertyBag if resolved is None else resolved[0].model, kinds, row)
     # The maintained fields of an entity of an older version may have other names: it is read in full.
     older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].maintained)

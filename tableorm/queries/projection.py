@@ -10,6 +10,7 @@ import attrs
 from ..errors import ModelError
 from ..expressions import Field
 from ..models.kinds import KindSet
+from ..models.property_types import Member
 from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
 from ..models.visibility import live_only
@@ -77,7 +78,7 @@ class Projection:
         if members is None:
             members = self._members[schema] = _members_of(schema, self.names[schema])
         part = {name: value for name in members if (value := row.get(name)) is not None}
-        return schema.decode_part(part, self.names[schema])
+        return schema.decode_part(schema.unseal(part) if schema.stages else part, self.names[schema])
 
 
 def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str]:
@@ -92,7 +93,7 @@ def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str
     needs = () if schema.visibility is None else schema.visibility.needs
     if not fields:
         return frozenset(needs)
-    names = [*needs, *[field.name for field in fields if issubclass(schema.model, field.model)]]
+    names = [*needs, *[_field_of(field) for field in fields if issubclass(schema.model, field.model)]]
     names += schema.key_holders  # what a key holds is there anyway
     if schema.primary is not None:
         names += [name for name in schema.primary.key_holders if name in schema.fields]
@@ -102,6 +103,12 @@ def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str
             f"only(...) is refused: the copies of {schema.name} do not hold {missing!r}; add it to include="
         )
     return frozenset(name for name in names if name in schema.fields and schema.fields[name].stored)
+
+
+def _field_of(field: Field[Any]) -> str:
+    """Return the name of a field, also for a part of it: an entity has the whole of a value, or nothing of it."""
+    member: Member | None = field.model.__schema__.by_path.get(field.name)
+    return field.name if member is None else member.field
 
 
 def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> tuple[str, ...] | None:
@@ -119,15 +126,16 @@ def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> t
     if any(schema.tracked for schema in schemas):
         found += [MANIFEST, MOVE]  # by which a delete finds derived rows, and what a move has left
         for schema in schemas:  # and needs the maintained fields
-            found += [info.property for info in schema.maintained]
+            found += [info.member.property for info in schema.maintained]
     for schema in schemas:
-        found += [info.property for name, info in schema.fields.items() if name in names[schema]]
+        found += [name for name, member in schema.by_property.items() if member.field in names[schema]]
     return tuple(dict.fromkeys(found))
 
 
 def _members_of(schema: Schema, names: frozenset[str]) -> tuple[str, ...]:
     """Return the members of rows that are decoded: keys, ETag, and properties with their annotations."""
     found = ["PartitionKey", "RowKey", "odata.etag"]
-    for name in (*_STORED_NAMES, *[schema.fields[name].property for name in names]):
+    own = [name for name, member in schema.by_property.items() if member.field in names]
+    for name in (*_STORED_NAMES, *own):
         found += [name, name + ANNOTATION]
     return tuple(found)

@@ -268,7 +268,7 @@ def _filter_of(table: _SweptTable) -> Filter | None:
     for schema in kinds.schemas:
         assert schema.visibility is not None
         own = KindSet((schema,), kinds.table, bags=False).filter
-        due: Filter = compare_value(schema.visibility.until.property, Op.LE, now)
+        due: Filter = compare_value(schema.visibility.until.member.property, Op.LE, now)
         if schema.version > 1:
             if own is None:
                 return None

@@ -16,7 +16,7 @@ from ..models.derivation import HomeDeclaration
 from ..models.entity import copy_unknown
 from ..models.json_values import new_entity
 from ..models.key import Key, Storable
-from ..models.schema import Schema
+from ..models.schema import FieldInfo, Schema
 from ..models.state import state_of
 from .home import RekeyedHome
 
@@ -118,10 +118,7 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
         for each in (old, schema)
     ]
     digest = blake2b(msgspec.json.encode(layouts), digest_size=16).hexdigest()
-    types = (
-        {name: (info.type.annotation, info.type.edm) for name, info in each.fields.items()} for each in (old, schema)
-    )
-    own, other = types
+    own, other = ({name: _type_of(info) for name, info in each.fields.items()} for each in (old, schema))
     copied = [name for name in own if own[name] == other.get(name)]
     return RekeyedHome(
         old=old,
@@ -133,6 +130,11 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
         old_key=old_key,
         old_keys=old_keys,
     )
+
+
+def _type_of(info: FieldInfo) -> tuple[Any, ...]:
+    """Return what must be the same of a field in two models so that a condition means the same."""
+    return info.type.annotation, [(member.path, member.type.edm) for member in info.members]
 
 
 def _refuse_layout(label: str, schema: Schema) -> None:
@@ -149,6 +151,7 @@ def _refuse_layout(label: str, schema: Schema) -> None:
         "a table for each period": schema.periods is not None,
         "entities that expire": schema.visibility is not None,
         "fields that other entities keep": bool(schema.maintained),
+        "row stages": bool(schema.stages),
         **{
             each.label: not each.movable or each.deferred or each.row_schema is None for each in schema.derived.values()
         },
@@ -164,15 +167,11 @@ def _refuse_layout(label: str, schema: Schema) -> None:
 def copy_fields(label: str, source: Schema, target: Schema, argument: str) -> Callable[[Any], Any]:
     """Return the function that makes an entity by copying fields of the same name."""
     lost = [name for name in source.fields if name not in target.fields]
-    needed = [
-        name
-        for name, info in target.fields.items()
-        if name not in source.fields and info.default is None and not info.optional
-    ]
+    needed = [name for name, info in target.fields.items() if name not in source.fields and info.required]
     if lost or needed:
         what = f"has no field {lost[0]!r}, so that its value would be lost" if lost else f"needs {needed[0]!r}"
         raise ModelError(f"{label} is refused: {target.name} {what}; declare the field, or give {argument}=")
-    added = {info.property for name, info in target.fields.items() if info.stored and name not in source.fields}
+    added = {name for name, member in target.by_property.items() if member.field not in source.fields}
 
     def copy(entity: Any) -> Any:
         own = entity.__dict__

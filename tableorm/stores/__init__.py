@@ -31,6 +31,7 @@ from .guarded import (
     narrowed,
     rights_of,
 )
+from .layers import StoreLayer, StoreRequest
 from .prefixed import PrefixedBackend
 from .queues import Message, MessageId, QueueStore
 from .retry import RetryBudget, RetryPolicy, pause_after, single_try
@@ -66,6 +67,8 @@ __all__ = [
     "RowPage",
     "RowQuery",
     "Signer",
+    "StoreLayer",
+    "StoreRequest",
     "Supplier",
     "TableStore",
     "TokenSource",

@@ -7,8 +7,8 @@ client only reads it, since the service verifies it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
 
 import attrs
 
@@ -19,10 +19,10 @@ from ..protocol.key_range import KeyRange
 from ..protocol.limits import check_key
 from ..protocol.rights import Rights, authorize, range_of
 from ..protocol.sas import TABLE_LETTERS, AccessPolicy, Action, TableSas, expiry_ticks, parse_sas
-from .capabilities import Capabilities
 from .checks import access_of, with_index
 from .clock import CLOCK
-from .tables import Bounds, Operation, Row, RowPage, RowQuery, TableStore
+from .layers import StoreLayer, StoreRequest
+from .tables import Bounds, RowPage, RowQuery, TableStore
 
 __all__ = [
     "AccessControl",
@@ -36,9 +36,6 @@ __all__ = [
     "rights_of",
 ]
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 Policies = Mapping[str, AccessPolicy | None]
 """A table's stored access policies by name. The value is None for a policy that supplies nothing."""
 
@@ -47,6 +44,15 @@ Supplier = Callable[[], Awaitable[str]]
 
 # Another token may succeed after these refusals. Azurite answers the second where the service answers the first.
 _STALE = frozenset({Code.AUTHENTICATION_FAILED, Code.AUTHORIZATION_FAILURE})
+_ACCESS = {
+    "create_table": Action.CREATE_TABLE,
+    "delete_table": Action.DELETE_TABLE,
+    "list_tables": Action.LIST_TABLES,
+    "get": Action.QUERY,
+    "query": Action.QUERY,
+}
+"""What a method needs that writes no rows."""
+
 # A token is replaced this long before it expires; a short-lived one when a tenth of its time is left.
 _EARLY_SECONDS = 60.0
 
@@ -225,9 +231,9 @@ def _intersect(bounds: Bounds, first: str | None, last: str | None) -> Bounds | 
     return Bounds(lower, upper, lower_open, upper_open)
 
 
-class GuardedStore:
+class GuardedStore(StoreLayer):
     """
-    A `TableStore` that a token limits: what it does not allow raises the service's Fault before the store is asked.
+    A store that a token limits: what it does not allow raises the service's Fault before the store is asked.
 
     A query returns only rows within the token's range of keys; one that is wholly outside returns no rows, as from the
     service. When a token is refused and there is another, the request is repeated once: a refusal has had no effect.
@@ -241,66 +247,39 @@ class GuardedStore:
     def __init__(
         self, store: TableStore, tokens: TokenSource, admit: Callable[[str], Awaitable[Rights | None]]
     ) -> None:
-        self._store, self._tokens, self._admit = store, tokens, admit
+        super().__init__(store)
+        self._tokens, self._admit = tokens, admit
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the guarded store."""
-        return self._store.capabilities
+    async def send(self, request: StoreRequest) -> Any:
+        """See `StoreLayer`."""
+        for last in (False, True):
+            used = await self._tokens.current()
+            try:
+                rights = await self._admit(used)
+            except Fault as fault:
+                if last or fault.code not in _STALE or not await self._tokens.renew(used):
+                    raise
+                continue
+            _check(request, rights)
+            try:
+                return await self._send_within(request, rights)
+            except Fault as fault:
+                if last or fault.code not in _STALE or not await self._tokens.renew(used):
+                    raise
+        raise AssertionError("the second attempt returns or raises")
 
-    async def create_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._run(_require(Action.CREATE_TABLE, table), lambda _: self._store.create_table(table))
-
-    async def delete_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._run(_require(Action.DELETE_TABLE, table), lambda _: self._store.delete_table(table))
-
-    async def list_tables(self) -> list[str]:
-        """See `TableStore`."""
-        return await self._run(_require(Action.LIST_TABLES, ""), lambda _: self._store.list_tables())
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """See `TableStore`."""
-        keys = check_key("PartitionKey", partition_key), check_key("RowKey", row_key)
-        check = _require(Action.QUERY, table, keys)
-        return await self._run(check, lambda _: self._store.get(table, partition_key, row_key, select))
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """See `TableStore`."""
-
-        def narrow(rights: Rights | None) -> RowQuery | None:
-            if rights is None:
-                return query
-            authorize(rights, Action.QUERY, table, None)
-            keys = range_of(rights)
-            return query if keys is None else narrowed(query, keys)
-
-        async def ask(allowed: RowQuery | None) -> RowPage:
-            if allowed is None:
-                # No row is returned, but the store still checks the token, and whether the table exists.
-                await self._store.query(table, attrs.evolve(query, select=()), 1)
-                return RowPage([], None)
-            return await self._store.query(table, allowed, limit, continuation)
-
-        return await self._run(narrow, ask)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        """See `TableStore`."""
-        check = _require(access_of(operation.verb), table, _keys_of(operation))
-        return await self._run(check, lambda _: self._store.write(table, operation))
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """See `TableStore`. Each operation needs its own right."""
-
-        def check(rights: Rights | None) -> None:
-            for index, operation in enumerate(operations):
-                try:
-                    _require(access_of(operation.verb), table, _keys_of(operation))(rights)
-                except Fault as fault:
-                    raise with_index(fault, index) from None
-
-        return await self._run(check, lambda _: self._store.transact(table, operations))
+    async def _send_within(self, request: StoreRequest, rights: Rights | None) -> Any:
+        """Send a request for those of its rows that are within the range of a token."""
+        keys = None if rights is None or request.method != "query" else range_of(rights)
+        if keys is None:
+            return await request.sent_to(self.below)
+        query, limit, continuation = request.arguments
+        allowed = narrowed(query, keys)
+        if allowed is None:
+            # No row is returned, but the store still checks the token, and whether the table exists.
+            await self.below.query(request.table, attrs.evolve(query, select=()), 1)
+            return RowPage([], None)
+        return await self.below.query(request.table, allowed, limit, continuation)
 
     async def token_table(self) -> str | None:
         """Return the one table that the token is for; None for a token of the account, or one that nobody can read."""
@@ -325,35 +304,20 @@ class GuardedStore:
             if fault.code != Code.AUTHORIZATION_PERMISSION:
                 raise
 
-    async def _run(self, check: Callable[[Rights | None], T], call: Callable[[T], Awaitable[R]]) -> R:
-        """Pass what `check` allows on to `call`; where the token was refused, once again with a new one."""
-        for last in (False, True):
-            used = await self._tokens.current()
-            try:
-                rights = await self._admit(used)
-            except Fault as fault:
-                if last or fault.code not in _STALE or not await self._tokens.renew(used):
-                    raise
-                continue
-            allowed = check(rights)
-            try:
-                return await call(allowed)
-            except Fault as fault:
-                if last or fault.code not in _STALE or not await self._tokens.renew(used):
-                    raise
-        raise AssertionError("the second attempt returns or raises")
+
+def _check(request: StoreRequest, rights: Rights | None) -> None:
+    """Refuse a request that rights do not allow, and keys that no row can have. Raises Fault."""
+    if request.method in _ACCESS:
+        _authorize(rights, _ACCESS[request.method], request.table, request.keys)
+    for index, operation in enumerate(request.operations):
+        keys = operation.row.get("PartitionKey"), operation.row.get("RowKey")
+        try:
+            _authorize(rights, access_of(operation.verb), request.table, keys)
+        except Fault as fault:
+            raise (with_index(fault, index) if request.method == "transact" else fault) from None
 
 
-def _require(access: Action, table: str, keys: tuple[str, str] | None = None) -> Callable[[Rights | None], None]:
-    """Return a function that refuses rights without this access."""
-
-    def check(rights: Rights | None) -> None:
-        if rights is not None:
-            authorize(rights, access, table, keys)
-
-    return check
-
-
-def _keys_of(operation: Operation) -> tuple[str, str]:
-    row = operation.row
-    return check_key("PartitionKey", row.get("PartitionKey")), check_key("RowKey", row.get("RowKey"))
+def _authorize(rights: Rights | None, access: Action, table: str, keys: tuple[object, object] | None) -> None:
+    row = None if keys is None else (check_key("PartitionKey", keys[0]), check_key("RowKey", keys[1]))
+    if rights is not None:
+        authorize(rights, access, table, row)

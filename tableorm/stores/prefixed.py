@@ -11,14 +11,16 @@ from contextlib import suppress
 from inspect import iscoroutinefunction, signature
 from typing import Any, cast
 
+from msgspec import structs
+
 from ..protocol.codes import Code, Fault
 from ..protocol.limits import check_container_name, check_queue_name, check_table_name
 from .backend import Backend
 from .blobs import BlobStore
-from .capabilities import Capabilities
 from .guarded import AccessControl, Policies, Signer
+from .layers import StoreLayer, StoreRequest
 from .queues import QueueStore
-from .tables import Operation, Row, RowPage, RowQuery, TableStore
+from .tables import TableStore
 
 __all__ = ["PrefixedBackend"]
 
@@ -122,46 +124,20 @@ class _PrefixedNames:
         return found
 
 
-class _PrefixedTables:
+class _PrefixedTables(StoreLayer):
     """
-    A `TableStore` whose tables have a prefix.
+    Tables with a prefix.
     """
 
     def __init__(self, store: TableStore, prefix: str) -> None:
-        self.wrapped, self._names = store, _PrefixedNames("table", prefix, check_table_name)
+        super().__init__(store)
+        self._names = _PrefixedNames("table", prefix, check_table_name)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        """See `TableStore`."""
-        return self.wrapped.capabilities
-
-    async def create_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self.wrapped.create_table(self._names.add(table))
-
-    async def delete_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self.wrapped.delete_table(self._names.add(table))
-
-    async def list_tables(self) -> list[str]:
-        """See `TableStore`."""
-        return self._names.strip(await self.wrapped.list_tables())
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """See `TableStore`."""
-        return await self.wrapped.get(self._names.add(table), partition_key, row_key, select)
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """See `TableStore`."""
-        return await self.wrapped.query(self._names.add(table), query, limit, continuation)
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        """See `TableStore`."""
-        return await self.wrapped.write(self._names.add(table), operation)
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """See `TableStore`."""
-        return await self.wrapped.transact(self._names.add(table), operations)
+    async def send(self, request: StoreRequest) -> Any:
+        """See `StoreLayer`."""
+        if request.method == "list_tables":
+            return self._names.strip(await self.below.list_tables())
+        return await structs.replace(request, table=self._names.add(request.table)).sent_to(self.below)
 
 
 class _PrefixedAccess:

@@ -5,16 +5,18 @@ Faults that a test asks for: the next insert fails, or is lost or late, or its r
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 import attrs
+from msgspec import structs
 
 from ..connection.connection import connection_of
 from ..connection.queue_and_blob_requests import BLOB_OPERATIONS, QUEUE_OPERATIONS, StoreBeside
 from ..database.database import Database
 from ..protocol.codes import Code, Fault
-from ..stores import BlobStore, Capabilities, Operation, QueueStore, Row, RowPage, RowQuery, TableStore, Verb
+from ..stores import BlobStore, Capabilities, Operation, QueueStore, StoreLayer, StoreRequest, TableStore, Verb
 
 __all__ = ["Faults", "PlannedFault"]
 
@@ -234,58 +236,32 @@ class Faults:
         return self._planned[-1]
 
 
-class _FaultyStore:
+class _FaultyStore(StoreLayer):
     """
-    A `TableStore` whose requests meet the faults that are planned.
+    Tables whose requests meet the faults that are planned.
     """
 
     def __init__(self, store: TableStore, planned: Sequence[PlannedFault]) -> None:
-        self._store, self._planned = store, planned
+        super().__init__(store)
+        self._planned = planned
 
     @property
     def capabilities(self) -> Capabilities:
         """What the store can do; that it repeats requests itself, so that nobody else repeats what is to fail."""
-        return attrs.evolve(self._store.capabilities, retries=True)
+        return attrs.evolve(self.below.capabilities, retries=True)
 
-    async def create_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._send(table, ["create-table"], lambda: self._store.create_table(table))
-
-    async def delete_table(self, table: str) -> None:
-        """See `TableStore`."""
-        await self._send(table, ["delete-table"], lambda: self._store.delete_table(table))
-
-    async def list_tables(self) -> list[str]:
-        """See `TableStore`."""
-        return await self._send("", ["list-tables"], self._store.list_tables)
-
-    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
-        """See `TableStore`."""
-        return await self._send(table, ["get"], lambda: self._store.get(table, partition_key, row_key, select))
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        """See `TableStore`."""
-        return await self._send(table, ["query"], lambda: self._store.query(table, query, limit, continuation))
-
-    async def write(self, table: str, operation: Operation) -> str | None:
-        """See `TableStore`."""
-        sent = _as_sent(operation)
-        return await self._send(table, [operation.verb], lambda: self._store.write(table, sent))
-
-    async def transact(self, table: str, operations: Sequence[Operation]) -> list[str | None]:
-        """See `TableStore`."""
-        verbs, sent = [each.verb for each in operations], [_as_sent(each) for each in operations]
-        conditional = [number for number, each in enumerate(operations) if each.if_match not in (None, "*")]
-        return await _send(
-            self._planned,
-            table,
-            [*verbs, "transaction"],
-            lambda: self._store.transact(table, sent),
-            conditional=conditional[0] if conditional else None,
-        )
-
-    async def _send(self, table: str, operations: Sequence[str], call: Callable[[], Awaitable[T]]) -> T:
-        return await _send(self._planned, table, operations, call)
+    async def send(self, request: StoreRequest) -> Any:
+        """See `StoreLayer`."""
+        operations, names = [_as_sent(each) for each in request.operations], [request.name]
+        conditional = None
+        if request.method == "write":
+            request = structs.replace(request, arguments=tuple(operations))
+        elif request.method == "transact":
+            request = structs.replace(request, arguments=(operations,))
+            names = [*(each.verb for each in operations), "transaction"]
+            conditional = next((n for n, each in enumerate(operations) if each.if_match not in (None, "*")), None)
+        call = partial(request.sent_to, self.below)
+        return await _send(self._planned, request.table, names, call, conditional=conditional)
 
 
 def _as_sent(operation: Operation) -> Operation:

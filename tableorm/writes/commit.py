@@ -54,6 +54,7 @@ from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_derived, refuse
 from .stages.lost_replies import InDoubt
+from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
@@ -228,6 +229,9 @@ async def commit(
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.address)
+    for write in writes:
+        if write.change.schema is not None and write.change.schema.stages:
+            await work_before(db, write)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         writes = await _prepare(db, writes, options)

@@ -155,7 +155,7 @@ def _replacement(write: PlannedWrite, schema: Schema, row: Row) -> PlannedWrite:
     )
     if write.token is not None:
         sent[WRITE_TOKENS] = after[WRITE_TOKENS] = with_token(tokens, write.token)
-    stored = Known(row, proof=etag, upgraded=0 < stored_version(row) < schema.version)
+    stored = Known(schema.unseal(row), proof=etag, upgraded=0 < stored_version(row) < schema.version)
     return structs.replace(
         write,
         operation=Operation(Verb.REPLACE, sent, etag),

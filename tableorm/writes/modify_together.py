@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 from msgspec import structs
@@ -40,6 +40,9 @@ from ..models.key import Key
 from ..models.manifest import ManifestEntry
 from ..models.marker_rows import is_marker
 from ..models.property_bag import PropertyBag
+from ..models.reserved import WRITE_TOKENS
+from ..models.schema import Schema
+from ..models.state import EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
@@ -48,8 +51,8 @@ from .marker_errors import marker_error
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .patch import then
 from .pending import copy_subject
-from .plan import PlannedWrite
-from .rows import NOT_PROPERTIES
+from .plan import Change, PlannedWrite
+from .rows import NOT_PROPERTIES, compare
 from .stages.change import save_change
 from .stages.compose import encode_joined
 from .stages.encode import encode
@@ -59,7 +62,7 @@ from .subject import Subject, adopt, check_change, key_of_target
 
 __all__ = ["modify_target"]
 
-_MOST = 100
+_MOST = 250
 """How many calls are folded at most: the longer the functions take, the likelier it is that another program writes."""
 
 _SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
@@ -326,9 +329,31 @@ class _Modifier:
         return True
 
 
+class _Made(NamedTuple):
+    """
+    What the function of a call has made of the row.
+
+    Args:
+        call: The call.
+        result: The entity or bag.
+        changed: Whether there is something to write.
+        write: How; None if there is nothing, or if it is a plain row, whose write is planned when it is needed.
+        row: What the next function gets; None if there is nothing to write.
+    """
+
+    call: _ModifyCall
+    result: Subject
+    changed: bool
+    write: PlannedWrite | None
+    row: Row | None
+
+
 class _Fold:
     """
     What functions make of a row, one after the other, and the write of it.
+
+    Most rows are plain: nothing is derived from them or filled in, and the model knows all of their properties. Then
+    the write is the difference between the row as it was read and the last result, and those between are not planned.
 
     Args:
         db: Where the row is.
@@ -343,11 +368,13 @@ class _Fold:
     def __init__(self, db: Connection, load: Loader, key: Key[Any], row: Row | None) -> None:
         self._db, self._load, self._key = db, load, key
         self._row = self._read = row
+        self._encoded: Row | None = None
         self._token = new_token()
-        self._made: list[tuple[_ModifyCall, Subject, PlannedWrite | None]] = []
+        self._made: list[_Made] = []
         self._refused: list[tuple[_ModifyCall, Exception]] = []
-        schema = getattr(key.model, "__schema__", None)
+        schema: Schema | None = getattr(key.model, "__schema__", None)
         self._refusing = [] if schema is None else [each for each in schema.derived.values() if each.may_refuse]
+        self._plain_schema = None if schema is None or not _is_plain(schema) else schema
         self.finds_none = False
 
     async def apply(self, calls: Sequence[_ModifyCall]) -> int:
@@ -383,17 +410,52 @@ class _Fold:
         """Apply the function of a call; return whether it is told that its write would not be refused."""
         entries = self._entries_of(subject)
         result = call.result = applied(call.function, subject, call.instance)
+        made = self._plainly(call, result)
+        if made is None:
+            write, row, self._encoded = self._planned(result), None, None
+            if write is not None and write.after is not None and self._row is not None:
+                row = {name: self._row[name] for name in NOT_PROPERTIES if name in self._row} | write.after
+            made = _Made(call, result, write is not None, write, row)
+        told = not made.changed or self._entries_of(result) == entries
+        if made.write is not None and not is_light(made.write.weight):
+            plan_writes((made.write,))
+        self._made.append(made)
+        if made.row is not None:
+            self._row = made.row
+        return told
+
+    def _plainly(self, call: _ModifyCall, result: Subject) -> _Made | None:
+        """Return what a function has made of a plain row; None if the row, or what was changed, is none such."""
+        schema, before = self._plain_schema, self._row
+        if schema is None or before is None or not isinstance(result, Entity):
+            return None
+        state, own = state_of(result), result.__dict__
+        if not isinstance(state, PackedState) or state.extra is not None or WRITE_TOKENS in before:
+            return None
+        keys = schema.make_keys(own)
+        if keys != state.keys:
+            return None
+        row, weight = schema.encode(own, *keys)
+        if not is_light(weight):
+            return None
+        encoded = row
+        if self._encoded is None or self._encoded == row:  # equal rows may differ too, in minus zero
+            encoded = row.copy()  # `compare` gives values the spelling that was read
+            changed, _ = compare(before, row, schema)
+            if not changed.keys() <= before.keys():
+                return None  # it may be a default that the row does not have
+            removed = len(row) < len(before) - 2  # ETag and Timestamp, which the encoder does not make
+            if not (changed or removed):
+                return _Made(call, result, changed=False, write=None, row=None)
+        self._encoded = encoded
+        told_by_store = {"odata.etag": before["odata.etag"], "Timestamp": before["Timestamp"]}
+        return _Made(call, result, changed=True, write=None, row={**told_by_store, **row})
+
+    def _planned(self, result: Subject) -> PlannedWrite | None:
+        """Return the write of a result over what the function got."""
         change = save_change(result, verb="modify")
         check_change(self._db.boundary, change)
-        write = encode(change, 0, self._token)
-        told = write is None or self._entries_of(result) == entries
-        if write is not None and not is_light(write):
-            plan_writes((write,))
-        self._made.append((call, result, write))
-        if write is not None and write.after is not None and self._row is not None:
-            kept = {name: self._row[name] for name in NOT_PROPERTIES if name in self._row}
-            self._row = {**kept, **write.after}
-        return told
+        return encode(change, 0, self._token)
 
     def _entries_of(self, subject: Subject) -> list[ManifestEntry | None]:
         """Return what the manifest says of those declarations for whose entries a write can be refused."""
@@ -402,33 +464,53 @@ class _Fold:
 
     async def write(self) -> None:
         """Send one write for all of them. Raises what a single write raises."""
-        writes = [write for _, _, write in self._made if write is not None]
-        if writes:
-            self._db.used_models.add(writes[0].change.schema)
-            await commit(self._db, (self._as_one(writes),))
-
-    def _as_one(self, writes: Sequence[PlannedWrite]) -> PlannedWrite:
-        """Return the write of what the last one makes, over the row as it was read."""
-        first, last = writes[0].change, writes[-1].change
-        # Also if it is as it was read then: no result may keep an ETag that is still right.
-        patch = reduce(then, (write.change.patch for write in writes))
-        change = structs.replace(last, patch=patch, before=first.before, stored=first.stored)
-        return encode_joined(change, 0, self._token)
+        changes = [made for made in self._made if made.changed]
+        if not changes:
+            return
+        # Also if the row is as it was read then: no result may keep an ETag that is still right.
+        if all(made.write is None for made in changes):
+            last = changes[-1].result
+            assert isinstance(last, Entity)
+            set_state(last, EntityState(stored=self._read))
+            change = save_change(last, verb="modify")
+            check_change(self._db.boundary, change)
+        else:
+            change = _as_one(
+                [write for made in changes if (write := made.write or self._planned(made.result)) is not None]
+            )
+        self._db.used_models.add(change.schema)
+        await commit(self._db, (encode_joined(change, 0, self._token),))
 
     def end(self) -> None:
         """
         Let the calls have their results. What later functions have changed is not the row as it is stored: it keeps the
         ETag that was read, under which nothing can be written any more.
         """
-        last = max((n for n, (_, _, write) in enumerate(self._made) if write is not None), default=-1)
-        for number, (call, result, write) in enumerate(self._made):
-            if write is not None and number != last and self._read is not None:
-                remember(write, self._read["odata.etag"])
-            elif write is None and number > last >= 0:
-                adopt(result, copy_subject(self._made[last][1]))
-            call.end(result)
+        last = max((number for number, made in enumerate(self._made) if made.changed), default=-1)
+        for number, made in enumerate(self._made):
+            if not made.changed:
+                if number > last >= 0:
+                    adopt(made.result, copy_subject(self._made[last].result))
+            elif number != last and self._read is not None:
+                if made.write is not None:
+                    remember(made.write, self._read["odata.etag"])
+                else:
+                    set_state(made.result, EntityState(stored=made.row))
+            made.call.end(made.result)
         for call, error in self._refused:
             call.end(error=error)
+
+
+def _as_one(writes: Sequence[PlannedWrite]) -> Change:
+    """Return the change that writes what the last one makes, over the row as it was read."""
+    first, last = writes[0].change, writes[-1].change
+    patch = reduce(then, (write.change.patch for write in writes))
+    return structs.replace(last, patch=patch, before=first.before, stored=first.stored)
+
+
+def _is_plain(schema: Schema) -> bool:
+    """Return whether the write of an entity is but the difference between two rows."""
+    return not (schema.tracked or schema.write_token or schema.filled or schema.has_validators)
 
 
 def _concerns_all(error: TableOrmError) -> bool:

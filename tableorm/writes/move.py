@@ -21,7 +21,6 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..models.write_tokens import tokens_of, with_token
 from ..outbox.move_command import MoveCommand
-from ..protocol.edm import ANNOTATION
 from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Mode, PlannedWrite
 from .stages.change import delete_change, guard_change, insert_change, rewrite_change
@@ -126,6 +125,11 @@ def check_movable(schema: Schema) -> None:
     name = schema.name
     if schema.home is not None:
         schema.home.check_movable()
+    if schema.stages:
+        raise NotSupported(
+            f"{name} cannot be moved to another partition: it has row stages, and the rows of a move are not sealed; "
+            "delete the entity and insert it at its new key"
+        )
     if schema.periods is not None:
         raise NotSupported(
             f"{name} cannot be moved to another partition or period: it has a table for each period; delete the entity "
@@ -221,8 +225,7 @@ def given_fields(target: Schema, stored: Mapping[str, Row]) -> dict[str, Any]:
         info = target.fields.get(name)
         if info is None:
             raise NotSupported(f"a move gives {target.name} the field {name!r}, which this program does not declare")
-        value = row.get(info.property)
-        values[name] = None if value is None else info.type.decode(value, row.get(info.property + ANNOTATION))
+        values[name] = info.read(row)
     return values
 
 

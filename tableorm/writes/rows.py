@@ -2,6 +2,7 @@
 Rows as values: what of a row is its content, what a merge makes of it, and what differs between two.
 """
 
+from ..models.property_types import PropertyType
 from ..models.reserved import MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import MISFITS, FieldInfo, Schema
 from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm
@@ -93,9 +94,9 @@ def compare(before: Row, row: Row, schema: Schema | None = None) -> tuple[Row, b
         was, annotated = old(name), old(name + ANNOTATION)
         if annotation == annotated and same_value(was, value):
             continue
-        info = None if schema is None else schema.by_property.get(name)
-        if info is not None and was is not None and value is not None:
-            if _means_the_same(info, value, annotation, was, annotated):
+        member = None if schema is None else schema.by_property.get(name)
+        if member is not None and was is not None and value is not None:
+            if _means_the_same(member.type, value, annotation, was, annotated):
                 respelled = True
                 row[name] = was
                 if annotated is None:
@@ -126,20 +127,20 @@ def is_absent_value(schema: Schema, info: FieldInfo, members: Row) -> bool:
 
 
 def _means_the_same(
-    info: FieldInfo, new: object, annotation: str | None, old: object, old_annotation: str | None
+    kind: PropertyType, new: object, annotation: str | None, old: object, old_annotation: str | None
 ) -> bool:
-    """Return whether two stored values are the same value of a field, in two spellings."""
-    if info.type.inline and info.type.edm is Edm.STRING and type(new) is type(old) is str:
+    """Return whether two stored values are the same value of a type, in two spellings."""
+    if kind.inline and kind.edm is Edm.STRING and type(new) is type(old) is str:
         return new == old
-    if info.type.inline and info.type.edm is Edm.INT64 and annotation == old_annotation and _is_plain_int(old):
+    if kind.inline and kind.edm is Edm.INT64 and annotation == old_annotation and _is_plain_int(old):
         return new == old
-    if info.type.edm is Edm.BINARY and isinstance(new, str) and isinstance(old, str) and new[:-4] != old[:-4]:
+    if kind.edm is Edm.BINARY and isinstance(new, str) and isinstance(old, str) and new[:-4] != old[:-4]:
         return False  # only the last four characters can spell the same bytes in two ways
     try:
-        value, read = info.type.decode(new, annotation), info.type.decode(old, old_annotation)
-        if info.type.json_text:
+        value, read = kind.decode(new, annotation), kind.decode(old, old_annotation)
+        if kind.json_text:
             # By what would be written: equality may leave out a part of the value.
-            return bool(info.type.encode(read) == new)
+            return bool(kind.encode(read) == new)
         return bool(value == read and type(value) is type(read) and str(value) == str(read))
     except MISFITS:
         return False  # what was stored does not fit the field: the new value replaces it

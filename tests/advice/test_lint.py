@@ -295,7 +295,7 @@ def test_finding_says_what_to_do() -> None:
 
 def test_the_table_of_the_documentation() -> None:
     """It is made of the rules."""
-    text = (Path(__file__).parents[2] / "docs" / "lint.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "operation" / "lint.md").read_text(encoding="utf-8")
     head = "| code | what it finds | why | what to do |\n|---|---|---|---|\n"
     table = "".join(f"| `{rule.code}` | {rule.finds} | {rule.reason} | {rule.remedy} |\n" for rule in RULES.values())
     assert head + table + "\n" in text

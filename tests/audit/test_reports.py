@@ -10,7 +10,7 @@ from tableorm.audit.ranges import KEPT, FailureCounts
 from tableorm.audit.report import AuditCounts, Finding, make_report
 from tableorm.stores import RowAddress
 
-PAGE = Path(__file__).parents[2] / "docs" / "audit.md"
+PAGE = Path(__file__).parents[2] / "docs" / "derived" / "audit.md"
 
 REMEDIES = {
     "missing": "repair writes it",

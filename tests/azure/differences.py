@@ -2,7 +2,7 @@
 The comparisons that Azurite 3.35 answers otherwise than the service: its known faults, each as narrow as can be told.
 
 A random test leaves out what stands here and nothing else. Each fault has an example, which is tested too: one that a
-new version of Azurite has mended is to be struck out, here and in docs/azure.md.
+new version of Azurite has mended is to be struck out, here and in docs/stores/azure.md.
 """
 
 import re

@@ -213,7 +213,7 @@ async def test_known_differences(
 
 def test_the_list_is_documented() -> None:
     """The page on Azure tells each of them, in the same words."""
-    page = (Path(__file__).parents[2] / "docs" / "azure.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "stores" / "azure.md").read_text(encoding="utf-8")
 
     for difference in (*DIFFERENCES, CRASHES, ABSENT_IS_FALSE):
         assert difference.says in page, difference.says

@@ -383,7 +383,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotSupported) as caught:
         connect("https://acc.table.core.windows.net", key="a2V5")
     connect("local::memory:")
-    for text in (str(caught.value), (ROOT / "docs/azure.md").read_text("utf-8")):
+    for text in (str(caught.value), (ROOT / "docs/stores/azure.md").read_text("utf-8")):
         assert 'pip install "tableorm[azure]"' in text
     assert '[azure]"' in (ROOT / "README.md").read_text("utf-8")
 

@@ -25,7 +25,7 @@ from tableorm_azure import AzureBackend
 from tableorm_local import Account, LocalBackend, serve
 from tests.azurite import KEY, Azurite
 
-# What programs keep clear of, because Azurite 3.35 does it otherwise; docs/azure.md says how.
+# What programs keep clear of, because Azurite 3.35 does it otherwise; docs/stores/azure.md says how.
 DIFFERENCES = {
     "tables are found only in the letter case of their creation": "names are used as they were created",
     "-0.0 comes back as 0.0": "-0.0 is not among the values",
@@ -358,6 +358,6 @@ def _looks() -> Iterator[tuple[str, str, Any]]:
 
 def test_the_list_is_documented() -> None:
     """The page on Azure tells each of them, in the same words."""
-    page = (Path(__file__).parents[2] / "docs" / "azure.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "stores" / "azure.md").read_text(encoding="utf-8")
 
     assert [says for says in DIFFERENCES if says not in page] == []

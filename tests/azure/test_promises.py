@@ -1,5 +1,6 @@
 """
-The promises of docs/lost-replies.md, through the mapper and the SDK's transport, on Azurite behind a proxy that loses.
+The promises of docs/writing/lost-replies.md, through the mapper and the SDK's transport, on Azurite behind a proxy that
+loses.
 
 What is lost here are bytes on sockets; what happens under every order of loss is tested in `tests/database`.
 """

@@ -13,7 +13,7 @@ from tests.azurite import Azurite
 AZURITE = {
     "test_minus_zero_is_a_change": "capability: Azurite has no negative zero",
 }
-"""Tests that the emulator fails by a fault of its own (see docs/azure.md), with the reason."""
+"""Tests that the emulator fails by a fault of its own (see docs/stores/azure.md), with the reason."""
 
 also_in_file = pytest.mark.parametrize("db", ["file", "memory", "azurite"], indirect=True)
 """Of tests in which several tasks read and write: a file is read beside its writer, which is a thread of its own."""

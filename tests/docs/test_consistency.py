@@ -1,5 +1,5 @@
 """
-The table of docs/consistency.md: how many requests the writes of each declaration send.
+The table of docs/derived/consistency.md: how many requests the writes of each declaration send.
 """
 
 import asyncio
@@ -154,7 +154,7 @@ READS: dict[str, tuple[type[Any], Callable[[Database], Awaitable[list[Any]]]]] =
 
 
 def said() -> dict[str, list[int]]:
-    page = (ROOT / "docs/consistency.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/derived/consistency.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \| .* \| (\d+), (\d+), (\d+) \|$", page, re.MULTILINE)
     return {row[0]: [int(number) for number in row[1:]] for row in rows}
 
@@ -179,7 +179,7 @@ def test_every_declaration_is_measured() -> None:
 
 
 def said_of_reads() -> dict[str, int]:
-    page = (ROOT / "docs/consistency.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/derived/consistency.md").read_text(encoding="utf-8")
     return {name: int(number) for name, number in re.findall(r"^\| (.+?) \| .* \| (\d+) \|$", page, re.MULTILINE)}
 
 

@@ -210,7 +210,9 @@ class World:
         values = self.truths.values_of("older", truth)
         row, _ = schema.encode(values, *schema.make_keys(values))
         left_out = {
-            info.property for info in schema.fields.values() if info.default and info.default() == values[info.name]
+            info.member.property
+            for info in schema.fields.values()
+            if info.default and info.default() == values[info.name]
         }
         row = {name: value for name, value in row.items() if name.partition("@")[0] not in left_out}
         await self.db("older").store.write(schema.table_name(), Operation(Verb.INSERT, {**row, **truth.extra}))

@@ -364,7 +364,7 @@ def test_stored_text_that_a_validator_refuses() -> None:
     """What a validator of a nested class cannot look up makes a row unreadable, and the error names the field."""
     encoded = '[{"unit": "lb", "limit": "kg"}]'
     with pytest.raises(ValueError, match="holds JSON text that is not a list: 'lb'"):
-        Truck.__schema__.fields["loads"].type.decode(encoded, None)
+        Truck.__schema__.fields["loads"].member.type.decode(encoded, None)
 
 
 MANY: list[dict[str, Any]] = [{"homes": [{}] * 1000}, {f"x{n}": 1 for n in range(1000)}]

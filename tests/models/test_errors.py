@@ -150,8 +150,8 @@ def test_python_kinds_of_errors() -> None:
 
 
 def documented_statuses() -> dict[str, int]:
-    """The statuses in the table of docs/errors.md, by name of the error."""
-    page = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
+    """The statuses in the table of docs/programs/errors.md, by name of the error."""
+    page = (Path(__file__).parents[2] / "docs" / "programs" / "errors.md").read_text(encoding="utf-8")
     found: dict[str, int] = {}
     for line in page.split("## HTTP statuses")[1].splitlines():
         row = re.fullmatch(r"\| ([0-9]{3}) \| (.*) \|.*\|", line)
@@ -161,7 +161,7 @@ def documented_statuses() -> dict[str, int]:
 
 
 def test_every_error_has_the_status_that_the_page_says() -> None:
-    """The table of docs/errors.md names every class, except for the one that has the status of its cause."""
+    """The table of docs/programs/errors.md names every class, except for the one that has the status of its cause."""
     classes = [getattr(errors, name) for name in errors.__all__]
     classes = [each for each in classes if isinstance(each, type) and issubclass(each, TableOrmError)]
     statuses: dict[str, int] = {}

@@ -457,6 +457,24 @@ async def test_no_verb_moves_a_row(things: Database, verb: str) -> None:
     assert await things.get_or_none(Thing, group="g", name="b") is None
 
 
+class Tracked(Entity, table="Things", partition_key="tracked_{group}", row_key="{name}", tracked=True):
+    group: Mapped[str]
+    name: Mapped[str]
+
+
+async def test_a_move_to_another_partition_says_to_set_a_key_field_back(things: Database) -> None:
+    """It takes the new value as an argument; what was assigned before is refused, and the advice works."""
+    thing = Tracked(group="g", name="a")
+    await things.insert(thing)
+    thing.group = "h"
+
+    with pytest.raises(EncodeError, match=r"a move takes new values from its arguments alone; .* back to 'g' and"):
+        await things.move(thing, group="h")
+    thing.group = "g"
+    await things.move(thing, group="h")
+    assert await things.get(Tracked, group="h", name="a") == thing
+
+
 async def test_modify_moves_no_row(things: Database) -> None:
     """What an entity has got besides is kept by `modify`, so that a changed key field is refused there as well."""
     thing = Thing(name="a")

@@ -115,7 +115,7 @@ class TotalHolderCheck(Check):
         if snapshot.age != "current" or snapshot.problem is not None:
             return
         holder = snapshot.row["RowKey"]
-        address = _claim_address(holder, self._info.property)
+        address = _claim_address(holder, self._info.member.property)
         yield holder, address, -_counted_value(snapshot.row, self._info) * _factor(address)
 
 
@@ -132,7 +132,7 @@ def _amounts_of(entry: ManifestEntry | None) -> Iterable[tuple[str, str, int]]:
 
 def _counted_value(row: Row, info: FieldInfo) -> int:
     """Return what entities have added to the field of a holder, if it is right: its value less that of a new one."""
-    value = row.get(info.property)
+    value = row.get(info.member.property)
     return 0 if value is None else int(value) - _initial_value(info)
 
 
@@ -255,12 +255,13 @@ async def _verify_holder(context: AuditContext, address: RowAddress, row: Row | 
     problems: list[Problem] = []
     changes: Row = {}
     for info in _held_fields(context, snapshot.schema):
-        total = totals.amounts.get((row_key, info.property), 0)
+        name = info.member.property
+        total = totals.amounts.get((row_key, name), 0)
         if _counted_value(row, info) == total:
             continue
         properties = _encode_total(snapshot.schema, info, total, row)
         changes |= properties or {}
-        text = f"{info.name} is {row.get(info.property)}, and the entities make it {_initial_value(info) + total}"
+        text = f"{info.name} is {row.get(name)}, and the entities make it {_initial_value(info) + total}"
         problems.append(Problem(Damage.STALE, info.name, row_key, text, rebuilt=properties is not None))
     keys = {"PartitionKey": address.partition_key, "RowKey": row_key}
     repairs = [Operation(Verb.MERGE, {**keys, **changes}, row["odata.etag"])] if changes else []

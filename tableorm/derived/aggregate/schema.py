@@ -61,7 +61,9 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
                 raise ModelError(
                     f"{self.label}: {schema.name} has no field {of!r} to sum; {near(str(of), schema.fields, 'field')}"
                 )
-            if info.maintained or info.type.edm not in (Edm.INT32, Edm.INT64):
+            if info.shape is not None:
+                raise ModelError(f"{self.label}: {of!r} {info.many}")
+            if info.maintained or info.member.type.edm not in (Edm.INT32, Edm.INT64):
                 raise ModelError(f"{self.label}: {of!r} is not a field of whole numbers, which alone add up exactly")
             schema.refuse_maintained([of], self.label, "it sums")
 
@@ -71,7 +73,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         return {
             "pattern": "Count" if self._of is None else "Sum",
             "of": self._of,
-            "in": f"{target.kind}.{field.property}",
+            "in": f"{target.kind}.{field.member.property}",
             "key": self.key,
             "where": self._where is not None,
         }
@@ -84,18 +86,15 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
                 f"{self.label}: {field!r} is not a field; give one, as in `lambda: Department.employee_count`"
             )
         schema: Schema = field.model.__schema__
-        info = schema.fields[field.name]
-        if info.type.edm not in (Edm.INT32, Edm.INT64) or not info.maintained or info.optional:
+        member = schema.by_path.get(field.name)
+        info = None if member is None else schema.fields[member.field]
+        if info is None or not info.maintained or info.optional or info.member.type.edm not in (Edm.INT32, Edm.INT64):
             raise ModelError(
                 f"{self.label}: {schema.name}.{field.name} is not a maintained field of whole numbers; declare "
                 f"{field.name}: Mapped[int] = field(default=0, maintained=True)"
             )
         self.check_key(schema)
-        missing = [
-            name
-            for name, each in schema.fields.items()
-            if each.default is None and not each.optional and name not in schema.key_holders
-        ]
+        missing = [name for name, each in schema.fields.items() if each.required and name not in schema.key_holders]
         if self.create and (schema.abstract or missing):
             why = "is abstract" if schema.abstract else f"has no default for {missing[0]}"
             raise ModelError(
@@ -110,13 +109,13 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         if address is None or not self.schema.satisfies(self._where, values, self.label):
             return None
         amount = 1 if self._of is None else int(values[self._of] or 0)
-        return AggregateEntry(address, {self.target[1].property: amount}) if amount else None
+        return AggregateEntry(address, {self.target[1].member.property: amount}) if amount else None
 
     def proves(self, entry: ManifestEntry, values: Mapping[str, Any], partition_key: str, row_key: str) -> bool:
         """Return whether it counts in the field that this declares, of the entity that these fields refer to."""
         del row_key
         current = self.current_entry(entry)
-        if not isinstance(current, AggregateEntry) or [*current.amounts] != [self.target[1].property]:
+        if not isinstance(current, AggregateEntry) or [*current.amounts] != [self.target[1].member.property]:
             return False
         told = self._of is not None or set(current.amounts.values()) == {1}  # a sum may be over what was there before
         return told and self.address(values, partition_key) == current.row_key
@@ -131,7 +130,7 @@ class AggregateSchema(ReferenceTarget[FieldInfo]):
         schema, info = self.target
         stored, amount = next(iter(entry.amounts.items()))
         known = any(stored in each.by_property for each in concrete(schema))
-        return entry if known else AggregateEntry(entry.row_key, {info.property: amount})
+        return entry if known else AggregateEntry(entry.row_key, {info.member.property: amount})
 
     def make_holder(self, partition_key: str, row_key: str) -> Storable:
         """Return the entity that holds it, with defaults, to be inserted."""
@@ -189,7 +188,7 @@ class _AggregateRules(EntryRules[AggregateEntry]):
             if declared is None or not (older or is_proven(entry, write)):
                 return []
             target, info = declared.target
-            amounts = {info.property: next(iter(amounts.values()))}
+            amounts = {info.member.property: next(iter(amounts.values()))}
         # A bag has no model that tells.
         taken = {each: -amount for each, amount in amounts.items() if not is_reserved_property(each)}
         return [EntityPatch(row_key=entry.row_key, origin=write, amounts=taken, target=target)]
@@ -204,6 +203,6 @@ def _declared_for(entry: AggregateEntry, name: str, schema: Schema) -> Aggregate
     some = [found[name]] if name in found else list(found.values())
     for each in some:
         current = each.current_entry(entry) if name in found else entry
-        if isinstance(current, AggregateEntry) and [*current.amounts] == [each.target[1].property]:
+        if isinstance(current, AggregateEntry) and [*current.amounts] == [each.target[1].member.property]:
             return each
     return None

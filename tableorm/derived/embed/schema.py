@@ -102,12 +102,16 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
         properties: dict[str, str] = {}
         for mine, theirs in self.fields.items():
             own, info = self.schema.fields[mine], schema.fields.get(theirs)
+            if info is not None and info.shape is not None:
+                raise ModelError(f"{self.label}: {theirs!r} of {schema.name} {info.many}")
+            if info is not None and info.member.property in schema.opaque:
+                raise ModelError(f"{self.label}: {theirs!r} is kept from the store by a row stage of {schema.name}")
             if info is None or not info.stored or info.maintained or info.type.name != own.type.name:
                 raise ModelError(
                     f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is not a field of "
                     f"{schema.name} that it stores itself, of the same type"
                 )
-            properties[own.property] = info.property
+            properties[own.member.property] = info.member.property
         return schema, properties
 
     def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> SourceEntry | None:

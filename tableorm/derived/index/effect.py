@@ -227,12 +227,12 @@ class IndexMaintainer(AuditedMaintainer):
         self.in_periods = not rows.unique  # uniqueness would end with the period
         self.may_refuse = rows.unique
         fields = rows.primary.fields
-        self._keyed = frozenset(fields[name].property for name in template.fields)
+        self._keyed = frozenset(fields[name].member.property for name in template.fields)
         # How a key is made of plain text; None if it has fields of the entity's own key, which are no properties.
         self._text: str | None = None
         if rows.unique and all(fields[name].stored for name in template.fields):
             self._text = "".join(
-                each.literal.replace("%", "%%") if each.field is None else f"%({fields[each.field].property})s"
+                each.literal.replace("%", "%%") if each.field is None else f"%({fields[each.field].member.property})s"
                 for each in template.parts
             )
 

@@ -104,24 +104,25 @@ class EntrySchema(Schema):
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
         self._encode_own = make_encoder(self.label, self._own, self._slow_encoder, {})
-        extra = [info.property for info in self._own]
-        annotated = [info.property + ANNOTATION for info in self._own if info.type.edm is not Edm.STRING]
+        members = [info.member for info in self._own]  # a key of the entity holds each
+        extra = [member.property for member in members]
+        annotated = [member.property + ANNOTATION for member in members if member.type.edm is not Edm.STRING]
         self._dropped = (COPY_OF, COPIED_VERSION, "odata.etag", *extra, *annotated)
         # Rows of other programs may store what is in their keys as well, and as another type.
         self._left_out_types = tuple(name + ANNOTATION for name in extra)
         if include != "all" or not self.exact:
             self._dropped += ("Timestamp",)  # they are not written whenever their primary is
-        if len(self.stored) + len(self.kind_properties) + len((COPY_OF, WRITE_TOKENS)) > MAX_CUSTOM_PROPERTIES:
+        if len(self.by_property) + len(self.kind_properties) + len((COPY_OF, WRITE_TOKENS)) > MAX_CUSTOM_PROPERTIES:
             raise ModelError(
-                f"{self.label}: its entries would have {len(self.stored)} fields, and {COPY_OF} and {WRITE_TOKENS}; a "
-                f"row holds {MAX_CUSTOM_PROPERTIES} properties: give include= fewer"
+                f"{self.label}: its entries would have {len(self.by_property)} properties, {COPY_OF} and "
+                f"{WRITE_TOKENS}; a row holds {MAX_CUSTOM_PROPERTIES}: give include= fewer"
             )
-        copied = [info.property for info in self.stored if primary.fields[info.name].stored]
+        copied = [name for name, member in self.by_property.items() if primary.fields[member.field].stored]
         self.properties = frozenset(copied)
         self._primary_kind: str | None = primary.kind_properties.get(ENTITY_TYPE)
         version = (self._primary_kind or "").partition(":")[2]
         self._current_kind = f"{self.kind}:{version}" if version else str(self.kind)
-        self.maintained_properties = frozenset(info.property for info in primary.maintained)
+        self.maintained_properties = frozenset(info.member.property for info in primary.maintained)
         self._left_out = _NOT_IN_ENTRY | {m for p in self.maintained_properties for m in (p, p + ANNOTATION)}
         self._held, self._not_held = self.properties | _KIND, _IN_NO_ENTRY | self.maintained_properties
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
@@ -182,11 +183,12 @@ class EntrySchema(Schema):
         if self.keys_only:
             found = {name: attrs.evolve(info, stored=name not in in_keys) for name, info in found.items()}
         seen: dict[str, str] = {}
-        for name, info in found.items():
-            if info.stored and seen.setdefault(info.property, name) != name:
+        for member in (member for info in found.values() if info.stored for member in info.members):
+            name, path = member.property, member.path
+            if seen.setdefault(name, path) != path:
                 raise ModelError(
-                    f"{self.label}: its entries would store both {seen[info.property]!r} and {name!r} as "
-                    f"{info.property!r}; give one of them another name by field(name=...)"
+                    f"{self.label}: its entries would store both {seen[name]!r} and {path!r} as {name!r}; give one of "
+                    "them another name by field(name=...)"
                 )
         return found
 
@@ -294,7 +296,7 @@ class EntrySchema(Schema):
         """Return the entity that has some stored fields alone; the entry itself if its primary is fetched."""
         if self.follows:
             return row
-        properties = frozenset(self.fields[name].property for name in names) & self.properties
+        properties = frozenset(each.property for name in names for each in self.fields[name].members) & self.properties
         return self._finish(super().decode_part(row, names), row, properties)
 
     def _diagnose(self, row: Row, error: Exception, names: frozenset[str] | None = None) -> DecodeError:

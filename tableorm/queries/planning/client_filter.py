@@ -12,8 +12,9 @@ from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, Non
 from ...keys.bounds import REVERSED, outside
 from ...keys.formats import Order
 from ...keys.template import Template
-from ...models.schema import MISFITS, FieldInfo, Schema
-from ...protocol.edm import ANNOTATION, utf16_key
+from ...models.property_types import Member
+from ...models.schema import MISFITS, Schema
+from ...protocol.edm import utf16_key
 from ...protocol.filters import Compare, Op, Test, combination, compile_filter, compile_membership, negation
 from ...stores import Row
 from .normalize import FieldTerm, key_of_field, misfit_error, one_property, owners_of
@@ -58,9 +59,9 @@ def make_test(target: QueryTarget, term: Expression) -> Test:
             )
             return lambda row: (there(row) is None) is absent
         case Comparison() | Membership():
-            info = one_property(target, term)
-            if info is not None:
-                test = _make_property_test(term, info)
+            member = one_property(target, term)
+            if member is not None:
+                test = _make_property_test(term, member)
             else:
                 test = _make_test_by_kind(target, term, lambda owner: _make_field_test(term, owner))
             negated = term.negated if isinstance(term, Membership) else term.op is Op.NE
@@ -106,8 +107,8 @@ def _make_presence_test(term: Presence, schema: Schema) -> Test:
     if holder is not None:  # a row of another kind may have another key
         template, member = holder
         return lambda row: None if template.stored_text(row[member], term.field.name) is None else True
-    name = schema.fields[term.field.name].property
-    return lambda row: None if row.get(name) is None else True
+    name = schema.by_path[term.field.name].property
+    return _unsealed(schema, name, lambda row: None if row.get(name) is None else True)
 
 
 def _equal_values(term: Comparison | Membership) -> Sequence[Any]:
@@ -117,49 +118,51 @@ def _equal_values(term: Comparison | Membership) -> Sequence[Any]:
 
 def _make_field_test(term: Comparison | Membership, schema: Schema) -> Test:
     holder = key_of_field(schema, term.field.name)
-    return (
-        _make_property_test(term, schema.fields[term.field.name]) if holder is None else _make_key_test(term, *holder)
-    )
+    if holder is not None:
+        return _make_key_test(term, *holder)
+    member = schema.by_path[term.field.name]
+    return _unsealed(schema, member.property, _make_property_test(term, member))
 
 
-def _make_property_test(term: Comparison | Membership, info: FieldInfo) -> Test:
+def _unsealed(schema: Schema, name: str, test: Test) -> Test:
+    """Return the test of a property that looks at the row as the model says, if the row is stored otherwise."""
+    return (lambda row: test(schema.unseal(row))) if name in schema.opaque else test
+
+
+def _make_property_test(term: Comparison | Membership, member: Member) -> Test:
     """
     Return the test of a property. For `!=` and `~in_` it tests for `==` and `in_`: the caller negates what it says.
     """
     if isinstance(term, Membership) or term.op in (Op.EQ, Op.NE):
-        nodes = list(map(property_filter(Comparison(term.field, Op.EQ, None), info), _equal_values(term)))
+        nodes = list(map(property_filter(Comparison(term.field, Op.EQ, None), member), _equal_values(term)))
         constants = [node.constant for node in nodes if isinstance(node, Compare)]
         if len(constants) == len(nodes):
-            return compile_membership(info.property, constants)
-        return _make_decoded_equality(_equal_values(term), info)
-    node = property_filter(term, info)(term.value)
+            return compile_membership(member.property, constants)
+        return _make_decoded_equality(_equal_values(term), member)
+    node = property_filter(term, member)(term.value)
     if node is not None:
         return compile_filter(node)
     assert term.op is not None
     compare = _ORDERS[term.op]
 
     def test_decoded(row: Row) -> bool | None:
-        value = row.get(info.property)
-        if value is None:
-            return None
         try:
-            return compare(info.type.decode(value, row.get(info.property + ANNOTATION)), term.value)
+            value = member.read(row)
+            return None if value is None else compare(value, term.value)
         except MISFITS:
             return None  # what is stored is no such value, or one that has no order, as the decimal NaN
 
     return test_decoded
 
 
-def _make_decoded_equality(values: Sequence[Any], info: FieldInfo) -> Test:
+def _make_decoded_equality(values: Sequence[Any], member: Member) -> Test:
     """Return the test whether a property that the service compares otherwise equals one of some values."""
     wanted = set(values)
 
     def test_decoded_equal(row: Row) -> bool | None:
-        stored = row.get(info.property)
-        if stored is None:
-            return None
         try:
-            return info.type.decode(stored, row.get(info.property + ANNOTATION)) in wanted
+            value = member.read(row)
+            return None if value is None else value in wanted
         except MISFITS:
             return False  # what is stored is no such value, so it is none of them
 

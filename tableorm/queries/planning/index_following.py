@@ -189,7 +189,7 @@ def conditions_on_entries(target: QueryTarget, where: Sequence[Expression]) -> t
             for each in fields
             for schema in entries
             if has_field(schema, each)
-            and (each.name not in schema.fields or (mixed and not _is_told(schema, each.name)))
+            and (each.name not in schema.by_path or (mixed and not _is_told(schema, each.name)))
         ]
         if not missing:
             kept.append(term)

@@ -388,9 +388,9 @@ def _tells_key(schema: Schema | None, owner: Schema, template: Template, field: 
     if holder is not None:
         return holder[0] is template  # where both keys hold the field, it is read from one of them
     # It is read from a property, which rows of this kind can have under any key, unless theirs are made alike.
-    if schema is None or field not in schema.fields:
+    if schema is None or field not in schema.by_path:
         return False
-    own, named = schema.fields[field], owner.fields[field]
+    own, named = schema.by_path[field], owner.by_path[field]
     same = schema.partition if template is owner.partition else schema.row
     alike = same is not None and same.text == template.text and "{kind}" not in template.text
     return alike and (own.property, own.type) == (named.property, named.type)

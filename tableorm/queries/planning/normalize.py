@@ -16,7 +16,8 @@ from ...errors import EncodeError
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Field, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.template import Template
 from ...models.entity import schema_of
-from ...models.schema import FieldInfo, Schema, concrete
+from ...models.property_types import Member, PropertyType
+from ...models.schema import Schema, concrete
 from ...protocol.edm import Edm
 from ...protocol.filters import Op
 from .parameters import parameter_of
@@ -104,8 +105,9 @@ def _has_opposite(target: QueryTarget, term: Comparison | PropertyComparison) ->
     if isinstance(term, PropertyComparison):
         kind = term.constant.type
         return kind is Edm.DATETIME if term.property == "Timestamp" else kind not in _NUMBERS
+    name = term.field.name
     return all(
-        term.field.name in owner.key_holders or _has_total_order(term, owner.fields[term.field.name], own=owner is kind)
+        name in owner.key_holders or _has_total_order(term, owner.by_path[name].type, own=owner is kind)
         for kind, owners in owners_of(target, term).items()
         for owner in owners
     )
@@ -114,18 +116,18 @@ def _has_opposite(target: QueryTarget, term: Comparison | PropertyComparison) ->
 _NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
 
 
-def _has_total_order(term: Comparison, info: FieldInfo, *, own: bool) -> bool:
+def _has_total_order(term: Comparison, kind: PropertyType, *, own: bool) -> bool:
     """
     Return whether a property is above, below or equal to any constant of its field.
 
     Args:
         term: A comparison of the field.
-        info: The field.
+        kind: The type of the property.
         own: Whether rows are of the model that declares it; those of others can have any type in the property.
     """
-    if info.type.edm in _NUMBERS:
-        return own and info.type.edm is not Edm.DOUBLE and not parameter_of(term).wide
-    return info.type.annotation is not Decimal
+    if kind.edm in _NUMBERS:
+        return own and kind.edm is not Edm.DOUBLE and not parameter_of(term).wide
+    return kind.annotation is not Decimal
 
 
 def refuse_other_models(target: QueryTarget, term: Expression) -> None:
@@ -166,7 +168,7 @@ def properties_of(target: QueryTarget, term: Expression) -> Iterator[str]:
             yield leaf.property
         elif isinstance(leaf, (Comparison, Membership, Presence)):
             for owners in owners_of(target, leaf).values():
-                yield from (o.fields[leaf.field.name].property for o in owners if not key_of_field(o, leaf.field.name))
+                yield from (o.by_path[leaf.field.name].property for o in owners if not key_of_field(o, leaf.field.name))
 
 
 # Where a field is
@@ -182,7 +184,7 @@ def has_field(schema: Schema, field: Field[Any]) -> bool:
     It has it from the class that the condition names, or from a base of both.
     """
     bases = (getattr(base, "__schema__", None) for base in field.model.__mro__ if issubclass(schema.model, base))
-    return any(isinstance(base, Schema) and field.name in base.fields for base in bases)
+    return any(isinstance(base, Schema) and field.name in base.by_path for base in bases)
 
 
 def owners_of(target: QueryTarget, term: FieldTerm) -> dict[Schema | None, list[Schema]]:
@@ -206,21 +208,24 @@ def key_of_field(schema: Schema, field: str) -> tuple[Template, str] | None:
     return schema.key_holders.get(field)
 
 
-def one_property(target: QueryTarget, term: FieldTerm) -> FieldInfo | None:
-    """Return the field as all kinds store it; None if a key holds it or the kinds differ."""
+def one_property(target: QueryTarget, term: FieldTerm) -> Member | None:
+    """
+    Return the property in which all kinds store a field; None if a key holds it, it is opaque, or the kinds differ.
+    """
     field = term.field.name
     if id(term.field) in target.own_fields:
         schema = target.schemas[0]
-        return None if field in schema.key_holders else schema.fields[field]
-    first: FieldInfo | None = None
+        member = schema.by_path[field]
+        return None if field in schema.key_holders or member.property in schema.opaque else member
+    first: Member | None = None
     for owners in owners_of(target, term).values():
         for schema in owners:
-            if field in schema.key_holders:
+            member = schema.by_path[field]
+            if field in schema.key_holders or member.property in schema.opaque:
                 return None
-            info = schema.fields[field]
             if first is None:
-                first = info
-            elif (info.property, info.type) != (first.property, first.type):
+                first = member
+            elif (member.property, member.type) != (first.property, first.type):
                 return None
     return first
 

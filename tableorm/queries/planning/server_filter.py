@@ -15,7 +15,7 @@ import attrs
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.intervals import successor
-from ...models.schema import FieldInfo
+from ...models.property_types import Member
 from ...protocol.edm import INT32_MAX, INT32_MIN, Edm
 from ...protocol.filters import And, Compare, Constant, Filter, Not, Op, Or, compare_value, constant
 from ...types import Int32
@@ -47,14 +47,14 @@ def filter_builder(target: QueryTarget, term: Expression, given: Sequence[Compar
         case NoneOf():
             return _negation_builder(target, term.term)
         case Presence():
-            info = None if term.negated else one_property(target, term)
-            node = None if info is None else _presence_filter(info.property, Constant(Edm.STRING, ""))
+            member = None if term.negated else one_property(target, term)
+            node = None if member is None else _presence_filter(member.property, Constant(Edm.STRING, ""))
             return lambda _values: node
         case Membership():
             return _membership_builder(target, term, given)
         case Comparison():
-            info = one_property(target, term)
-            return _key_builder(target, [term], given) if info is None else _property_builder(term, info)
+            member = one_property(target, term)
+            return _key_builder(target, [term], given) if member is None else _property_builder(term, member)
         case _:
             return _build_nothing
 
@@ -117,8 +117,8 @@ def _negate_bounds(nodes: Sequence[Filter]) -> Filter | None:
 def _negation_builder(target: QueryTarget, term: Expression) -> FilterBuilder:
     if isinstance(term, PropertyComparison):
         positive = filter_builder(target, term)
-    elif isinstance(term, Comparison) and (info := one_property(target, term)) is not None:
-        positive = _property_builder(term, info)
+    elif isinstance(term, Comparison) and (member := one_property(target, term)) is not None:
+        positive = _property_builder(term, member)
     else:
         return _build_nothing
 
@@ -132,10 +132,10 @@ def _negation_builder(target: QueryTarget, term: Expression) -> FilterBuilder:
 
 
 def _membership_builder(target: QueryTarget, term: Membership, given: Sequence[Comparison]) -> FilterBuilder:
-    info = one_property(target, term)
+    member = one_property(target, term)
     at, negated = parameter_of(term).at, term.negated
     one = Comparison(term.field, Op.NE if negated else Op.EQ, parameter_of(term))
-    single = _key_builder(target, [one], given) if info is None else _property_builder(one, info)
+    single = _key_builder(target, [one], given) if member is None else _property_builder(one, member)
 
     def build(values: Values) -> Filter | None:
         before, after = values[:at], values[at + 1 :]
@@ -183,47 +183,47 @@ def _key_builder(target: QueryTarget, terms: Sequence[Comparison], given: Sequen
     return build
 
 
-def _property_builder(term: Comparison, info: FieldInfo) -> FilterBuilder:
-    at, filter_of = parameter_of(term).at, property_filter(term, info)
+def _property_builder(term: Comparison, member: Member) -> FilterBuilder:
+    at, filter_of = parameter_of(term).at, property_filter(term, member)
     return lambda values: filter_of(values[at])
 
 
-def property_filter(term: Comparison, info: FieldInfo) -> Callable[[Any], Filter | None]:
+def property_filter(term: Comparison, member: Member) -> Callable[[Any], Filter | None]:
     """
     Return the function from a value to the filter that compares a property with it, as a term does with its own.
 
     The filter is None if the service cannot express the comparison; EncodeError: the value does not fit the field.
     """
-    name, op, is_int = info.property, term.op or Op.EQ, info.type.annotation in (int, Int32)
+    name, op, is_int = member.property, term.op or Op.EQ, member.type.annotation in (int, Int32)
 
     def compare(value: Any) -> Filter | None:
         if is_int and type(value) is int and INT32_MIN <= value <= INT32_MAX:
             return Compare(name, op, Constant(Edm.INT32, value))  # every field of ints takes it, as it is
         try:
-            return _start_filter(info, value) if term.op is None else _comparison_filter(info, op, value)
+            return _start_filter(member, value) if term.op is None else _comparison_filter(member, op, value)
         except ValueError as error:
             raise misfit_error(attrs.evolve(term, value=value), value, str(error)) from None
 
     return compare
 
 
-def _start_filter(info: FieldInfo, value: Any) -> Filter:
-    if info.type.edm is not Edm.STRING or info.type.json_text:
+def _start_filter(member: Member, value: Any) -> Filter:
+    if member.type.edm is not Edm.STRING or member.type.json_text:
         raise ValueError("startswith() is for text")
-    start = Compare(info.property, Op.GE, Constant(Edm.STRING, value))
+    start = Compare(member.property, Op.GE, Constant(Edm.STRING, value))
     end = successor(value)
-    return start if end is None else And((start, Compare(info.property, Op.LT, Constant(Edm.STRING, end))))
+    return start if end is None else And((start, Compare(member.property, Op.LT, Constant(Edm.STRING, end))))
 
 
-def _comparison_filter(info: FieldInfo, op: Op, value: Any) -> Filter | None:
-    kind = info.type
+def _comparison_filter(member: Member, op: Op, value: Any) -> Filter | None:
+    kind = member.type
     if kind.json_text:
         raise ValueError("a field stored as JSON text has no comparison; filter in Python")
     try:
         kind.encode(value)
         if kind.annotation is Decimal:
             return None  # stored as text, which compares otherwise than numbers
-        return compare_value(info.property, op, _constant(value, kind.edm))
+        return compare_value(member.property, op, _constant(value, kind.edm))
     except ValueError as error:
         raise ValueError(f"the value {error}; the field is {kind.name}") from None
 

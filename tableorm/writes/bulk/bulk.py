@@ -221,7 +221,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if write is None:
             self._written += 1
             return
-        if not (late or is_light(write)):
+        if not (late or is_light(write.weight)):
             (write,) = plan_writes((write,)).writes
         size = most_bytes(write)
         self._taken += 1
@@ -237,7 +237,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
             await self._wait_for_room()
             self._require_open()
         # From here on nothing is awaited: a call that was cancelled before has added nothing.
-        partition = change.table, change.partition_key
+        partition = change.address.table, change.address.partition_key
         queue = self._queues.get(partition)
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)

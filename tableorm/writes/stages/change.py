@@ -176,7 +176,7 @@ def _write_change(
     if keys[1].startswith(_MARKER_HEADS):
         raise _like_marker(schema, keys[1])
     address = RowAddress(schema.only_table or schema.table_of(*keys), keys[0], keys[1])
-    extra = _unknown_of(state, schema)
+    extra: Row = {} if state is UNSTORED else _unknown_of(state, schema)
     if before is None and blind and not extra:
         patch, whole, weight = new_patch(mode, schema, address, values)
     else:
@@ -410,8 +410,8 @@ def _names_of(schema: Schema | None, patch: Patch, values: Mapping[str, Any]) ->
     found = dict[str, Any]()
     for name in (*(patch.set or ()), *sorted(patch.remove)):
         if ANNOTATION not in name:
-            info = None if schema is None else schema.by_property.get(name)
-            known = name if info is None else info.name
+            member = None if schema is None else schema.by_property.get(name)
+            known = name if member is None else member.field
             found[known] = values.get(known, (patch.set or {}).get(name))
     return found
 

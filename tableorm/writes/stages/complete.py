@@ -70,6 +70,8 @@ def complete(change: Change, row: Row | None) -> Change:
                 (change.partition_key, change.row_key),
                 row.get("EntityType"),
             )
+    if change.schema is not None and not upgraded:
+        row = change.schema.unseal(row)
     if known is not None and change.schema is not None and change.schema.home is not None:
         etag_now = change.schema.home.etag_now(change.if_match, known.row, row)
         change = structs.replace(change, if_match=etag_now)
@@ -172,7 +174,7 @@ def _unchanged_extra(change: Change, schema: Schema, known: Row, row: Row) -> It
     """
     before = schema.unknown(known)
     changed = {*changes(before, schema.unknown(change.patch.set or {})), *change.patch.remove}
-    in_keys = {info.property for info in schema.fields.values() if not info.stored}
+    in_keys = {info.member.property for info in schema.fields.values() if not info.stored}
     for member in (*before, *schema.unknown(row)):
         name = member.removesuffix(ANNOTATION)
         if name in in_keys or not {name, name + ANNOTATION} & changed:

@@ -420,8 +420,8 @@ def _refuse_needed(write: PlannedWrite, effect: Effect | None) -> None:
     for info in maintained:
         if info.optional:
             continue
-        value, start = row.get(info.property), info.absent()
-        left = start if value is None else stored_number(value, info.property, change, row)
+        name, start = info.member.property, info.absent()
+        left = start if (value := row.get(name)) is None else stored_number(value, name, change, row)
         if left != start:
             raise Conflict(
                 f"{change}: its {info.name} is {left}: other entities are counted in it; delete those first, or in "
@@ -437,7 +437,7 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
     change = write.change
     row, after = dict(write.operation.row), dict(write.after or {})
     for info in schema.maintained:
-        name = info.property
+        name = info.member.property
         stored = None if seen is None else seen.get(name)
         fresh = None if info.default is None else info.default()
         if stored is None:
@@ -467,9 +467,7 @@ def _keep_maintained(write: PlannedWrite, schema: Schema, seen: Row | None) -> P
 
 def _shown_value(change: Change, info: FieldInfo) -> Any:
     """Return the value of a field that the subject of a change shows; None if it shows none."""
-    shown = change.shown or {}
-    value = shown.get(info.property)
-    return None if value is None else info.type.decode(value, shown.get(info.property + ANNOTATION))
+    return info.read(change.shown or {})
 
 
 def _maintained_error(schema: Schema, field: str, value: object, *, read: bool) -> EncodeError:

@@ -63,7 +63,7 @@ def needs_row(change: Change) -> bool:
     | is a merge of a model with versions                | if the row may be another than is remembered          |
     """
     patch, known, schema = change.patch, change.before, change.schema
-    if change.is_read or patch.expects is Expects.ABSENT or change.mode in _GUARDS:
+    if patch.expects is Expects.ABSENT or change.is_read or change.mode in _GUARDS:
         return False
     if patch.is_idle and not (known is not None and known.upgraded):
         return False
@@ -181,6 +181,8 @@ def _finish(
     base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
     weight = change.weight if after is change.shown else None
+    if change.schema is not None and change.schema.stages:
+        weight = None  # a stage may make the row larger
     # Not for rows of which nothing is known: a plain table stays as other programs expect it. Nor for a copy of a row:
     # derived rows name its tokens.
     if (base is None and not carries) or WRITE_TOKENS in row:

@@ -56,6 +56,7 @@ from ..subject import forget
 from .derive import Derived
 from .lost_replies import InDoubt, resolve
 from .prepare import filled_values
+from .seal import sealed
 
 __all__ = [
     "claim",
@@ -209,7 +210,7 @@ def plan_writes(
     for number, write in enumerate(writes):
         if write.weight is None or write.weight > _SHORT:
             short = False
-            if not is_light(write) and not _is_judged(write):
+            if not is_light(write.weight) and not _is_judged(write):
                 _check_row(plan, write, transaction=transaction)
                 judged[number] = _as_judged(write)
     if judged:
@@ -219,14 +220,14 @@ def plan_writes(
     return plan
 
 
-def is_light(write: PlannedWrite) -> bool:
-    """Whether nothing of a write alone can pass a limit."""
-    return write.weight is not None and write.weight <= _LIGHT
+def is_light(weight: int | None) -> bool:
+    """Return whether nothing of a write of this weight, see `models/codegen`, alone can pass a limit."""
+    return weight is not None and weight <= _LIGHT
 
 
 def most_bytes(write: PlannedWrite) -> int:
     """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
-    row = write.operation.row
+    row = _sent_row(write)
     # A character of a key is at most four bytes, each three characters of the URL.
     around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
     if write.weight is not None and write.weight <= _SHORT:
@@ -241,7 +242,7 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
     if write.after is None:
         return
     # Of a row that is known in part only what is sent can be judged.
-    row = write.operation.row if write.partial else write.after
+    row = _sent_row(write) if write.partial or _is_sealed(write) else write.after
     try:
         if write.operation.canonical:  # made by the encoder, so that only the keys and the size can be wrong
             check_key("PartitionKey", row["PartitionKey"])
@@ -287,8 +288,8 @@ def _is_judged(write: PlannedWrite) -> bool:
 def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) -> None:
     """Note in an error which field of an entity is too large, or its row, and by how much."""
     schema, name = write.change.schema, fault.property or ""
-    info = None if schema is None else schema.by_property.get(name)
-    error.model, error.field = write.change.model, name if info is None else info.name
+    member = None if schema is None else schema.by_property.get(name)
+    error.model, error.field = write.change.model, name if member is None else member.path
     if fault.code == Code.PROPERTY_VALUE_TOO_LARGE:
         error.limit, error.size = MAX_VALUE_BYTES, value_size(row[name], row.get(name + ANNOTATION))
     elif fault.code == Code.ENTITY_TOO_LARGE:
@@ -298,7 +299,7 @@ def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
     """Return a fault that says which field, or what is derived from the entity, is too much."""
     schema, hint = write.change.schema, None if write.effect is None else write.effect.limit_hint(fault)
-    info = None if schema is None else schema.by_property.get(fault.property or "")
+    member = None if schema is None else schema.by_property.get(fault.property or "")
     if fault.property == MANIFEST:
         message = (
             f"{fault.message} There the entity {write.operation.row['RowKey']!r} notes what is derived from it, as who "
@@ -306,8 +307,8 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
         )
     elif hint is not None:
         message = f"{fault.message} {hint}"
-    elif info is not None:
-        message = f"field {write.change.model}.{info.name}: {fault.message}"
+    elif member is not None:
+        message = f"field {write.change.model}.{member.path}: {fault.message}"
     else:
         return fault
     return Fault(fault.code, message, fault.index, fault.property)
@@ -331,7 +332,7 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
         return
     total = 0
     for write in writes:
-        row = write.operation.row
+        row = _sent_row(write)
         keys = quote(row["PartitionKey"], safe="") + quote(row["RowKey"], safe="")
         total += _HEADERS + len(keys) + len(msgspec.json.encode(row))
         if total > MAX_TRANSACTION_BYTES:
@@ -412,13 +413,22 @@ def _model_of(write: PlannedWrite) -> str:
     return "PropertyBag" if schema is None else schema.name
 
 
+def _is_sealed(write: PlannedWrite) -> bool:
+    schema = write.change.schema
+    return schema is not None and bool(schema.stages)
+
+
+def _sent_row(write: PlannedWrite) -> Row:
+    return sealed(write).row if _is_sealed(write) else write.operation.row
+
+
 async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     write = plan.writes[0]
     store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
     if attempt == 1:
         counts.operations += 1
     try:
-        return [await store.write(plan.table, write.operation)]
+        return [await store.write(plan.table, sealed(write) if _is_sealed(write) else write.operation)]
     except Fault as fault:
         await make_missing_table(db, plan.table, [write.operation], fault, attempt)
     return await _send_one(db, plan, attempt + 1)
@@ -428,7 +438,7 @@ async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
     store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
     if attempt == 1:
         counts.operations += len(plan.writes)
-    operations = [write.operation for write in plan.writes]
+    operations = [sealed(write) if _is_sealed(write) else write.operation for write in plan.writes]
     try:
         return await store.transact(plan.table, operations)
     except Fault as fault:
@@ -487,10 +497,9 @@ def refusal_of(write: PlannedWrite, fault: Fault) -> TableOrmError:
 def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False) -> None:
     """Let the subject know its row as it was written."""
     change, row = write.change, write.after
-    hidden = _not_shown(change, row) if change.is_read and row is not None else frozenset[str]()
-    if hidden and row is not None:
-        row = without(row, hidden)
-    partial = write.partial or bool(hidden)
+    partial = write.partial
+    if row is not None and change.is_read and (hidden := _not_shown(change, row)):
+        row, partial = without(row, hidden), True
     subject, schema = change.subject, change.schema
     superseded = superseded or write.stale
     if row is not None and etag is not None and not superseded:
@@ -537,7 +546,7 @@ def _not_shown(change: Change, row: Row) -> frozenset[str]:
     names = {name for name in row if name not in shown and name not in NOT_PROPERTIES and ANNOTATION not in name}
     if change.schema is not None:
         # An entity says nothing of a field that was not loaded, nor of what its model does not know.
-        names &= {info.property for info in change.schema.stored if info.name in change.values}
+        names &= {name for name, member in change.schema.by_property.items() if member.field in change.values}
     return frozenset(names)
 
 

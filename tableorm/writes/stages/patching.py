@@ -17,15 +17,16 @@ Part of stage 1, change: what a verb sets and removes, as the difference to what
 A bag knows nothing but properties: its replace decides the whole row, unless that is known in part.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
+from ...models.property_types import Member
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
-from ...models.schema import FieldInfo, Schema
+from ...models.schema import Schema
 from ...models.upgrades import stored_version
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
 from ...stores import Row, RowAddress
@@ -51,7 +52,7 @@ Patched = tuple[Patch, Row, int | None]
 def new_patch(mode: Mode, schema: Schema, address: RowAddress, values: dict[str, Any]) -> Patched:
     """Return what an insert or upsert sets of an entity that remembers no row, and has no unknown properties."""
     row, weight = schema.encode(values, address.partition_key, address.row_key)
-    return _blind_patch(mode, row), row, weight
+    return _blind_patch(mode, row, _halves(schema, values, row)), row, weight
 
 
 class Shown(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
@@ -129,7 +130,7 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
         gone = frozenset(_removed(shown, row))
         return Patch(Expects.EITHER, Extent.SOME, row, gone), overlaid(without(before.row, gone), whole), weight
     if blind:
-        return _blind_patch(mode, row), whole, weight
+        return _blind_patch(mode, row, _halves(schema, shown.values, row)), whole, weight
     if drop_extra:
         return Patch(Expects.PRESENT, Extent.ROW, row), whole, weight
     old = {} if before is None else schema.unknown(before.row)
@@ -138,11 +139,24 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
     return Patch(Expects.PRESENT, Extent.FIELDS, members, gone), whole, weight
 
 
-def _blind_patch(mode: Mode, row: Row) -> Patch:
+def _blind_patch(mode: Mode, row: Row, gone: frozenset[str] = frozenset()) -> Patch:
     """Return the patch of an insert or upsert, which does not depend on what the subject remembers."""
     if mode is Mode.INSERT:
         return Patch(Expects.ABSENT, Extent.ROW, row)
-    return Patch(Expects.EITHER, Extent.SOME if mode is Mode.UPSERT_MERGE else Extent.ROW, row)
+    if mode is Mode.UPSERT_REPLACE:
+        return Patch(Expects.EITHER, Extent.ROW, row)
+    return Patch(Expects.EITHER, Extent.SOME, row, gone)
+
+
+def _halves(schema: Schema, values: Mapping[str, Any], row: Row) -> frozenset[str]:
+    """Return the properties of values of several members that these values do not have: a merge must not keep them."""
+    return frozenset(
+        member.property
+        for info in schema.shaped
+        if values.get(info.name) is not None
+        for member in info.members
+        if member.property not in row
+    )
 
 
 def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
@@ -174,16 +188,20 @@ def _save_loaded(shown: Shown) -> Patched:
 
 def _merge_all(shown: Shown) -> Patched:
     row = _loaded(shown)
-    return _merged(shown, row, frozenset() if shown.before is None else frozenset(_removed(shown, row)))
+    gone = _halves(shown.schema, shown.values, row) if shown.before is None else frozenset(_removed(shown, row))
+    return _merged(shown, row, gone)
 
 
 def _merge_some(shown: Shown, only: Sequence[str]) -> Patched:
     schema, before = shown.schema, shown.before
     infos = [schema.fields[name] for name in only]
     for info in infos:
-        if shown.values[info.name] is None and not _is_surely_absent(before, info):
+        if shown.values[info.name] is None and not _is_surely_absent(before, info.members):
             raise no_removal(schema.name, info.name)
     row = schema.encode_some(shown.values, infos)
+    for member in (member for info in infos if info.shape is not None for member in info.members):
+        if member.property not in row and not _is_surely_absent(before, (member,)):
+            raise no_removal(schema.name, member.path)
     if before is not None:
         compare(before.row, row, schema)  # what is sent keeps the types of the stored row
     return _merged(shown, row)
@@ -195,11 +213,11 @@ def _merged(shown: Shown, row: Row, gone: frozenset[str] = frozenset()) -> Patch
     return Patch(Expects.PRESENT, Extent.SOME, row, gone), overlaid(known, row), None
 
 
-def _is_surely_absent(before: Known | None, info: FieldInfo) -> bool:
-    """Return whether the row has no property of a field, so that there is nothing to remove."""
+def _is_surely_absent(before: Known | None, members: Sequence[Member]) -> bool:
+    """Return whether the row has none of some properties, so that there is nothing to remove."""
     if before is None or not before.complete or before.proof is None:
         return False
-    return info.property not in before.row
+    return not any(member.property in before.row for member in members)
 
 
 def _is_only_made(shown: Shown, changed: Row) -> bool:
@@ -211,8 +229,8 @@ def _is_only_made(shown: Shown, changed: Row) -> bool:
     for name in changed:
         if ANNOTATION in name or _is_default(shown, name, changed):
             continue
-        info = shown.schema.by_property.get(name)
-        if info is None or info.name not in made:
+        member = shown.schema.by_property.get(name)
+        if member is None or member.field not in made:
             return False
     return True
 
@@ -220,13 +238,14 @@ def _is_only_made(shown: Shown, changed: Row) -> bool:
 def _is_default(shown: Shown, name: str, row: Row) -> bool:
     """Return whether a row that was read has no such property, and the field the value that was read of that."""
     schema, before = shown.schema, shown.before
-    if before is None or before.row.get(name) is not None:
+    member = schema.by_property.get(name)
+    if before is None or member is None or before.row.get(name) is not None:
         return False
-    info = schema.by_property.get(name)
-    if info is None or info.name not in shown.read_names:
+    info = schema.fields[member.field]
+    if info.name not in shown.read_names or info.is_in(before.row):
         return False  # what was not loaded was set
-    members = {member: row[member] for member in (name, name + ANNOTATION) if member in row}
-    return is_absent_value(schema, info, members)
+    names = [each.property + end for each in info.members for end in ("", ANNOTATION)]
+    return is_absent_value(schema, info, {each: row[each] for each in names if each in row})
 
 
 def _loaded(shown: Shown) -> Row:
@@ -244,12 +263,12 @@ def _removed(shown: Shown, row: Row) -> list[str]:
     schema, before = shown.schema, shown.before
     assert before is not None
     gone: list[str] = []
-    for info in schema.stored:
-        if info.name not in shown.values or info.property in row:
+    for name, member in schema.by_property.items():
+        if member.field not in shown.values or name in row:
             continue
         # Of what was set without having been read, the row alone tells whether there is something to remove.
-        if info.name not in shown.read_names or before.row.get(info.property) is not None:
-            gone.append(info.property)
+        if member.field not in shown.read_names or before.row.get(name) is not None:
+            gone.append(name)
     unknown = schema.unknown(before.row)
     return gone + [name for name in unknown if name not in shown.extra and ANNOTATION not in name]
 

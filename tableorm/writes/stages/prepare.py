@@ -26,7 +26,7 @@ from ...models.property_bag import PropertyBag
 from ...models.schema import MISFITS, FieldInfo, Schema
 from ...models.state import state_of
 from ...protocol.codes import Code
-from ...protocol.edm import ANNOTATION, Edm, is_entity_tag, timestamp_of_etag
+from ...protocol.edm import Edm, is_entity_tag, timestamp_of_etag
 from ...stores import Row
 from ..plan import Filled, PlannedWrite
 from ..rows import compare, is_absent_value
@@ -195,26 +195,27 @@ def _is_assigned(
         return held is not None  # it was, before the transaction wrote it
     if loaded is not None and name not in loaded:
         return True
-    value, stored = own[name], row.get(info.property)
+    value, stored = own[name], info.is_in(row)
     if value is None:
-        return stored is not None
-    if stored is not None and _is_as_read(info, value, stored, row.get(info.property + ANNOTATION)):
+        return stored
+    if stored and _is_as_read(info, value, row):
         return False
     try:
         members = schema.encode_some(own, (info,))
     except EncodeError:
         return True  # which is refused when it is encoded
-    if stored is None:
+    if not stored:
         return not is_absent_value(schema, info, members)
     return bool(compare(row, members, schema)[0])
 
 
-def _is_as_read(info: FieldInfo, value: object, stored: object, annotation: str | None) -> bool:
+def _is_as_read(info: FieldInfo, value: object, row: Row) -> bool:
     """Return whether a value of a plain type is surely what was read: the usual case, which need not be encoded."""
-    if not info.type.inline or info.type.edm is Edm.DOUBLE:  # minus zero equals zero
+    kind = info.members[0].type
+    if info.shape is not None or not kind.inline or kind.edm is Edm.DOUBLE:  # minus zero equals zero
         return False
     try:
-        read = info.type.decode(stored, annotation)
+        read = info.read(row)
     except MISFITS:
         return False
     return type(read) is type(value) and bool(read == value)
@@ -253,10 +254,12 @@ def refuse_new_key(verb: str, own: dict[str, Any], schema: Schema, row: Row, *, 
     changed = [name for name in schema.key_fields if before.get(name) != own.get(name)]
     name = changed[0] if changed else schema.key_fields[0]
     given = ", ".join(f"{each}={own[each]!r}" for each in changed or [name] if each in own)
+    read, a = before.get(name), "an" if verb == "upsert" else "a"
+    problem = "a move takes new values from its arguments alone" if verb == "move" else f"{a} {verb} cannot move a row"
     raise EncodeError(
-        f"is a new value of a key field (read as {before.get(name)!r}), and {'an' if verb == 'upsert' else 'a'} {verb} "
-        f"cannot move a row; to move it, `await db.move(entity, {given})`, and to write another entity with that key "
-        "beside it, `await db.insert(entity)`",
+        f"is a new value of a key field (read as {read!r}), and {problem}; to move it, set the field back to {read!r} "
+        f"and `await db.move(entity, {given})`, and to write another entity with that key beside it, "
+        "`await db.insert(entity)`",
         schema.name,
         name,
         own.get(name),
@@ -270,10 +273,9 @@ def _key_fields(schema: Schema, row: Row) -> dict[str, Any]:
         found |= schema.parse_keys(row["PartitionKey"], row["RowKey"])
     for name in schema.key_fields:
         info = schema.fields[name]
-        value = row.get(info.property) if info.stored else None
-        if value is not None:
+        if info.stored and info.is_in(row):
             with suppress(*MISFITS):
-                found[name] = info.type.decode(value, row.get(info.property + ANNOTATION))
+                found[name] = info.read(row)
     return found
 
 
@@ -282,8 +284,8 @@ def refuse_removal(schema: Schema | None, removed: Sequence[str]) -> None:
     for name in removed:
         if schema is None:
             raise no_removal("PropertyBag", name)
-        info = schema.by_property.get(name)
-        raise no_removal(f"{schema.name}.extra", name) if info is None else no_removal(schema.name, info.name)
+        member = schema.by_property.get(name)
+        raise no_removal(f"{schema.name}.extra", name) if member is None else no_removal(schema.name, member.path)
 
 
 def no_removal(model: str, name: str) -> EncodeError:

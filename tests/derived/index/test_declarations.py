@@ -266,7 +266,7 @@ def test_a_limit_of_properties_is_checked_for_copies() -> None:
     space["__annotations__"] |= {f"x{n}": Mapped[int] for n in range(249)}
     wide: Any = type("Wide", (Entity,), dict(space), table="Wide", partition_key="{group}", row_key="w_{id}")
     assert len(wide.__schema__.stored) == 249
-    with pytest.raises(ModelError, match=r"Wide\.by_x: its entries would have 250 fields.*include="):
+    with pytest.raises(ModelError, match=r"Wide\.by_x: its entries would have 250 properties.*include="):
         type(
             "Wide",
             (Entity,),

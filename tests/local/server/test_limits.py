@@ -12,7 +12,6 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm_local.server import dispatch
 from tableorm_local.server.front.limits import Limits
 from tableorm_local.server.operations import policies, service_properties
-from tableorm_local.server.security import cors
 from tableorm_local.server.security.accounts import Account
 from tableorm_local.server.security.cors import CorsRule, answer_preflight, read_rules
 from tableorm_local.server.wire import multipart, options, xml
@@ -160,13 +159,12 @@ DOCUMENTED: dict[str, tuple[float, ...]] = {
     "a connection without a complete request": (DEFAULTS.idle_seconds,),
     "a body that arrives": (DEFAULTS.body_seconds,),
     "an answer that the client does not take": (DEFAULTS.write_seconds,),
-    "headers that a web page asks for in a preflight": (vars(cors)["_MAX_ASKED"],),
 }
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
     """The page of the limits has the number of each, in the column of the defaults."""
-    docs = Path(__file__).parents[3] / "docs"
+    docs = Path(__file__).parents[3] / "docs" / "stores"
     page = (docs / "server-limits.md").read_text(encoding="utf-8")
     cells = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
     defaults = {re.split("[;:]", row[0].removeprefix("| "))[0]: re.sub(r"\[.*", "", row[1]) for row in cells}
