@@ -29,7 +29,7 @@ from ..stores import Operation, Row, RowAddress, Verb, utc_now
 from .move import without_mark
 from .patch import Known
 from .plan import Change, PlannedWrite
-from .relocation import Commit, Relocation, is_of, is_removable
+from .relocation import Commit, Relocation, is_of, is_removable, stays
 from .stages.change import over_row
 
 __all__ = ["Home", "Homes", "has_remedy", "must_prepare", "names_of"]
@@ -109,14 +109,14 @@ class Home(HomeRules):
         Raises:
             TableOrmError: The write is refused.
         """
-        stored = write.origin.stored
-        mark = None if stored is None else mark_of(stored.row)
-        if mark is None:
+        row = None if write.origin.stored is None else write.origin.stored.row
+        mark = mark_of(row)
+        if row is None or mark is None:
             return write
         if mark.state is MoveState.CONFIRMED:
             await self._moves.drop_forward(db, mark, write.change.address)
         # One whose forward is settled clears the mark, so that nobody looks for that again.
-        return without_mark(write) if mark.stays else write
+        return without_mark(write) if stays(row) else write
 
     async def after_refusal(self, db: Connection, write: PlannedWrite) -> PlannedWrite | None:
         """

@@ -9,6 +9,7 @@ from ..models.marker_rows import MoveState, mark_of
 from ..protocol.codes import Code
 from ..stores import Row
 from .plan import Change, Mode
+from .relocation import stays
 
 __all__ = ["marker_error", "refuse_marker"]
 
@@ -32,7 +33,6 @@ def refuse_marker(change: Change, row: Row) -> NoReturn:
 def marker_error(change: Change, row: Row) -> EntityExists:
     """Return the error of a write that would insert an entity where there is a marker row."""
     problem = "an entity is being moved to or from that key; try again when the move has ended"
-    mark = mark_of(row)
-    if mark is not None and mark.stays:
+    if stays(row):
         problem += "; if no re-key of the table is under way, delete the row, which is no entity"
     return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject)

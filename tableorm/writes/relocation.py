@@ -65,6 +65,7 @@ __all__ = [
     "entity_of_row",
     "is_of",
     "is_removable",
+    "stays",
 ]
 
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
@@ -227,7 +228,7 @@ class Relocation:
                         await self._commit(db, (confirming_write(entity, confirmed),))
                     if mark.stays and schema.home is not None:
                         return entity
-                if here is not None and committed and not _stays(here):
+                if here is not None and committed and not stays(here):
                     await self.delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (clearing_write(entity),))
@@ -296,7 +297,7 @@ class Relocation:
             here = await read_other(db, mark.other)
             if here is None or not is_forward(here, mark.move, place):
                 return
-            if _stays(here):
+            if stays(here):
                 if await settle_forward(db, mark.other, here):
                     return
                 continue
@@ -366,9 +367,9 @@ def is_removable(schema: Schema, mark: MoveMark) -> bool:
     return schema.tracked and (not mark.stays or schema.home is not None)
 
 
-def _stays(forward: Row) -> bool:
-    """Return whether a forward is one of a re-key, which keeps what the row had."""
-    mark = mark_of(forward)
+def stays(row: Row) -> bool:
+    """Return whether a row of a move is one of a re-key, whose forward keeps what the row had."""
+    mark = mark_of(row)
     return mark is not None and mark.stays
 
 
