@@ -84,6 +84,7 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32
 from .writes.archive_copy import BlobArchive, DatabaseArchive
@@ -172,6 +173,9 @@ __all__ = [
     "ScanRefused",
     "Scope",
     "Select",
+    "Series",
+    "SeriesField",
+    "Slots",
     "Stats",
     "StoredPolicy",
     "Sum",
@@ -199,6 +203,7 @@ __all__ = [
     "from_dict",
     "http_message",
     "http_status",
+    "series",
     "to_dict",
     "upgrade",
     "utc_now",

@@ -372,7 +372,8 @@ class ComposedField(Field[T]):
         return self._compare(Op.GE, prefix)
 
     def _require_constant(self, other: object, term: Expression) -> None:
-        raise self._misfit(term, other, f"compare a part of it: {', '.join(map(str, self.parts))}")
+        more = ", ..." if len(self.parts) > 3 else ""
+        raise self._misfit(term, other, f"compare a part of it: {', '.join(map(str, self.parts[:3]))}{more}")
 
 
 S = TypeVar("S", str, dt.datetime)

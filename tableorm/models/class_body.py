@@ -17,7 +17,7 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_property_name
 from ..types import Int32
 from .fields import FieldDeclaration, Mapped, shape_of
-from .property_types import Member, PropertyType, Shape, annotation_name, property_type, split_optional
+from .property_types import Member, PropertyType, Shape, ValueType, annotation_name, property_type, split_optional
 from .reserved import RESERVED_FIELDS, is_reserved_property
 from .schema import FieldInfo, Schema
 
@@ -128,7 +128,14 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
         if declared is not None:
             _check_makers(f"{name}.{field}", declared)
         given = declared.name if declared is not None else None
-        own[field] = _Declared(typing.get_args(annotation)[0], declared, given or rename(field), shape_of(kind))
+        inner = typing.get_args(annotation)[0]
+        shape = (declared.shape if declared is not None else None) or shape_of(kind)
+        if shape is not None:
+            try:
+                shape.bind(model, field, kind, inner)
+            except ValueError as error:
+                raise ModelError(f"{name}.{field} {error}") from None
+        own[field] = _Declared(inner, declared, given or rename(field), shape)
     return own
 
 
@@ -252,7 +259,11 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             raise ModelError(
                 f"{name} is declared with {other.__name__}, which is a model; declare fields for its key instead"
             )
-        kind = property_type(bare)
+        kind: ValueType | str
+        if each.shape is None:
+            kind = property_type(bare)
+        else:
+            kind, optional = each.shape.value_type(each.annotation)
         if isinstance(kind, str):
             raise ModelError(f"{name} {kind}")
         given = each.declaration
@@ -284,10 +295,11 @@ def _find_models(annotation: Any) -> Iterator[type[Any]]:
         yield from _find_models(argument)
 
 
-def _members(label: str, field: str, declared: _Declared, kind: PropertyType) -> tuple[Member, ...]:
+def _members(label: str, field: str, declared: _Declared, kind: ValueType) -> tuple[Member, ...]:
     """Return the members of a field. Raises ModelError if its shape has a member of a type that is not stored."""
-    if declared.shape is None:
+    if isinstance(kind, PropertyType) and declared.shape is None:
         return (Member(field, field, declared.stored_as, kind),)
+    assert declared.shape is not None
     found: list[Member] = []
     for path, name, annotation in declared.shape.members(field, declared.stored_as):
         kind_of_member = property_type(annotation)

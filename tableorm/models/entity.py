@@ -199,6 +199,9 @@ class Entity(Storable, metaclass=_ModelClass):
         """
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
+        for info in self.__schema__.shaped:
+            if info.shape is not None and info.name in copy.__dict__:
+                copy.__dict__[info.name] = info.shape.copy(copy.__dict__[info.name])
         if STATE in copy.__dict__:
             set_state(copy, state_of(self).__copy__())
         for name, value in changes.items():

@@ -73,18 +73,20 @@ class FieldDeclaration:
         readonly: Whether clients may not set the field.
         hidden: Whether clients are not shown the field.
         arguments: The remaining arguments, for `attrs.field`.
+        shape: How values are stored in several properties; None if the annotation says it.
     """
 
-    name: str | None
-    stored: bool
-    on_insert: Callable[[], Any] | None
-    on_write: Callable[[], Any] | None
-    maintained: bool
-    doc: str | None
-    expiry: bool
-    readonly: bool
-    hidden: bool
+    name: str | None = None
+    stored: bool = False
+    on_insert: Callable[[], Any] | None = None
+    on_write: Callable[[], Any] | None = None
+    maintained: bool = False
+    doc: str | None = None
+    expiry: bool = False
+    readonly: bool = False
+    hidden: bool = False
     arguments: dict[str, Any]
+    shape: Shape[Any] | None = None
 
 
 class _Options(TypedDict, Generic[T], total=False):

@@ -8,12 +8,12 @@ import math
 import re
 import typing
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from decimal import Decimal
 from functools import lru_cache
 from itertools import islice
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeGuard, cast
 from uuid import UUID
 
 import attrs
@@ -51,7 +51,14 @@ def to_json(value: Any) -> Any:
         return str(value)
     if isinstance(value, bytes):
         return b64encode(value).decode("ascii")
+    if _is_sequence(value):
+        return [to_json(item) for item in value]
     return msgspec.to_builtins(value, enc_hook=write_pydantic)
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    """Return whether a value is a sequence that msgspec does not know."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, list, tuple))
 
 
 def settable_fields(schema: Schema) -> dict[str, FieldInfo]:

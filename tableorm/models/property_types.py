@@ -13,16 +13,16 @@ import re
 import types
 import typing
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import is_dataclass
 from decimal import Decimal
-from typing import Annotated, Any, Generic, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, cast
 from uuid import UUID
 
 import attrs
 import msgspec
 
-from ..errors import EncodeError, ModelError, shown
+from ..errors import EncodeError, ModelError, NotLoaded, shown
 from ..expressions import ComposedField
 from ..protocol.edm import (
     ANNOTATION,
@@ -74,17 +74,14 @@ class ValueType:
         encode: Converts a value to its JSON value; ValueError says what does not fit.
         json_text: Whether the JSON value is JSON text; then the value may be mutable, and is compared by content.
         complete: Stores the defaults of dataclasses in a value that msgspec has made; None if there are none to store.
-
-    Attributes:
-        base: The class of the values.
+        base: The class of the values; by default that of the declared type.
     """
 
     annotation: Any
     encode: Callable[[Any], Any]
     json_text: bool = False
     complete: Callable[[Any], None] | None = None
-
-    base: type[Any] = attrs.field(init=False, default=attrs.Factory(_class_of_values, takes_self=True))
+    base: type[Any] = attrs.field(default=attrs.Factory(_class_of_values, takes_self=True))
 
     def check(self, value: Any) -> None:
         """
@@ -162,7 +159,36 @@ class Shape(Generic[T]):
 
     A kind of field is a subclass of `Mapped` with a shape. Values are made of the values of members, and these of
     values, by pure functions; everything else, such as the types of properties, follows from what the members are.
+
+    Attributes:
+        apart: Whether each member is a value of its own: it can be merged and read alone, and a merge of a value leaves
+            the members that the value does not have as they are. Otherwise a merge never mixes two values.
     """
+
+    apart: ClassVar[bool] = False
+
+    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
+        """
+        Take note of the field that has the shape, when the class body that declares it is read.
+
+        Args:
+            model: The class.
+            name: Name of the field.
+            kind: `Mapped`, or the subclass of it that the field is annotated with.
+            annotation: What stands in its brackets.
+
+        Raises:
+            ValueError: Says why the shape is not for such a field.
+        """
+
+    def value_type(self, annotation: Any) -> "tuple[ValueType | str, bool]":
+        """Return the type of the values, or what is wrong with the annotation; and whether the field can be None."""
+        bare, optional = split_optional(annotation)
+        return property_type(bare), optional
+
+    def copy(self, value: T) -> T:
+        """Return what a copy of an entity has of a value: another one if values are changed in place."""
+        return value
 
     def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
         """
@@ -178,6 +204,7 @@ class Shape(Generic[T]):
     def write(self, value: T) -> Sequence[Any]:
         """
         Return the value of each member; None for one that has none. A field without any is read as an absent one.
+        Where members are apart, `...` stands for one that was not loaded.
 
         Raises:
             ValueError: Says what does not fit.
@@ -186,7 +213,8 @@ class Shape(Generic[T]):
 
     def read(self, values: Sequence[Any]) -> T:
         """
-        Return the value that these values of members make; None stands for a member that the row does not have.
+        Return the value that these values of members make; None stands for a member that the row does not have. Where
+        members are apart, `...` stands for one that was not asked for.
 
         Raises:
             ValueError: They make none.
@@ -196,6 +224,18 @@ class Shape(Generic[T]):
     def expression(self, model: type[Any], name: str) -> "ComposedField[T]":
         """Return what stands for the field on its class."""
         raise NotImplementedError
+
+
+@attrs.frozen
+class _Part(Shape[Any]):
+    """How a value is read of which only some members are asked for."""
+
+    whole: Shape[Any]
+    asked: tuple[bool, ...]
+
+    def read(self, values: Sequence[Any]) -> Any:
+        found = iter(values)
+        return self.whole.read([next(found) if asked else ... for asked in self.asked])
 
 
 @attrs.frozen
@@ -261,14 +301,36 @@ class FieldInfo:
         """
         if self.shape is None:
             return [(self.members[0], self.members[0].type.encode(value))]
-        parts = zip(self.members, self.split(value), strict=True)
-        return [(member, member.type.encode(part)) for member, part in parts if part is not None]
+        parts = zip(self.members, self._split(value), strict=True)
+        return [(member, member.type.encode(part)) for member, part in parts if part is not None and part is not ...]
 
-    def split(self, value: Any) -> Sequence[Any]:
-        """Return the values of the members of a field of several. Raises ValueError if the value is no such."""
+    def _split(self, value: Any) -> Sequence[Any]:
         assert self.shape is not None
         self.type.check(value)
         return self.shape.write(value)
+
+    def split(self, value: Any) -> Sequence[Any]:
+        """
+        Return the values of the members of a field of several, to write all of it.
+
+        Raises:
+            ValueError: The value is no such.
+            NotLoaded: It was loaded in part.
+        """
+        parts = self._split(value)
+        if any(part is ... for part in parts):
+            raise NotLoaded(f"{self.name} was loaded in part, and the rest would be lost; refresh() the entity first")
+        return parts
+
+    def narrowed(self, names: Container[str]) -> "FieldInfo | None":
+        """Return the field with the members of these paths alone, if its own name is not among the names."""
+        if self.shape is None or self.name in names:
+            return self if self.name in names else None
+        asked = tuple(member.path in names for member in self.members)
+        if not any(asked):
+            return None
+        part, some = _Part(self.shape, asked), tuple(member for member in self.members if member.path in names)
+        return attrs.evolve(self, members=some, shape=part, default=lambda: part.read([None] * len(some)))
 
     def read(self, row: Mapping[str, Any]) -> Any:
         """
@@ -340,6 +402,8 @@ def _limits_of(meta: msgspec.Meta) -> list[str]:
     """Return what a value has to be besides its type: "from 0 to 9", "at least 0"."""
     if meta.ge is not None and meta.le is not None:
         return [f"from {meta.ge} to {meta.le}"]
+    if meta.min_length is not None and meta.min_length == meta.max_length:
+        return [f"of length {meta.min_length}"]
     words = {
         "gt": "above {}",
         "ge": "at least {}",

@@ -1,6 +1,6 @@
 """The schema of a model: everything the mapper needs to know of a class, read once when the class is made."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
@@ -18,7 +18,7 @@ from .key import Key, Storable
 from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
-from .property_types import FieldInfo
+from .property_types import FieldInfo, Member
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from .row_stage import RowStage
 from .visibility import Visibility
@@ -249,8 +249,15 @@ class Schema(InTables):
             }
         )
         if len(self.by_property) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
+            several = ", ".join(f"{info.name} in {len(info.members)}" for info in self.shaped)
+            problem = (
+                f"stores {several} of its {len(self.by_property)} properties"
+                if several
+                else (f"has {len(self.by_property)} stored fields")
+            )
+            remedy = "; declare fewer slots, store several entities, such as one for each day, or use one JSON field"
             raise ModelError(
-                f"{self.name} has {len(self.by_property)} stored fields; a row holds {MAX_CUSTOM_PROPERTIES} properties"
+                f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties{remedy if several else ''}"
             )
         self._make_keys: Callable[[Mapping[str, Any]], tuple[str, str]] = self._format_keys
         if not abstract:
@@ -291,6 +298,11 @@ class Schema(InTables):
                 raise info.misfit(self.name, value, error) from None
 
         return encode
+
+    def field_of(self, path: str) -> str:
+        """Return the name of the field of a member; a field's own name stays."""
+        member = self.by_path.get(path)
+        return path if member is None else member.field
 
     def templates(self) -> tuple[Template, Template]:
         """Return the templates of its PartitionKey and RowKey. Raises ModelError for an abstract base without them."""
@@ -396,13 +408,21 @@ class Schema(InTables):
         """
         decode = self._partial_decoders.get(names)
         if decode is None:
-            infos = [info for info in self.stored if info.name in names]
+            infos = self._narrowed(names)
             decode = make_decoder(self.model, infos, self._keys_read(), partial=True)
             self._partial_decoders[names] = decode
         try:
             return decode(row)
         except MISFITS as error:
             raise self._diagnose(row, error, names) from None
+
+    def _narrowed(self, names: frozenset[str]) -> list[FieldInfo]:
+        """Return the stored fields of these names, and those of which a part has one, with that part alone."""
+        return [found for info in self.stored if (found := info.narrowed(names)) is not None]
+
+    def members_of(self, names: Container[str]) -> list[Member]:
+        """Return the members of stored fields of these names, and the members with such a path."""
+        return [each for each in self.by_property.values() if each.field in names or each.path in names]
 
     def encode_some(self, own: Mapping[str, Any], infos: Iterable[FieldInfo]) -> Row:
         """
@@ -477,17 +497,16 @@ class Schema(InTables):
             self.parse_keys(*keys)
         except ValueError as fault:
             return DecodeError(f"does not fit: {fault}", self.name, keys)
-        for info in self.stored:
-            if names is not None and info.name not in names:
-                continue
+        for info in self.stored if names is None else self._narrowed(names):
             if info.required and not info.is_in(row):
                 name = info.members[0].property
                 problem = f"has no property {name!r}; give the field a default, or declare it `| None`"
                 return DecodeError(problem, self.name, keys, info.name)
-            try:
-                info.read(row)
-            except MISFITS as fault:
-                return DecodeError(f"{fault}", self.name, keys, info.name)
+            for read, name in (*((member.read, member.path) for member in info.members), (info.read, info.name)):
+                try:
+                    read(row)
+                except MISFITS as fault:
+                    return DecodeError(f"{fault}", self.name, keys, name)
         return DecodeError(f"cannot be read: {error!r}", self.name, keys)
 
     def unseal(self, row: Row) -> Row:

@@ -10,7 +10,6 @@ import attrs
 from ..errors import ModelError
 from ..expressions import Field
 from ..models.kinds import KindSet
-from ..models.property_types import Member
 from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
 from ..models.visibility import live_only
@@ -30,7 +29,7 @@ class Projection:
 
     Args:
         kinds: The kinds.
-        names: The stored fields that are wanted of each kind.
+        names: The stored fields that are wanted of each kind, and the parts of fields.
         select: Names of the properties to ask for; None for all, where only the whole row tells its kind.
     """
 
@@ -93,22 +92,27 @@ def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str
     needs = () if schema.visibility is None else schema.visibility.needs
     if not fields:
         return frozenset(needs)
-    names = [*needs, *[_field_of(field) for field in fields if issubclass(schema.model, field.model)]]
+    names = [*needs, *[_wanted(field) for field in fields if issubclass(schema.model, field.model)]]
     names += schema.key_holders  # what a key holds is there anyway
     if schema.primary is not None:
         names += [name for name in schema.primary.key_holders if name in schema.fields]
-    missing = next((name for name in names if name not in schema.fields), None)
+    missing = next((name for name in names if schema.field_of(name) not in schema.fields), None)
     if missing is not None:
         raise ModelError(
             f"only(...) is refused: the copies of {schema.name} do not hold {missing!r}; add it to include="
         )
-    return frozenset(name for name in names if name in schema.fields and schema.fields[name].stored)
+    infos = {name: schema.fields.get(schema.field_of(name)) for name in names}
+    return frozenset(name for name, info in infos.items() if info is not None and info.stored)
 
 
-def _field_of(field: Field[Any]) -> str:
-    """Return the name of a field, also for a part of it: an entity has the whole of a value, or nothing of it."""
-    member: Member | None = field.model.__schema__.by_path.get(field.name)
-    return field.name if member is None else member.field
+def _wanted(field: Field[Any]) -> str:
+    """
+    Return the path of a part that stands by itself, otherwise the name of the field: then an entity has the whole of a
+    value, or nothing of it.
+    """
+    schema: Schema = field.model.__schema__
+    info = schema.fields[schema.field_of(field.name)]
+    return field.name if info.shape is not None and info.shape.apart else info.name
 
 
 def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> tuple[str, ...] | None:
@@ -128,14 +132,14 @@ def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> t
         for schema in schemas:  # and needs the maintained fields
             found += [info.member.property for info in schema.maintained]
     for schema in schemas:
-        found += [name for name, member in schema.by_property.items() if member.field in names[schema]]
+        found += [member.property for member in schema.members_of(names[schema])]
     return tuple(dict.fromkeys(found))
 
 
 def _members_of(schema: Schema, names: frozenset[str]) -> tuple[str, ...]:
     """Return the members of rows that are decoded: keys, ETag, and properties with their annotations."""
     found = ["PartitionKey", "RowKey", "odata.etag"]
-    own = [name for name, member in schema.by_property.items() if member.field in names]
+    own = [member.property for member in schema.members_of(names)]
     for name in (*_STORED_NAMES, *own):
         found += [name, name + ANNOTATION]
     return tuple(found)

@@ -296,7 +296,7 @@ class EntrySchema(Schema):
         """Return the entity that has some stored fields alone; the entry itself if its primary is fetched."""
         if self.follows:
             return row
-        properties = frozenset(each.property for name in names for each in self.fields[name].members) & self.properties
+        properties = frozenset(member.property for member in self.members_of(names)) & self.properties
         return self._finish(super().decode_part(row, names), row, properties)
 
     def _diagnose(self, row: Row, error: Exception, names: frozenset[str] | None = None) -> DecodeError:

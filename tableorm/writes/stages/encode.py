@@ -164,7 +164,7 @@ def is_stale(change: Change) -> bool:
     """
     if change.only is None or change.mode is not Mode.MERGE or change.before is None or change.before.proof is not None:
         return False
-    return change.schema is None or len({*change.only}) < len(change.schema.stored)
+    return change.schema is None or not {info.name for info in change.schema.stored} <= {*change.only}
 
 
 def is_partial(change: Change) -> bool:

@@ -92,7 +92,7 @@ def entity_patch(mode: Mode, shown: Shown, only: Sequence[str] | None = None, *,
     Args:
         mode: What the verb does.
         shown: What the entity shows.
-        only: Names of the fields to merge; None for all.
+        only: Names of the fields to merge, or paths of members; None for all.
         drop_extra: Whether a replace removes unknown properties.
 
     Raises:
@@ -153,7 +153,7 @@ def _halves(schema: Schema, values: Mapping[str, Any], row: Row) -> frozenset[st
     return frozenset(
         member.property
         for info in schema.shaped
-        if values.get(info.name) is not None
+        if info.shape is not None and not info.shape.apart and values.get(info.name) is not None
         for member in info.members
         if member.property not in row
     )
@@ -194,13 +194,15 @@ def _merge_all(shown: Shown) -> Patched:
 
 def _merge_some(shown: Shown, only: Sequence[str]) -> Patched:
     schema, before = shown.schema, shown.before
-    infos = [schema.fields[name] for name in only]
+    infos = [schema.fields[name] for name in dict.fromkeys(map(schema.field_of, only))]
     for info in infos:
         if shown.values[info.name] is None and not _is_surely_absent(before, info.members):
             raise no_removal(schema.name, info.name)
     row = schema.encode_some(shown.values, infos)
     for member in (member for info in infos if info.shape is not None for member in info.members):
-        if member.property not in row and not _is_surely_absent(before, (member,)):
+        if member.field not in only and member.path not in only:
+            row = without(row, frozenset({member.property, member.property + ANNOTATION}))
+        elif member.property not in row and not _is_surely_absent(before, (member,)):
             raise no_removal(schema.name, member.path)
     if before is not None:
         compare(before.row, row, schema)  # what is sent keeps the types of the stored row

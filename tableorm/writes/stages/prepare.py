@@ -104,7 +104,7 @@ def loaded_in_part(verb: str, subject: Subject, missing: str) -> NotLoaded:
 
 
 def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str]:
-    """Return the names of the fields or properties to merge. Raises ModelError or NotLoaded."""
+    """Return the names of the fields, parts of fields, or properties to merge. Raises ModelError or NotLoaded."""
     if isinstance(only, str) or not isinstance(only, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         name = type(subject).__name__
         raise ModelError(f"merge(only={only!r}) of {name} is refused: give a list, as in only=[{only!r}]")
@@ -114,12 +114,14 @@ def merged_names(subject: Subject, only: Sequence[Field[Any] | str]) -> list[str
     names: list[str] = []
     for each in only:
         name = each.name if isinstance(each, Field) else each
-        info = schema.fields.get(str(name))
+        info = schema.fields.get(schema.field_of(str(name)))
+        if info is not None and info.name != name and not (info.shape and info.shape.apart):
+            info = None
         if info is None or not info.stored:
             problem = "is held by the key" if info else "is not a field"
             stored = near("" if info else str(name), [info.name for info in schema.stored], "stored field")
             raise ModelError(f"merge(only=[...]) of {schema.name}: {each} {problem}; {stored}")
-        if name not in subject.__dict__:
+        if info.name not in subject.__dict__:
             raise NotLoaded(f"merge(only=[...]) of {schema.name}: {name} was not loaded, so it has no value")
         names.append(name)
     return names

@@ -1,0 +1,1 @@
+"""Kinds of fields that are stored in several properties: each is one module, which nothing else names."""
