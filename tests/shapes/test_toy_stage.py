@@ -48,11 +48,11 @@ from tableorm_migrations.snapshot import describe_models
 class Reversed(RowStage):
     def __init__(self, *fields: str, times: int = 1) -> None:
         self.fields, self.times = fields, times
-        self.properties = frozenset[str]()
 
-    def opaque(self, fields: Mapping[str, FieldInfo]) -> frozenset[str]:
-        self.properties = frozenset(member.property for name in self.fields for member in fields[name].members)
-        return self.properties
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "Reversed":
+        bound = Reversed(*self.fields, times=self.times)
+        bound.opaque = frozenset(member.property for name in self.fields for member in fields[name].members)
+        return bound
 
     def seal(self, operation: Operation) -> Operation:
         assert operation.verb is not Verb.DELETE
@@ -74,15 +74,15 @@ class Reversed(RowStage):
         return row
 
     def _present(self, row: Row) -> list[str]:
-        return [name for name in self.properties if row.get(name) is not None]
+        return [name for name in self.opaque if row.get(name) is not None]
 
 
 class Counted(WorkBefore):
     """A stage that changes no row, and writes one of its own before the row is written."""
 
-    def opaque(self, fields: Mapping[str, FieldInfo]) -> frozenset[str]:
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "Counted":
         del fields
-        return frozenset()
+        return self
 
     def seal(self, operation: Operation) -> Operation:
         return operation
@@ -102,6 +102,14 @@ class Counted(WorkBefore):
 
 
 # Models
+
+
+class Worked(Entity, table="Stages", partition_key="{box}", row_key="worked_{id:03d}"):
+    box: Mapped[str] = field(default="b")
+    id: Mapped[int]
+    note: Mapped[str] = field(default="n")
+
+    work = Counted()
 
 
 class Letter(Entity, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
@@ -418,6 +426,41 @@ async def test_work_comes_before_a_write(db: Database) -> None:
     with pytest.raises(NotSupported, match="the work cannot be done"):
         await db.insert(Parcel(id=2, note="never"))
     assert not await db.exists(Parcel, box="b", id=2)
+    with pytest.raises(TransactionFailed, match="operation 1: the work cannot be done; nothing was sent"):
+        async with db.transaction() as tx:
+            tx.insert(Worked(id=1))
+            tx.insert(Worked(id=2, note="never"))
+    async with db.bulk(errors="report") as bulk:
+        for number in range(5):
+            await bulk.insert(Worked(id=number, note="never" if number == 3 else str(number)))
+    assert (bulk.report.written, bulk.report.failures) == (4, 1)
+    assert [each.id for each in await db.select(Worked).where(Worked.box == "b").all()] == [0, 1, 2, 4]
+    assert (await db.store.get("Stages", "before", "worked_004"))["note"] == "4"
+
+
+async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
+    """Bound to its own fields: classes may store a field under other names, and declare a stage anew."""
+
+    class Base(Entity, table="Stages", partition_key="{box}", abstract=True):
+        box: Mapped[str] = field(default="b")
+        note: Mapped[str] = field(default="abc")
+        turned = Reversed("note")
+
+    class One(Base, row_key="one"):
+        pass
+
+    class Two(Base, row_key="two"):
+        note: Mapped[str] = field(default="abc", name="text")
+
+    class Three(Base, row_key="three"):
+        turned = Reversed("note", times=2)
+
+    for entity in (One(), Two(), Three()):
+        await db.insert(entity)
+        assert await db.get(entity.key) == entity
+    rows = [await stored(db, name) for name in ("one", "two", "three")]
+    assert [row.get("note") or row["text"] for row in rows] == ["~cba|", "~cba|", "~cba|cba|"]
+    assert len(await db.select(Base).where(Base.box == "b", Base.note == "abc").all()) == 3
 
 
 def test_a_snapshot_says_nothing_of_stages() -> None:
