@@ -159,7 +159,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
-        stages=[each for base in reversed(model.__mro__) for each in vars(base).values() if isinstance(each, RowStage)],
+        stages=_row_stages(model),
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -260,6 +260,12 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
             f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
             f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"
         )
+
+
+def _row_stages(model: type[Any]) -> list[RowStage]:
+    """Return the row stages that the class and its bases declare, each as the nearest class declares it."""
+    bases = reversed(model.__mro__)
+    return [*{name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}.values()]
 
 
 def _check_opaque(schema: Schema) -> None:

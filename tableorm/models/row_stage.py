@@ -22,11 +22,16 @@ class RowStage:
     A stage turns one row into one row, each property by itself: an operation may have some of a row's properties, and
     so may a row that is read. What is derived from entities never holds opaque properties; their keys, their kind and
     what tableorm keeps in a row are not for stages.
+
+    Attributes:
+        opaque: The properties that the store does not hold as the fields say, so that it cannot be asked about them.
     """
 
-    def opaque(self, fields: Mapping[str, FieldInfo]) -> frozenset[str]:
+    opaque: frozenset[str] = frozenset()
+
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "RowStage":
         """
-        Return the properties that the store does not hold as the fields say, so that it cannot be asked about them.
+        Return the stage of a model: another object for each, since classes inherit what their bases declare.
 
         Args:
             fields: The fields of the model.

@@ -212,8 +212,8 @@ class Schema(InTables):
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
-        self.stages = tuple(stages)
-        self.opaque = frozenset[str]().union(*(stage.opaque(self.fields) for stage in stages))
+        self.stages = tuple(stage.bind(self.fields) for stage in stages)
+        self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())

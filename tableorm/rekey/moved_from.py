@@ -134,7 +134,7 @@ def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
 
 def _type_of(info: FieldInfo) -> tuple[Any, ...]:
     """Return what must be the same of a field in two models so that a condition means the same."""
-    return info.type.annotation, [(member.path, member.type.edm) for member in info.members]
+    return info.type.annotation, [member.type.edm for member in info.members]
 
 
 def _refuse_layout(label: str, schema: Schema) -> None:

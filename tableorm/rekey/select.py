@@ -412,12 +412,10 @@ def _is_told(old: Schema, term: Comparison | Membership | Presence, *, exact: bo
     Return whether a stored row of the older model tells what its entity has. A row without a property does not if the
     field is read as its default then: only that it has none of some other values is told.
     """
-    info = old.fields[old.by_path[term.field.name].field]
+    info = old.fields[term.field.name]
     default = info.absent() if info.stored else None
     if default is None:
         return True
-    if info.shape is not None:
-        return False
     if isinstance(term, Membership):
         return not exact and not term.negated and default not in term.values
     return not exact and isinstance(term, Comparison) and term.op is Op.EQ and bool(term.value != default)

@@ -231,7 +231,7 @@ async def commit(
             db.boundary.check_row(change.schema, change.address)
     for write in writes:
         if write.change.schema is not None and write.change.schema.stages:
-            await work_before(db, write)
+            await work_before(db, write, transaction=options.transaction)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         writes = await _prepare(db, writes, options)

@@ -1,11 +1,12 @@
 """
-A row stage that the program knows nothing of, written here alone: rows whose texts are stored reversed.
+A row stage that the program knows nothing of, written here alone: rows with values that are stored reversed.
 
-`turned = Reversed("note", "secret")` in a class body stores the texts of these fields backwards, behind a `~`. Whoever
-reads the rows otherwise sees them so; every verb and every query of the model sees what its fields say.
+`turned = Reversed("note", "secret")` in a class body stores the values of these fields as texts that are read
+backwards, with their types, behind a `~`. Whoever reads the rows otherwise sees them so; every verb and query of the
+model sees what its fields say.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,6 +37,7 @@ from tableorm import (
 from tableorm.connection.connection import Connection
 from tableorm.models.property_types import FieldInfo
 from tableorm.models.row_stage import RowStage
+from tableorm.protocol.edm import ANNOTATION
 from tableorm.stores import Operation, Row, Verb
 from tableorm.testing.faults import Faults
 from tableorm.writes.plan import PlannedWrite
@@ -46,37 +48,41 @@ from tableorm_migrations.snapshot import describe_models
 class Reversed(RowStage):
     def __init__(self, *fields: str, times: int = 1) -> None:
         self.fields, self.times = fields, times
-        self.properties = frozenset[str]()
 
-    def opaque(self, fields: Mapping[str, FieldInfo]) -> frozenset[str]:
-        self.properties = frozenset(member.property for name in self.fields for member in fields[name].members)
-        return self.properties
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "Reversed":
+        bound = Reversed(*self.fields, times=self.times)
+        bound.opaque = frozenset(member.property for name in self.fields for member in fields[name].members)
+        return bound
 
     def seal(self, operation: Operation) -> Operation:
         assert operation.verb is not Verb.DELETE
-        row = self._turn(operation.row, lambda text: "~" + text[::-1] * self.times)
+        row = dict(operation.row)
+        for name in self._present(row):
+            text = f"{row.pop(name + ANNOTATION, '')}|{row[name]}"
+            row[name] = "~" + text[::-1] * self.times
         return Operation(operation.verb, row, operation.if_match)
 
     def unseal(self, row: Row) -> Row:
-        return self._turn(row, self._read)
+        row = dict(row)
+        for name in self._present(row):
+            sealed = row[name]
+            if not sealed.startswith("~"):
+                raise ValueError(f"{sealed!r} is not reversed")
+            kind, _, row[name] = sealed[1 : 1 + (len(sealed) - 1) // self.times][::-1].partition("|")
+            if kind:
+                row[name + ANNOTATION] = kind
+        return row
 
-    def _read(self, text: str) -> str:
-        if not text.startswith("~"):
-            raise ValueError(f"{text!r} is not reversed")
-        return text[1 : 1 + (len(text) - 1) // self.times][::-1]
-
-    def _turn(self, row: Row, turn: Callable[[str], str]) -> Row:
-        return {
-            name: turn(value) if name in self.properties and value is not None else value for name, value in row.items()
-        }
+    def _present(self, row: Row) -> list[str]:
+        return [name for name in self.opaque if row.get(name) is not None]
 
 
 class Counted(WorkBefore):
     """A stage that changes no row, and writes one of its own before the row is written."""
 
-    def opaque(self, fields: Mapping[str, FieldInfo]) -> frozenset[str]:
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "Counted":
         del fields
-        return frozenset()
+        return self
 
     def seal(self, operation: Operation) -> Operation:
         return operation
@@ -98,14 +104,23 @@ class Counted(WorkBefore):
 # Models
 
 
+class Worked(Entity, table="Stages", partition_key="{box}", row_key="worked_{id:03d}"):
+    box: Mapped[str] = field(default="b")
+    id: Mapped[int]
+    note: Mapped[str] = field(default="n")
+
+    work = Counted()
+
+
 class Letter(Entity, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
     box: Mapped[str] = field(default="b")
     id: Mapped[int]
     note: Mapped[str | None] = field(default=None)
     secret: Mapped[list[str]] = field(factory=list)
+    weight: Mapped[int] = field(default=0)
     sent: Mapped[int] = field(default=0)
 
-    turned = Reversed("note", "secret")
+    turned = Reversed("note", "secret", "weight")
 
 
 class Note(Entity, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
@@ -162,7 +177,7 @@ async def test_a_row_is_stored_sealed_and_read_as_the_model_says(db: Database) -
     letter = Letter(id=1, note="~abc", secret=["x"])
     await db.insert(letter)
     row = await stored(db, "letter_001")
-    assert (row["note"], row["secret"], row["sent"]) == ("~cba~", '~]"x"[', "0")
+    assert (row["note"], row["secret"], row["sent"], row["weight"]) == ("~cba~|", '~]"x"[|', "0", "~0|46tnI.mdE")
     assert await get(db) == letter
     query = db.select(Letter).where(Letter.box == "b")
     assert await query.all() == [letter]
@@ -174,8 +189,8 @@ async def test_a_row_is_stored_sealed_and_read_as_the_model_says(db: Database) -
     again.note = "changed"
     await db.refresh(again)
     assert again == letter
-    assert (await db.get(PropertyBag.key("Stages", "b", "letter_001")))["note"] == "~cba~"
-    assert [bag["note"] for bag in await db.select_raw("Stages").allow_scan().all()] == ["~cba~"]
+    assert (await db.get(PropertyBag.key("Stages", "b", "letter_001")))["note"] == "~cba~|"
+    assert [bag["note"] for bag in await db.select_raw("Stages").allow_scan().all()] == ["~cba~|"]
     (one,) = await db.select(Letter, PropertyBag).where(Letter.box == "b").all()
     assert one == letter
 
@@ -187,7 +202,7 @@ async def test_every_verb_seals(db: Database) -> None:
     other = await get(db)
     letter.note = "abcd"
     await db.save(letter)
-    assert ((await stored(db, "letter_001"))["note"], (await get(db)).note) == ("~dcba", "abcd")
+    assert ((await stored(db, "letter_001"))["note"], (await get(db)).note) == ("~dcba|", "abcd")
     other.sent = 5
     with pytest.raises(PreconditionFailed):
         await db.save(other)
@@ -203,7 +218,7 @@ async def test_every_verb_seals(db: Database) -> None:
     assert "note" not in await stored(db, "letter_001")
     for mode in ("merge", "replace"):
         await db.upsert(Letter(id=1, note=mode), mode=mode)
-        assert (await stored(db, "letter_001"))["note"] == "~" + mode[::-1]
+        assert (await stored(db, "letter_001"))["note"] == f"~{mode[::-1]}|"
     await db.replace(Letter(id=1, note="re"), if_match="*")
     await db.modify(Letter, lambda each: each.evolve(note=f"{each.note}!"), box="b", id=1)
     assert (await get(db)).note == "re!"
@@ -218,7 +233,7 @@ async def test_every_verb_seals(db: Database) -> None:
         for number in range(3, 120):
             await bulk.insert(Letter(id=number, note=str(number)))
     assert [(await get(db, number)).note for number in (1, 2, 103)] == ["held", "two", "103"]
-    assert (await stored(db, "letter_103"))["note"] == "~301"
+    assert (await stored(db, "letter_103"))["note"] == "~301|"
     found = await db.select(Letter).where(Letter.box == "b", Letter.id > 2).delete()
     assert (found.written, found.failures) == (117, 0)
     await db.delete(await get(db, 2))
@@ -228,19 +243,20 @@ async def test_every_verb_seals(db: Database) -> None:
 async def test_what_is_sent_is_explained(db: Database) -> None:
     """With the properties as they are stored."""
     (step,) = db.explain_write("insert", Letter(id=1, note="abc")).steps
-    assert b'"note":"~cba"' in (step.body or b"")
+    assert b'"note":"~cba|"' in (step.body or b"")
 
 
 async def test_a_condition_on_an_opaque_property_is_evaluated_here(db: Database) -> None:
     """Comparisons, `in_`, `startswith`, absence and their negations; the service is asked about the others alone."""
     for number, note in enumerate(["abc", "abd", "b", None, "~"]):
-        await db.insert(Letter(id=number, note=note, sent=number))
+        await db.insert(Letter(id=number, note=note, sent=number, weight=10 + number))
     everything = db.select(Letter).where(Letter.box == "b")
 
     async def found(*where: Any) -> list[int]:
         return [each.id for each in await everything.where(*where).all()]
 
     assert await found(Letter.note == "abc") == [0]
+    assert await found(Letter.weight > 9, Letter.weight < 12) == [0, 1]
     assert await found(Letter.note != "abc") == [1, 2, 4]
     assert await found(~(Letter.note > "abc")) == [0]
     assert await found(~(Letter.note > "abc") | (Letter.sent == 4)) == [0, 4]
@@ -271,7 +287,7 @@ async def test_what_is_derived_is_kept_and_audited(db: Database) -> None:
         box = await tx.get(Box, box="b")
         box.note = "three"
         tx.save(box)
-    assert ((await stored(db, "box"))["text"], (await stored(db, "box"))["note"]) == ("~eerht", "3")
+    assert ((await stored(db, "box"))["text"], (await stored(db, "box"))["note"]) == ("~eerht|", "3")
     by_size = db.select(Parcel.by_size).where(Parcel.box == "b")
     assert [each.note for each in await by_size.all()] == ["two", "n3", "five"]
     assert [each.note for each in await by_size.where(Parcel.note == "five").all()] == ["five"]
@@ -284,7 +300,7 @@ async def test_what_is_derived_is_kept_and_audited(db: Database) -> None:
     await db.store.write("Stages", Operation(Verb.DELETE, {"PartitionKey": "b", "RowKey": "size_006_001"}, "*"))
     repaired = await db.audit(Parcel, repair=True)
     assert (repaired.found, all(each.repaired for each in repaired.findings)) == (1, True)
-    assert (await stored(db, "parcel_001"))["note"] == "~evif"
+    assert (await stored(db, "parcel_001"))["note"] == "~evif|"
     deleted = await db.select(Parcel).where(Parcel.box == "b", Parcel.note == "two").delete()
     assert (deleted.written, (await db.get(Box, box="b")).parcels) == (1, 2)
     assert (await db.audit(Parcel, Box)).found == 0
@@ -339,7 +355,7 @@ async def test_a_lost_reply_is_resolved(db: Database, verb: str, arrives: bool, 
     letter.note = "again"
     await db.save(letter)
     row = await stored(db, letter.key.row_key)
-    assert ((await db.get(model, box="b", id=1)).note, row["note"]) == ("again", "~niaga")
+    assert ((await db.get(model, box="b", id=1)).note, row["note"]) == ("again", "~niaga|")
 
 
 async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
@@ -370,12 +386,12 @@ async def test_an_older_version_is_unsealed_before_it_is_upgraded(db: Database) 
         bag["text"] = str(bag["text"]).upper()
         return bag
 
-    row = {"PartitionKey": "b", "RowKey": "memo", "EntityType": "Memo", "text": "~cba"}
+    row = {"PartitionKey": "b", "RowKey": "memo", "EntityType": "Memo", "text": "~cba|"}
     await db.store.write("Stages", Operation(Verb.INSERT, row))
     memo = await db.get(Memo, box="b")
     assert memo.text == "ABC"
     await db.save(memo)
-    assert ((await stored(db, "memo"))["text"], (await stored(db, "memo"))["EntityType"]) == ("~CBA", "Memo:2")
+    assert ((await stored(db, "memo"))["text"], (await stored(db, "memo"))["EntityType"]) == ("~CBA|", "Memo:2")
 
 
 class Thick(Entity, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
@@ -410,6 +426,41 @@ async def test_work_comes_before_a_write(db: Database) -> None:
     with pytest.raises(NotSupported, match="the work cannot be done"):
         await db.insert(Parcel(id=2, note="never"))
     assert not await db.exists(Parcel, box="b", id=2)
+    with pytest.raises(TransactionFailed, match="operation 1: the work cannot be done; nothing was sent"):
+        async with db.transaction() as tx:
+            tx.insert(Worked(id=1))
+            tx.insert(Worked(id=2, note="never"))
+    async with db.bulk(errors="report") as bulk:
+        for number in range(5):
+            await bulk.insert(Worked(id=number, note="never" if number == 3 else str(number)))
+    assert (bulk.report.written, bulk.report.failures) == (4, 1)
+    assert [each.id for each in await db.select(Worked).where(Worked.box == "b").all()] == [0, 1, 2, 4]
+    assert (await db.store.get("Stages", "before", "worked_004"))["note"] == "4"
+
+
+async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
+    """Bound to its own fields: classes may store a field under other names, and declare a stage anew."""
+
+    class Base(Entity, table="Stages", partition_key="{box}", abstract=True):
+        box: Mapped[str] = field(default="b")
+        note: Mapped[str] = field(default="abc")
+        turned = Reversed("note")
+
+    class One(Base, row_key="one"):
+        pass
+
+    class Two(Base, row_key="two"):
+        note: Mapped[str] = field(default="abc", name="text")
+
+    class Three(Base, row_key="three"):
+        turned = Reversed("note", times=2)
+
+    for entity in (One(), Two(), Three()):
+        await db.insert(entity)
+        assert await db.get(entity.key) == entity
+    rows = [await stored(db, name) for name in ("one", "two", "three")]
+    assert [row.get("note") or row["text"] for row in rows] == ["~cba|", "~cba|", "~cba|cba|"]
+    assert len(await db.select(Base).where(Base.box == "b", Base.note == "abc").all()) == 3
 
 
 def test_a_snapshot_says_nothing_of_stages() -> None:

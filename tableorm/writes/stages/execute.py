@@ -227,7 +227,7 @@ def is_light(weight: int | None) -> bool:
 
 def most_bytes(write: PlannedWrite) -> int:
     """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
-    row = _sent_row(write)
+    row = sealed(write).row
     # A character of a key is at most four bytes, each three characters of the URL.
     around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
     if write.weight is not None and write.weight <= _SHORT:
@@ -242,7 +242,8 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
     if write.after is None:
         return
     # Of a row that is known in part only what is sent can be judged.
-    row = _sent_row(write) if write.partial or _is_sealed(write) else write.after
+    operation = sealed(write)
+    row = operation.row if write.partial or operation is not write.operation else write.after
     try:
         if write.operation.canonical:  # made by the encoder, so that only the keys and the size can be wrong
             check_key("PartitionKey", row["PartitionKey"])
@@ -332,7 +333,7 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
         return
     total = 0
     for write in writes:
-        row = _sent_row(write)
+        row = sealed(write).row
         keys = quote(row["PartitionKey"], safe="") + quote(row["RowKey"], safe="")
         total += _HEADERS + len(keys) + len(msgspec.json.encode(row))
         if total > MAX_TRANSACTION_BYTES:
@@ -413,22 +414,13 @@ def _model_of(write: PlannedWrite) -> str:
     return "PropertyBag" if schema is None else schema.name
 
 
-def _is_sealed(write: PlannedWrite) -> bool:
-    schema = write.change.schema
-    return schema is not None and bool(schema.stages)
-
-
-def _sent_row(write: PlannedWrite) -> Row:
-    return sealed(write).row if _is_sealed(write) else write.operation.row
-
-
 async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     write = plan.writes[0]
     store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
     if attempt == 1:
         counts.operations += 1
     try:
-        return [await store.write(plan.table, sealed(write) if _is_sealed(write) else write.operation)]
+        return [await store.write(plan.table, sealed(write))]
     except Fault as fault:
         await make_missing_table(db, plan.table, [write.operation], fault, attempt)
     return await _send_one(db, plan, attempt + 1)
@@ -438,7 +430,7 @@ async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
     store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
     if attempt == 1:
         counts.operations += len(plan.writes)
-    operations = [sealed(write) if _is_sealed(write) else write.operation for write in plan.writes]
+    operations = list(map(sealed, plan.writes))
     try:
         return await store.transact(plan.table, operations)
     except Fault as fault:

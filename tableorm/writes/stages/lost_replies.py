@@ -319,7 +319,7 @@ def _equals(write: PlannedWrite, row: Row | None) -> bool:
 def _unsealed(write: PlannedWrite, row: Row) -> Row:
     """Return a row as the model of a write says; as it is stored, if it is no row of an entity."""
     schema = write.change.schema
-    if schema is None or not schema.stages or write.effect is not None:
+    if schema is None or write.effect is not None:
         return row
     with suppress(DecodeError):
         return schema.unseal(row)

@@ -5,11 +5,12 @@ Part of stages 8 to 10: what stages of rows do to the writes of a model that has
 from msgspec import structs
 
 from ...connection.connection import Connection
+from ...errors import TableOrmError
 from ...models.row_stage import RowStage
 from ...stores import Operation, Verb
-from ..plan import PlannedWrite
+from ..plan import PlannedWrite, refuse_before_sending
 
-__all__ = ["WorkBefore", "sealed", "work_before"]
+__all__ = ["WorkBefore", "has_work", "sealed", "work_before"]
 
 
 class WorkBefore(RowStage):
@@ -30,12 +31,27 @@ class WorkBefore(RowStage):
         raise NotImplementedError
 
 
-async def work_before(db: Connection, write: PlannedWrite) -> None:
-    """Let the stages of the row of a write do what comes first. Raises what they raise."""
+def has_work(write: PlannedWrite) -> bool:
+    """Return whether something must be done before a write is sent."""
+    schema = write.change.schema
+    return schema is not None and any(isinstance(stage, WorkBefore) for stage in schema.stages)
+
+
+async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool) -> None:
+    """
+    Let the stages of the row of a write do what comes first.
+
+    Raises:
+        TableOrmError: It cannot be done.
+        TransactionFailed: Likewise, in a transaction.
+    """
     assert write.change.schema is not None
     for stage in write.change.schema.stages:
         if isinstance(stage, WorkBefore):
-            await stage.before(db, write)
+            try:
+                await stage.before(db, write)
+            except TableOrmError as error:
+                refuse_before_sending(write, error, transaction=transaction)
 
 
 def sealed(write: PlannedWrite) -> Operation:
