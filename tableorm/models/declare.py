@@ -35,7 +35,7 @@ from .inheritance import check_derived_rows, check_heads
 from .key import Storable
 from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
-from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
+from .placement import check_placement_of, check_table_of, declared_models, may_share_partition, note_model
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
 from .row_stage import RowStage
 from .schema import Discriminator, FieldInfo, Schema
@@ -197,6 +197,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
     schema.check_relations()
     _pass_for_dataclass(model, fields)
+    if not abstract:
+        note_model(schema)
     return schema
 
 

@@ -144,7 +144,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
         yield db
 
 
-@seeds(12, 3000)
+@seeds(4, 3000)
 async def test_queries_find_what_they_find_in_the_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same entities in the same order, whatever has been moved by then, and however few are held in memory."""
     random = Random(seed)
@@ -173,7 +173,7 @@ async def test_queries_find_what_they_find_in_the_end(seed: int, monkeypatch: py
             assert answers[0] == answers[1], f"{conditions} limit {limit}"
 
 
-@seeds(8, 1000)
+@seeds(3, 1000)
 async def test_queries_beside_movers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However requests follow each other, no entity comes twice; and none is missed before and after its move."""
     random = Random(seed)

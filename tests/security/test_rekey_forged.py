@@ -140,9 +140,10 @@ async def check_victims(db: Database, model: type[Sale] | type[Buy]) -> None:
 
 MARKS = [*(state.value for state in MoveState), "bogus"]
 KINDS = ["", "#_tentative", "#_forward"]
-CASES = every(53, product(["move", "finalize", "back"], ["old", "new"], KINDS, MARKS, [True, False], OTHERS))
+CASES = every(127, product(["move", "finalize", "back"], ["old", "new"], KINDS, MARKS, [True, False], OTHERS))
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(("step", "side", "kind", "state", "stays", "other"), CASES)
 async def test_a_forged_row_ends_no_step(
     db: Database, step: str, side: str, kind: str, state: str, stays: bool, other: list[str]
