@@ -21,10 +21,12 @@ from tableorm import (
     Partial,
     PropertyBag,
     Select,
+    Series,
     connect,
     field,
     from_dict,
     http_status,
+    series,
     to_dict,
     upgrade,
 )
@@ -79,6 +81,26 @@ class Defaults(Entity, table="Directory", partition_key="p", row_key="r"):
     bare: Mapped[int] = 5  # E
     other: Mapped[int] = field(default=1, nmae="Other")  # E
     late: Mapped[int] = field(default=1, validators=[])  # E
+
+
+# Series
+
+
+class WrongDefault(Entity, table="Directory", partition_key="p", row_key="r"):
+    counts: Series[int] = series(3, default="x")  # E
+
+
+class Counted(Entity, table="Directory", partition_key="p", row_key="r"):
+    counts: Series[int] = series(3, default=0)
+
+
+def slots(counted: Counted) -> None:
+    counted.counts[1] = None  # E
+    counted.counts[1] = "x"  # E
+    counted.counts = ["x"]  # E
+    counted.counts.append(1)  # E
+    use(Counted(counts=["x"]))  # E
+    use(Counted.counts[1] > "x")  # E
 
 
 # Entities

@@ -35,6 +35,9 @@ from tableorm import (
     PropertyBag,
     RowKey,
     Select,
+    Series,
+    SeriesField,
+    Slots,
     Timestamp,
     Transaction,
     WithoutKey,
@@ -43,6 +46,7 @@ from tableorm import (
     connect,
     field,
     from_dict,
+    series,
     to_dict,
     upgrade,
 )
@@ -96,6 +100,31 @@ class Visitor(Entity, table="Visitors", partition_key="{department}", row_key="v
 class Team(Entity, table="Directory", partition_key="{department}", row_key="team_{name}", kind=None):
     department: Mapped[str]
     name: Mapped[str]
+
+
+class Traffic(Entity, table="Traffic", partition_key="{user}", row_key="{day}"):
+    user: Mapped[str]
+    day: Mapped[dt.date]
+    sent: Series[int] = series(24, name="H{i:02d}", default=0)
+    sizes: Series[Int32] = series(24, default=0)
+    peaks: Series[float | None] = series(3)
+
+
+def slots() -> None:
+    traffic = Traffic(user="ken", day=NOW.date(), sent=[1] * 24)
+    traffic.sent[3] += 1
+    traffic.sizes = traffic.sent
+    traffic.peaks = [1, None, 2.5]
+    traffic.peaks[0] = None
+    assert_type(traffic.sent, Slots[int])
+    assert_type(traffic.sent[3], int)
+    assert_type(traffic.peaks[0], float | None)
+    assert_type(traffic.peaks[1:], list[float | None])
+    assert_type([*traffic.peaks], list[float | None])
+    assert_type(Traffic.sent, SeriesField[int])
+    assert_type(Traffic.sent[3], Field[int])
+    assert_type(Traffic.sent[3] > 100, Expression)
+    assert_type(Traffic.peaks[0].is_none(), Expression)
 
 
 @upgrade(Employee, from_version=1)
@@ -329,6 +358,7 @@ async def forwarding(db: Database, **key: Any) -> None:
 
 async def main() -> None:
     instances()
+    slots()
     fields_of_the_class()
     keys()
     dictionaries()
