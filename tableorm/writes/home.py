@@ -32,7 +32,7 @@ from .plan import Change, PlannedWrite
 from .relocation import Commit, Relocation, is_of, is_removable, stays
 from .stages.change import over_row
 
-__all__ = ["Home", "Homes", "has_remedy", "must_prepare", "names_of"]
+__all__ = ["ExpiringHome", "Home", "Homes", "has_remedy", "must_prepare", "names_of"]
 
 
 class Home(HomeRules):
