@@ -351,7 +351,7 @@ class Schema(InTables):
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
         """
-        if set(values) != self.key_names:
+        if frozenset(values) != self.key_names:
             raise self._other_fields(values)
         partition, row = self.make_keys(values)
         return Key(self.model, self.table_of(partition, row), partition, row)

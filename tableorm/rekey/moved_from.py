@@ -7,7 +7,7 @@ for programs that know the older model alone, and for undoing everything.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
@@ -24,6 +24,7 @@ __all__ = ["MAX_OLD_KEYS", "MovedFrom", "copy_fields"]
 
 O = TypeVar("O", bound=Storable)  # noqa: E741
 N = TypeVar("N", bound=Storable)
+M = TypeVar("M", bound=Storable)
 
 MAX_OLD_KEYS = 16
 """How many older keys an entity may have had, as far as its newer key tells."""
@@ -42,12 +43,30 @@ class MovedFrom(HomeDeclaration, Generic[O, N]):
             may have had, at most 16. It is not needed if the newer key has all fields of the older one.
     """
 
+    @overload
+    def __init__(
+        self: "MovedFrom[M, Any]",
+        old: type[M],
+        *,
+        old_keys: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         old: type[O],
         *,
         to_new: Callable[[O], N | None] | None = None,
         to_old: Callable[[N], O] | None = None,
+        old_keys: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self: "MovedFrom[Any, Any]",
+        old: type[Any],
+        *,
+        to_new: Callable[[Any], Any] | None = None,
+        to_old: Callable[[Any], Any] | None = None,
         old_keys: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
     ) -> None:
         self.old, self.to_new, self.to_old, self.old_keys = old, to_new, to_old, old_keys
