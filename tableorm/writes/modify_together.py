@@ -216,10 +216,13 @@ class _Modifier:
             self.db.run(self._fold(line), line.calls[0].context.copy())
 
     def _folds(self, line: _ModifyLine) -> bool:
-        """Return whether the next call may be folded: its condition is not one on a version, and the row is at home."""
-        schema = getattr(self.key.model, "__schema__", None)
-        at_home = schema is None or schema.home is None
-        return at_home and line.most > 1 and line.calls[0].if_match in (None, "*")
+        """
+        Return whether the next call may be folded: its condition is not one on a version, and what a write leaves is
+        what the next read would find, under this key and as the model says.
+        """
+        schema: Schema | None = getattr(self.key.model, "__schema__", None)
+        as_written = schema is None or (schema.home is None and not schema.stages)
+        return as_written and line.most > 1 and line.calls[0].if_match in (None, "*")
 
     async def _fold(self, line: _ModifyLine) -> None:
         """Make calls of the line together."""
@@ -374,7 +377,8 @@ class _Fold:
         self._refused: list[tuple[_ModifyCall, Exception]] = []
         schema: Schema | None = getattr(key.model, "__schema__", None)
         self._refusing = [] if schema is None else [each for each in schema.derived.values() if each.may_refuse]
-        self._plain_schema = None if schema is None or not _is_plain(schema) else schema
+        # A boundary looks at each result.
+        self._plain_schema = None if schema is None or db.boundary.narrows or not _is_plain(schema) else schema
         self.finds_none = False
 
     async def apply(self, calls: Sequence[_ModifyCall]) -> int:

@@ -6,6 +6,7 @@ backwards, with their types, behind a `~`. Whoever reads the rows otherwise sees
 model sees what its fields say.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -193,6 +194,22 @@ async def test_a_row_is_stored_sealed_and_read_as_the_model_says(db: Database) -
     assert [bag["note"] for bag in await db.select_raw("Stages").allow_scan().all()] == ["~cba~|"]
     (one,) = await db.select(Letter, PropertyBag).where(Letter.box == "b").all()
     assert one == letter
+
+
+async def test_calls_of_modify_that_wait_for_each_other_unseal_what_is_stored(db: Database) -> None:
+    """Each function gets the row as it was read, and is called once: two requests for each call, at most."""
+    await db.insert(Note(id=1, note="n"))
+    called: list[None] = []
+
+    def add(note: Note) -> None:
+        called.append(None)
+        note.note = f"{note.note}!"
+
+    with db.observe() as seen:
+        await asyncio.gather(*(db.modify(Note, add, box="b", id=1) for _ in range(20)))
+    assert (await db.get(Note, box="b", id=1)).note == "n" + 20 * "!"
+    assert len(called) == 20
+    assert seen.cost <= 40
 
 
 async def test_every_verb_seals(db: Database) -> None:
