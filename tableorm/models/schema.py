@@ -417,7 +417,7 @@ class Schema(InTables):
             raise self._diagnose(row, error, names) from None
 
     def _narrowed(self, names: frozenset[str]) -> list[FieldInfo]:
-        """Return the stored fields of these names, and those of which a part has one, with that part alone."""
+        """Return the stored fields with these names; of a field of which only parts are named, those parts."""
         return [found for info in self.stored if (found := info.narrowed(names)) is not None]
 
     def members_of(self, names: Container[str]) -> list[Member]:

@@ -202,7 +202,7 @@ def has_remedy(write: PlannedWrite) -> bool:
 
 
 def names_of(at: Change | Key[Any]) -> tuple[Schema | None, str]:
-    """Return the schema of a change or key, None for that of a bag, and the name of its model."""
+    """Return the schema and the name of the model of a change or key; a bag has no schema."""
     if isinstance(at, Change):
         return at.schema, at.model
     return getattr(at.model, "__schema__", None), at.model.__name__

@@ -456,7 +456,7 @@ class _Fold:
         return _Made(call, result, changed=True, write=None, row={**told_by_store, **row})
 
     def _planned(self, result: Subject) -> PlannedWrite | None:
-        """Return the write of a result over what the function got."""
+        """Return the write that saves a result over the row that its function was given; None if nothing changed."""
         change = save_change(result, verb="modify")
         check_change(self._db.boundary, change)
         return encode(change, 0, self._token)
