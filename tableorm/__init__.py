@@ -67,7 +67,6 @@ from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
 from .models.key import Key
-from .models.moved_from import MovedFrom
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
 from .models.upgrades import upgrade
@@ -84,6 +83,7 @@ from .queries.raw import RawSelect
 from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
+from .rekey.moved_from import MovedFrom
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32

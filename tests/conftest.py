@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.torture import Rounds, choose_rounds, load_profile
+from tests.torture import Rounds, choose_cases, choose_rounds, load_profile
 from tests.waiting import limit_all
 
 if TYPE_CHECKING:
@@ -56,18 +56,23 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Mark the tests that `make torture` runs: those of hypothesis, those that ask for `rounds`, and all attacks. Limit
-    the time of those that do not explore.
+    Mark the tests that `make torture` runs: those of hypothesis, those that ask for `rounds` or have a mark that leaves
+    out some of their cases elsewhere, and all attacks. Limit the time of those that do not explore.
     """
+    attacks = str(_ATTACKS) + os.sep
     for item in items:
-        if item.path.is_relative_to(_ATTACKS):
+        if str(item.path).startswith(attacks):
             item.add_marker(pytest.mark.attack)
         if isinstance(item, pytest.Function) and (
             getattr(item.obj, "is_hypothesis_test", False) or "rounds" in item.fixturenames
         ):
             item.add_marker(pytest.mark.torture)
+    left = set(choose_cases(items))
+    if left:
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
     limit_all(items)
 
 

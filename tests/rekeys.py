@@ -14,18 +14,17 @@ import pytest
 from tableorm import Database, Entity, connect
 from tableorm.connection import races
 from tableorm.connection.connection import Connection, connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
-from tableorm.models.rekeying import Rekeying
 from tableorm.models.reserved import ENTITY_TYPE
-from tableorm.models.schema import Schema
 from tableorm.protocol.codes import Code, Fault
+from tableorm.rekey.finalize import finalize_window
+from tableorm.rekey.meetings import resolve_window
+from tableorm.rekey.phases import RekeyPhase
+from tableorm.rekey.rekeying import Rekeying
+from tableorm.rekey.report import WindowReport
+from tableorm.rekey.rollback import roll_back_window
+from tableorm.rekey.window import move_window
 from tableorm.stores import Capabilities, Operation, RetryPolicy, Row, RowPage, RowQuery, TableStore
 from tableorm.testing import MemoryStore
-from tableorm.writes.rekey.finalize import finalize_window
-from tableorm.writes.rekey.meetings import resolve_window
-from tableorm.writes.rekey.report import WindowReport
-from tableorm.writes.rekey.rollback import roll_back_window
-from tableorm.writes.rekey.window import move_window
 from tests.faults import QUICK, Fate, FaultyStore
 
 __all__ = [
@@ -44,10 +43,10 @@ __all__ = [
 ]
 
 
-def rekeying_of(model: type[Entity]) -> Rekeying[Schema]:
+def rekeying_of(model: type[Entity]) -> Rekeying:
     """Return how a model takes over the entities of another one."""
-    rekeying = model.__schema__.moved_from
-    assert rekeying is not None
+    rekeying = model.__schema__.home
+    assert isinstance(rekeying, Rekeying)
     return rekeying
 
 

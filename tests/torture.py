@@ -16,22 +16,29 @@ other test takes the fixture `rounds` or is parametrized by `seeds`:
     async def test_a_network_that_fails(seed: int) -> None: ...
 
 Where the cases of a test are a product of lists, `every` takes a part of them, in which each pair still comes up; and
-`on_stores` repeats only some of the cases on each store.
+`on_stores` repeats only some of the cases on each store. A test of cases that take long each has the mark
+`one_of(count)`; tests that belong together, such as those that do the same in several processes on another store, have
+it with a `group`. Where a fixture goes through the stores, one of several tests is run on the emulator too.
+`make torture` runs all of these cases, and `make test` the same ones in each run.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import hypothesis
 import pytest
 
-__all__ = ["Rounds", "choose_rounds", "every", "examples", "load_profile", "on_stores", "seeds"]
+__all__ = ["Rounds", "choose_cases", "choose_rounds", "every", "examples", "load_profile", "on_stores", "seeds"]
 
 Rounds = Callable[[int, int], int]
 """The type of the fixture `rounds`: `rounds(few, many)` is `few` in `make test` and `many` in `make torture`."""
 
 _TORTURE = os.environ.get("TORTURE") == "true"
+
+_ONE_OF_AZURITE = 5
+"""Of so many tests that a fixture runs on the emulator too, one is in `make test`."""
 
 
 def choose_rounds(few: int, many: int) -> int:
@@ -84,9 +91,32 @@ def _param(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as pytes
     return pytest.param(*values, marks=pytest.mark.torture, id=id)
 
 
+def choose_cases(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Mark the cases of which `make test` runs a part, and return those that are left out of this run."""
+    seen, left = Counter[object](), list[pytest.Item]()
+    for item in items:
+        mark = item.get_closest_marker("one_of")
+        if mark is not None:
+            group, count = mark.kwargs.get("group", item.nodeid.partition("[")[0]), mark.args[0]
+        elif isinstance(item, pytest.Function) and _runs_on_azurite(item):
+            group, count = "azurite", _ONE_OF_AZURITE
+        else:
+            continue
+        item.add_marker(pytest.mark.torture)
+        if seen[group] % choose_rounds(count, 1):
+            left.append(item)
+        seen[group] += 1
+    return left
+
+
+def _runs_on_azurite(item: pytest.Function) -> bool:
+    cases = item.callspec.params if hasattr(item, "callspec") else {}
+    return "azurite" in cases.values() and not item.get_closest_marker("torture")
+
+
 def load_profile() -> None:
     """Tell hypothesis how long to explore; on a loaded machine any example may be slow, so there is no deadline."""
     settings = hypothesis.settings
-    settings.register_profile("slice", deadline=None, derandomize=True, max_examples=40, stateful_step_count=20)
+    settings.register_profile("slice", deadline=None, derandomize=True, max_examples=15, stateful_step_count=20)
     settings.register_profile("torture", deadline=None, print_blob=True, max_examples=1500, stateful_step_count=50)
     settings.load_profile("torture" if _TORTURE else "slice")

@@ -155,7 +155,7 @@ def _check_size(schema: Schema) -> Iterator[LintFinding]:
         yield _finding("many-properties", schema.name, f"a row has up to {count} properties")
     long = [
         kind
-        for kind in (member.type for member in schema.by_property.values())
+        for kind in (member.type for name, member in schema.by_property.items() if name not in schema.cleared)
         if kind.edm in (Edm.STRING, Edm.BINARY) and not _is_short(kind.annotation)
     ]
     if len(long) >= _LONG_FIELDS:
@@ -164,7 +164,7 @@ def _check_size(schema: Schema) -> Iterator[LintFinding]:
 
 def _check_expiry(schema: Schema) -> Iterator[LintFinding]:
     """Find logs that a table for each period could hold: no write prolongs a life, and nothing reaches over periods."""
-    expiry = schema.expiry
+    expiry = None if schema.visibility is None else schema.visibility.until
     if expiry is None or expiry.on_write is not None or schema.periods is not None or schema.maintained:
         return
     # An index by the time of expiry serves sweeps alone, which nobody needs then.

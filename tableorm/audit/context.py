@@ -179,7 +179,7 @@ class AuditContext:
         try:
             for name in manifest.keys() & schema.derived.keys():
                 manifest[name] = schema.derived[name].current_entry(manifest[name])
-            values: Mapping[str, Any] = (schema.decode(row) if current else self.kinds.load(row.copy())).__dict__
+            values: Mapping[str, Any] = (schema.decode_stored(row) if current else self.kinds.load(row.copy())).__dict__
             for name, each in schema.derived.items():
                 entry = each.entry(values, partition_key, row_key)
                 if entry is None:

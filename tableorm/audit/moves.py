@@ -7,6 +7,7 @@ got another ETag, so that no late request can commit the move.
 
 import datetime as dt
 from collections.abc import Iterable
+from contextlib import suppress
 
 from ..connection.rows import read_row, time_of
 from ..errors import DecodeError
@@ -14,7 +15,8 @@ from ..models.marker_rows import FORWARD, TENTATIVE, MoveMark, MoveState, mark_o
 from ..models.placement import declared_models
 from ..models.schema import Schema
 from ..stores import CLOCK, Row, RowAddress
-from ..writes.commit import RELOCATION
+from ..writes.move_entity import RELOCATION
+from ..writes.relocation import stays
 from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem, kind_of
 from .report import Damage
@@ -86,8 +88,6 @@ class MoveCheck(Check):
 
 def _stays(row: Row) -> bool:
     """Return whether a row is one of a re-key."""
-    try:
-        mark = mark_of(row)
-    except DecodeError:
-        return False
-    return mark is not None and mark.stays
+    with suppress(DecodeError):
+        return stays(row)
+    return False

@@ -65,7 +65,7 @@ class KnownStates:
 @attrs.define(eq=False)
 class KnownPhase:
     """
-    What a connection and its views know of the phase of a re-key, which `rekey_phases` loads.
+    What a connection and its views know of the phase of a re-key.
 
     Attributes:
         phase: The phase; None if the store was not asked yet.

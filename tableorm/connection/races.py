@@ -4,7 +4,7 @@ Lost races, and refusals that pass: which failures a new attempt may cure, and h
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Self, TypeVar
 
 from ..errors import (
     EntityExists,
@@ -17,10 +17,12 @@ from ..errors import (
     shown,
 )
 from ..protocol.codes import THROTTLING, Fault
-from ..stores import RetryBudget, Row, pause_after
+from ..stores import RetryBudget, pause_after
 from .connection import Connection
 
 __all__ = ["ATTEMPTS", "Attempts", "check_attempts", "is_race", "passing_fault", "pause_of", "read_patiently"]
+
+T = TypeVar("T")
 
 ATTEMPTS = 50
 """How often something begins anew after a lost race, if it is not told otherwise."""
@@ -83,15 +85,13 @@ def passing_fault(error: TableOrmError) -> Fault | None:
     return fault if isinstance(error, Unavailable) and isinstance(fault, Fault) and fault.transient else None
 
 
-async def read_patiently(
-    db: Connection, read: Callable[[], Awaitable[Row | None]], throttled: Callable[[], None] | None
-) -> Row | None:
+async def read_patiently(db: Connection, read: Callable[[], Awaitable[T]], throttled: Callable[[], None] | None) -> T:
     """
     Read a row; again if the store refuses for now and has given up repeating that, as long as one call may take.
 
     Args:
         db: Where the row is.
-        read: Reads it.
+        read: Reads it, and returns what it makes of it.
         throttled: Called whenever the store refuses because it is asked for too much.
 
     Raises:

@@ -13,18 +13,18 @@ from ..models.entity import Entity, schema_of
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
+from ..queries.home import QueriedHome
 from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from ..writes.commit import delete_target, refresh_entity, write_change
-from ..writes.explain import WriteExplanation, changes_of_verb, explain_relocation, with_prefix
+from ..writes.explain import WriteExplanation, changes_of_verb, explain, explain_relocation, with_prefix
 from ..writes.modify import get_or_insert
 from ..writes.modify_together import modify_target
 from ..writes.move import leaves_partition
 from ..writes.move_entity import move_entity
 from ..writes.pending import Attempt
-from ..writes.rekey.explain import explain_in_phase
 from ..writes.run_transaction import run_transaction
 from ..writes.stages.change import insert_change, merge_change, replace_change, save_change, upsert_change
 from ..writes.transaction import Transaction
@@ -369,7 +369,10 @@ class Database(Upkeep):
         if verb == "move" and isinstance(target, Entity) and leaves_partition(target, arguments):
             return with_prefix(explain_relocation(boundary, target, arguments), self.prefix)
         changes = changes_of_verb(boundary, verb, target, arguments)
-        return with_prefix(explain_in_phase(self._connection, changes), self.prefix)
+        home = None if changes[0].schema is None else changes[0].schema.home
+        if isinstance(home, QueriedHome):
+            return with_prefix(home.explain(self._connection, changes), self.prefix)
+        return with_prefix(explain(boundary, changes), self.prefix)
 
     def transaction(self, *, repeat: bool = True) -> Transaction:
         """

@@ -8,32 +8,30 @@ from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
 from ..connection.index_states import find_unreadable, not_readable
-from ..connection.rekey_phases import current_phase
-from ..connection.rekeyed_reads import is_over, read_home
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
 from ..derived.index.index import IndexOf
 from ..derived.index.schema import EntrySchema
 from ..derived.index_list.index_list import ListOf
 from ..derived.index_list.lookup import look_up
-from ..errors import EntityNotFound, ModelError, NotSupported, ScanRefused, WrongKind, shown
+from ..errors import EntityNotFound, ModelError, WrongKind, shown
 from ..expressions import Field
 from ..models.entity import Entity, schema_of
-from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet, describe_kind
 from ..models.marker_rows import is_marker, row_of_marker
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.schema import Schema
 from ..models.state import EntityState, set_state, state_of
+from ..models.visibility import is_live
 from ..protocol.codes import Code
 from ..queries.changes import ChangeStream, open_changes
 from ..queries.execution import CONCURRENCY
+from ..queries.home import QueriedHome
 from ..queries.periods import PeriodSelect
 from ..queries.projection import Projection
 from ..queries.query import Query
 from ..queries.raw import RawSelect
-from ..queries.rekeyed import RekeyedSelect
 from ..queries.select import Select
 from ..queries.union import Union
 from ..stores import Row, RowAddress, utc_now
@@ -220,40 +218,23 @@ class Reader(Stores):
             address = RowAddress(table, partition_key, row_key)
             if self._connection.boundary.narrows:
                 self._connection.boundary.check_row(schema, address)
-        if model is not PropertyBag and self._kinds_of(model).rekeying is not None:
-            return await self._rekeyed_point(model, address, fields)
-        whole = whole or model is PropertyBag or self._kinds_of(model).expires
-        select = None if whole else Projection.of(self._kinds_of(model), ()).select
-        row = await read_row(self._connection, address, select, model.__name__)
+        kinds = None if model is PropertyBag else self._kinds_of(model)
+        home = None if kinds is None else kinds.home
+        whole = whole or kinds is None or kinds.hides or home is not None
+        if kinds is not None and isinstance(home, QueriedHome):
+            row = await home.find(self._connection, kinds, model.__name__, address, fields)
+        else:
+            select = None if kinds is None or whole else Projection.of(kinds, ()).select
+            row = await read_row(self._connection, address, select, model.__name__)
         if row is None:
             return None
         await self._connection.yield_to_loop(1)
-        if model is PropertyBag:
-            return self._load_row(model, table, row)
-        found = self._load_row(model, table, row) if whole else self._kinds_of(model).resolve(row)
-        if found is not None:
+        found = self._load_row(model, table, row) if kinds is None or whole else kinds.resolve(row)
+        if kinds is None or found is not None:
             return found
         if is_marker(row):
             return await self._load_moved(model, table, row)
         return None if whole else self._refuse_kind(model, table, row)
-
-    async def _rekeyed_point(self, model: type[Any], target: RowAddress, fields: dict[str, Any]) -> Any:
-        """Read the entity of a key, which may have another one by an older model; None if there is none."""
-        kinds = self._kinds_of(model)
-        rekeying = kinds.rekeying
-        assert rekeying is not None
-        if len(kinds.schemas) > 1 and not is_over(await current_phase(self._connection, rekeying)):
-            raise NotSupported(
-                f"get of {model.__name__} is refused, of which {rekeying.new.name} is one: by the {rekeying} entities "
-                f"may have older keys; read {rekeying.new.name} itself until `tableorm migrate seal` was run"
-            )
-        home = await read_home(self._connection, rekeying, target, fields or None)
-        if home is None:
-            return None
-        await self._connection.yield_to_loop(1)
-        if is_marker(home.row):
-            return await self._load_moved(model, target.table, home.row)
-        return self._load_row(model, target.table, home.row)
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
@@ -284,17 +265,12 @@ class Reader(Stores):
         fields = self._connection.boundary.fill_key(primary, fields, schema.key_names)
         if fields.keys() != schema.key_names:
             schema.key(fields)  # raises, and says which field is missing or unknown
-        rekeying = primary.moved_from
-        if rekeying is not None and not is_over(await current_phase(self._connection, rekeying)):
+        home = primary.home
+        if isinstance(home, QueriedHome) and not await home.has_all_entries(self._connection):
             model: Any = primary.model
             where = [Field[Any](model, name) == value for name, value in fields.items()]
             query: Select[Any] = self.select(model)
-            try:
-                return await query.where(*where).first()
-            except ScanRefused as error:
-                raise NotSupported(
-                    f"get of {index} is refused until `tableorm migrate seal` was run: {error}"
-                ) from error
+            return await home.first(query.where(*where), str(index))
         partition_key, row_key = schema.make_keys(fields)
         table = schema.table_of(partition_key, row_key)
         owners = table if primary.periods is not None else primary.table_name()
@@ -319,19 +295,19 @@ class Reader(Stores):
             if not self._connection.boundary.holds_row(primary, owner):
                 return None  # an entry of others, in an index that scopes share
             # The entry itself is all that there is if it may be old, or holds keys alone.
-            if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.expires):
+            if not isinstance(entity, Entity) and (whole or not schema.exact or kinds.hides):
                 row = await read_row(self._connection, owner, name=primary.name)
                 entity = None if row is None else self._kinds_of(schema.model).load(row)
                 if row is None or entity is None or not schema.leads_to(entry, row, entity.__dict__):
                     continue  # it was moved meanwhile
             if isinstance(entity, Entity):
                 self._connection.boundary.check(entity)
-            return None if kinds.expires and is_expired(entity, utc_now()) else entity
+            return None if kinds.hides and not is_live(entity, utc_now()) else entity
         return None  # it was moved each time between the two reads
 
     def _load_row(self, model: type[Any], table: str, row: Row) -> Any:
         """
-        Make the entity or bag of a row; None for a marker row, or if the entity has expired: both count as no row.
+        Make the entity or bag of a row; None for a marker row, or an entity that does not count.
 
         Raises:
             AccessDenied: It is outside of the boundary.
@@ -345,7 +321,7 @@ class Reader(Stores):
             entity = kinds.load(row)
             if entity is None:
                 return self._refuse_kind(model, table, row)
-            if kinds.expires and is_expired(entity, utc_now()):
+            if kinds.hides and not is_live(entity, utc_now()):
                 return None
         if self._connection.boundary.narrows:
             self._connection.boundary.check(entity)
@@ -421,8 +397,8 @@ class Reader(Stores):
         self._connection.boundary.narrow(kinds, ())  # to refuse now what a scope refuses
         if kinds.periods is not None:
             return PeriodSelect[Any](self._connection, kinds, models)
-        if kinds.rekeying is not None:
-            return RekeyedSelect[Any](self._connection, kinds, models)
+        if isinstance(kinds.home, QueriedHome):
+            return kinds.home.select(self._connection, kinds, models)
         return Select(self._connection, kinds, models)
 
     def select_raw(self, table: str) -> RawSelect:

@@ -199,7 +199,7 @@ class Stores(Connected, AsyncOnly):
                 if error.code != Code.TABLE_EXISTS:
                     raise
         undecided = {
-            each.declaration: KindSet((schema,), schema.table_name(), bags=False).filter
+            each.declaration: KindSet.alone(schema).filter
             for schema in found
             if not schema.abstract
             for each in schema.derived.values()

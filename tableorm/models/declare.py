@@ -4,6 +4,7 @@ From a class body to a schema: what `class Employee(Entity, ...)` declares, chec
 
 import inspect
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
 from typing import Any, TypedDict, cast
@@ -27,16 +28,16 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import Derivation, bind_derivation
+from .derivation import Derivation, HomeDeclaration, bind_derivation, bind_home
 from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
 from .key import Storable
 from .marker_rows import check_marker_rows
-from .moved_from import MovedFrom, bind_moved_from
 from .periods import refuse_in_periods
-from .placement import check_placement_of, check_table_of, declared_models, may_share_partition
+from .placement import check_placement_of, check_table_of, declared_models, may_share_partition, note_model
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
+from .row_stage import RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -55,7 +56,7 @@ class ClassKeywords(TypedDict, total=False):
     naming: Naming | None
     write_token: bool | None
     tracked: bool | None
-    moved_from: type[Any] | MovedFrom[Any, Any] | None
+    moved_from: HomeDeclaration | None
 
 
 def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
@@ -143,7 +144,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
                     "both; give it another name"
                 )
     guard_attributes(model, setter, fields)
-    derivations, moved_from = _derivations(model, fields), given.get("moved_from")
+    derivations, home = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(
         model=model,
@@ -157,7 +158,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         row=templates["row_key"],
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
-        tracked=inherits or bool((derivations or moved_from) and not abstract),
+        tracked=inherits or bool((derivations or home) and not abstract),
+        stages=_row_stages(model),
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -183,17 +185,20 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         refuse_in_periods(schema, refused or {"tracked=True": bool(schema.tracked and not derivations)})
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
+        _check_opaque(schema)
         models = declared_models(schema)
         check_table_of(schema, models)
         check_marker_rows(schema, models)
         check_placement_of(schema, models)
-        if moved_from is not None:
-            schema.moved_from = bind_moved_from(moved_from, schema)
+        if home is not None:
+            schema.home = bind_home(home, schema)
     for field in fields:
         shape = fields[field].shape
         setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
     schema.check_relations()
     _pass_for_dataclass(model, fields)
+    if not abstract:
+        note_model(schema)
     return schema
 
 
@@ -257,6 +262,32 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
             f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
             f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"
         )
+
+
+def _row_stages(model: type[Any]) -> list[RowStage]:
+    """Return the row stages that the class and its bases declare, each as the nearest class declares it."""
+    bases = reversed(model.__mro__)
+    return [*{name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}.values()]
+
+
+def _check_opaque(schema: Schema) -> None:
+    """Refuse what needs to see properties in the store that a row stage makes opaque. Raises ModelError."""
+    opaque = {schema.by_property[name].field for name in schema.opaque}
+    uses: dict[str, AbstractSet[str]] = {
+        "the key of the model": schema.key_names,
+        "expiry=True": {info.name for info in schema.fields.values() if info.expiry},
+        "maintained=True": {info.name for info in schema.maintained},
+    }
+    for each in schema.derived.values():
+        rows, templates = each.row_schema, [*each.row_templates(), each.partition]
+        held = {name for template in templates if template is not None for name in template.fields}
+        uses[each.label] = held if rows is None else held | rows.fields.keys()
+    for what, fields in uses.items():
+        if opaque & fields:
+            raise ModelError(
+                f"{schema.name}.{min(opaque & fields)} cannot be used by {what}: a row stage keeps it from the store; "
+                "leave it out"
+            )
 
 
 def _check_bools(name: str, given: Mapping[str, object]) -> None:

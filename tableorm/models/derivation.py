@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import attrs
 
-from ..errors import ModelError, NotSupported
+from ..errors import ModelError, NotSupported, shown
 from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
+from .home import HomeRules
 from .key import Storable
 from .reserved import is_reserved_table
 from .schema import DerivedSchema, Schema, concrete
@@ -20,8 +21,10 @@ from .schema import DerivedSchema, Schema, concrete
 __all__ = [
     "Derivation",
     "DerivationOf",
+    "HomeDeclaration",
     "RowsOf",
     "bind_derivation",
+    "bind_home",
     "bound_to",
     "check_building",
     "check_placement",
@@ -167,6 +170,28 @@ def refuse_without_kind(label: str, schema: Schema) -> None:
             f"{label}: an index needs a model with a kind, not kind=None, and with discriminator='property' or "
             "'row_key', which tell its rows from entities"
         )
+
+
+class HomeDeclaration:
+    """What a class statement declares of where entities may be beside their keys: the base of `MovedFrom`."""
+
+    def _bind_home(self, schema: Schema) -> HomeRules:
+        raise NotImplementedError
+
+
+def bind_home(declaration: object, schema: Schema) -> HomeRules:
+    """
+    Return the home that `moved_from=` gives the entities of a model.
+
+    Raises:
+        ModelError: It is no declaration, or does not fit the model.
+    """
+    if not isinstance(declaration, HomeDeclaration):
+        old = getattr(declaration, "__name__", "OldModel")
+        raise ModelError(
+            f"{schema.name}: moved_from={shown(declaration)} is refused: write moved_from=MovedFrom({old})"
+        )
+    return declaration._bind_home(schema)  # pyright: ignore[reportPrivateUsage]
 
 
 class Derivation:

@@ -3,7 +3,6 @@ Entities: the base class of models.
 """
 
 import datetime as dt
-from abc import ABCMeta
 from collections.abc import MutableMapping
 from typing import (
     TYPE_CHECKING,
@@ -28,7 +27,7 @@ from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
 from .fields import field
 from .json_values import make_entity, set_fields
-from .key import Key, Storable
+from .key import Key, Storable, StorableClass
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
@@ -36,7 +35,7 @@ from .reserved import is_reserved_property
 from .schema import Schema
 from .state import STATE, set_state, state_of
 
-__all__ = ["Entity", "KeyMaker", "schema_of"]
+__all__ = ["Entity", "KeyMaker", "copy_unknown", "schema_of"]
 
 E = TypeVar("E", bound="Entity")
 
@@ -99,14 +98,10 @@ if TYPE_CHECKING:  # a checker finds the mistake by itself, and shall go on to f
     _ModelClass = type
 else:
 
-    class _ModelClass(ABCMeta):
+    class _ModelClass(StorableClass):
         """The class of models, which says what is near to an attribute that a model lacks. A model may be an ABC."""
 
-        # Nothing is registered with a model, and an ABC takes long to ask for that.
-        __instancecheck__ = type.__instancecheck__
-        __subclasscheck__ = type.__subclasscheck__
-
-        def __getattr__(cls, name):
+        def __getattr__(cls, name):  # noqa: N805 - it is a metaclass
             problem, schema = f"type object {cls.__name__!r} has no attribute {name!r}", cls.__dict__.get("__schema__")
             if schema is not None and not name.startswith("_"):
                 problem = f"{problem}; {near(name, [*schema.fields, *schema.derived], 'attribute')}"
@@ -131,7 +126,7 @@ class Entity(Storable, metaclass=_ModelClass):
       write whose reply was lost can find out what became of it; see "Lost replies" in the documentation.
     - tracked: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
       what it notes of them. A model with indexes or counts is tracked without saying so.
-    - moved_from: The older model whose entities it takes over under other keys, or a `MovedFrom`.
+    - moved_from: A `MovedFrom`: the older model whose entities it takes over under other keys.
 
     Subclasses inherit all but `kind`, `version`, `abstract` and `moved_from`.
 
@@ -350,6 +345,15 @@ def _shown_fields(entity: Entity) -> dict[str, Any]:
 def _refuse_abstract(self: Entity, **fields: Any) -> None:
     del fields
     raise ModelError(f"{type(self).__name__} is abstract: make an entity of one of its concrete classes")
+
+
+def copy_unknown(entity: Entity, made: Entity) -> None:
+    """Give an entity the properties of another one that neither model knows."""
+    known = made.__schema__.known
+    unknown = {n: v for n, v in state_of(entity).unknown(entity.__schema__.known).items() if n not in known}
+    if unknown:
+        extra: Any = made.extra
+        extra.row.update(unknown)
 
 
 def schema_of(model: type[Any]) -> Schema:

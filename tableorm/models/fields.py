@@ -162,8 +162,8 @@ def field(
             value for it than the default. The program sets it.
         hidden: Clients are not shown the field: `to_dict`, Pydantic and FastAPI leave it out, unless it is included by
             name.
-        chunked: Store a str, bytes or JSON of up to 960 KiB, in up to 15 properties.
-        compress: Compress a value with `chunked=True` by zlib.
+        chunked: Store a long value, a str, bytes or JSON, in up to 15 properties of 64 KiB.
+        compress: Compress a long value by zlib.
         arguments: `default`, `factory`, `validator` and `converter`, which are passed to `attrs.field`.
 
     Returns:

@@ -2,13 +2,21 @@
 Keys: where an entity is stored, as a value.
 """
 
+from abc import ABCMeta
 from typing import Any, Generic, TypeVar
 
 import attrs
 
 from ..errors import ModelError
 
-__all__ = ["Key", "Storable"]
+__all__ = ["Key", "Storable", "StorableClass"]
+
+
+class StorableClass(ABCMeta):
+    """The class of models and of `PropertyBag`. Nothing is registered with one, and an ABC takes long to ask for it."""
+
+    __instancecheck__ = type.__instancecheck__
+    __subclasscheck__ = type.__subclasscheck__
 
 
 class Storable:

@@ -13,12 +13,12 @@ from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..stores import Row
 from .derivation import RowsOf, row_schemas
 from .entity import Entity, schema_of
-from .expiry import drop_expired
 from .marker_rows import is_marker
 from .property_bag import PropertyBag, bag_of_row
 from .reserved import ENTITY_TYPE, ENTITY_VERSION
 from .schema import MISFITS, Schema, concrete
 from .upgrades import parse_version, upgrade_row
+from .visibility import live_only
 
 __all__ = ["KindSet", "UsedModels", "describe_kind", "refuse_same_kinds"]
 
@@ -35,18 +35,18 @@ class KindSet:
     Attributes:
         periods: Their tables, if these are the kinds of a table for each period; None for those of one table.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
-        expires: Whether entities of some of them can expire.
-        rekeying: How one of them takes over the entities of an older model; None if none does.
+        hides: Whether entities of some of them may have rows and not count.
+        home: Where entities of one of them may be beside their keys; None if they are nowhere else.
     """
 
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
-        self.expires = any(schema.expiry is not None for schema in schemas)
+        self.hides = any(schema.visibility is not None for schema in schemas)
         self.periods = schemas[0].periods if "{" in table else None
-        self.rekeying = next((own for s in schemas if (own := (s.primary or s).moved_from) is not None), None)
+        self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
         self._current = {s.kind_properties[ENTITY_TYPE]: s for s in told}
-        self._decoders = {kind: s.decode_current for kind, s in self._current.items()}
+        self._decoders = {kind: s.decode_stored if s.stages else s.decode_current for kind, s in self._current.items()}
         self._by_kind = {str(s.kind): s for s in told}
         self.filter: Filter | None = None
         if told and not bags and len(told) == len(schemas):
@@ -97,9 +97,14 @@ class KindSet:
         refuse_same_kinds(schemas)
         return cls(tuple(schemas), tables.pop(), bags=bags)
 
+    @classmethod
+    def alone(cls, schema: Schema) -> "KindSet":
+        """Return the one kind of a model, or of what is derived from its entities."""
+        return cls((schema,), schema.table_name(), bags=False)
+
     def load_all(self, rows: Sequence[Row]) -> list[Entity | PropertyBag]:
         """
-        Return the entities of rows, in order, without rows of other kinds, and without entities that have expired.
+        Return the entities of rows, in order, without rows of other kinds, and without entities that do not count.
         Raises what `load` raises.
         """
         decoders, slow = self._decoders, self.load
@@ -116,11 +121,11 @@ class KindSet:
             entity = slow(row)
             if entity is not None:
                 add(entity)
-        return drop_expired(entities) if self.expires else entities
+        return live_only(entities) if self.hides else entities
 
     def load(self, row: Row) -> Entity | PropertyBag | None:
         """
-        Return the entity of a row, upgraded if it is old, and whether it has expired or not; None if the row is of
+        Return the entity of a row, upgraded if it is old, and whether it counts or not; None if the row is of
         another kind.
 
         Raises:
@@ -128,17 +133,17 @@ class KindSet:
         """
         schema = self._current_model(row)
         if schema is not None:
-            entity: Entity = schema.decode(row)
+            entity: Entity = schema.decode_stored(row)
             return entity
         found = self._resolve(row)
         if found is None:
             return bag_of_row(self.table, row) if self.bags else None
         schema, version = found
         if version >= schema.version:
-            return cast("Entity", schema.decode(row))
+            return cast("Entity", schema.decode_stored(row))
         if schema.primary is not None:
             return cast("Entity", row)  # an upgrade may need the keys, and any property
-        return cast("Entity", upgrade_row(schema, version, self.table, row))
+        return cast("Entity", upgrade_row(schema, version, self.table, schema.unseal(row)))
 
     def derives(self, row: Row) -> bool:
         """

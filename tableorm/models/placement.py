@@ -6,15 +6,15 @@ compared with the rows of all models that the program declares.
 """
 
 from collections.abc import Iterator, Sequence
+from weakref import WeakValueDictionary
 
 import attrs
 
 from ..errors import ModelError
 from ..keys.overlap import may_meet, may_share, refuse_meeting
 from ..keys.template import Template
-from .key import Storable
 from .periods import tables_may_meet
-from .schema import DerivedSchema, Schema, descendants
+from .schema import DerivedSchema, Schema
 
 __all__ = [
     "PlacedRows",
@@ -22,9 +22,13 @@ __all__ = [
     "check_table_of",
     "declared_models",
     "may_share_partition",
+    "note_model",
     "refuse_own_keys",
     "rows_of",
 ]
+
+# By module and name, so that a class that is declared again, in a notebook or by a reload, replaces the one before.
+_declared = WeakValueDictionary[tuple[str, str], Schema]()
 
 
 @attrs.frozen(kw_only=True)
@@ -111,11 +115,20 @@ def may_share_partition(one: DerivedSchema, two: DerivedSchema) -> bool:
     return one.partition is None or two.partition is None or may_share(one.partition, two.partition)
 
 
+def note_model(schema: Schema) -> None:
+    """Note that the program declares a concrete model."""
+    _declared[_name_of(schema)] = schema
+
+
 def declared_models(schema: Schema) -> list[Schema]:
     """Return all concrete models that the program declares, with a new one among them."""
-    found = [*(each for base in Storable.__subclasses__() for each in descendants(base)), schema]
-    # A class that was declared again, in a notebook or by a reload, replaces the one before.
-    return list({(s.model.__module__, s.model.__qualname__): s for s in found}.values())
+    found = dict(_declared.items())
+    found[_name_of(schema)] = schema
+    return list(found.values())
+
+
+def _name_of(schema: Schema) -> tuple[str, str]:
+    return schema.model.__module__, schema.model.__qualname__
 
 
 def refuse_own_keys(label: str, schema: Schema, table: str | None, partition: Template, row: Template) -> None:

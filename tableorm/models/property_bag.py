@@ -24,7 +24,7 @@ from ..protocol.edm import (
 )
 from ..protocol.limits import check_key, check_property_name, check_table_name
 from ..stores import Row
-from .key import Key, Storable
+from .key import Key, Storable, StorableClass
 from .reserved import BOUND_TO_KEYS, ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
 _NUMBERS = frozenset({Edm.INT32, Edm.INT64, Edm.DOUBLE})
 
 
-class PropertyBag(Storable, MutableMapping[str, Any]):
+class PropertyBag(Storable, MutableMapping[str, Any], metaclass=StorableClass):
     """
     The properties of one row, by name, each with its EDM type.
 

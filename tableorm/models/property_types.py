@@ -163,12 +163,13 @@ class Shape(Generic[T]):
     Attributes:
         apart: Whether each member is a value of its own: it can be merged and read alone, and a merge of a value leaves
             the members that the value does not have as they are. Otherwise a merge never mixes two values.
-        clears: Whether an empty text or bytes in a member say nothing where a value does not have the member: then a
-            merge stores them there, and otherwise it is refused.
+        form: What snapshots call the way in which a value that begins in the first member goes on in the others; "" if
+            it does not. An empty text, empty bytes or 0 in these say that a value does not have the member: a merge
+            stores them there, and is not refused.
     """
 
     apart: ClassVar[bool] = False
-    clears: ClassVar[bool] = False
+    form: str = ""
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         """

@@ -12,14 +12,16 @@ from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
 from ..stores import Row
 from .codegen import ANNOTATED, make_decoder, make_encoder, make_key_function
+from .home import HomeRules
 from .index_declaration import IndexDeclaration
 from .key import Key, Storable
 from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
-from .rekeying import Rekeying
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from .row_stage import RowStage
+from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
 
@@ -170,21 +172,23 @@ class Schema(InTables):
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
-        cleared: The properties in which an empty text or bytes say nothing, see `Shape.clears`.
+        cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
+        stages: How its rows are stored otherwise than its fields say; usually empty.
+        opaque: The properties that the store does not hold as the fields say.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
-        expiry: The field that says when an entity expires; None if none does.
+        visibility: Until when an entity counts; None if all do forever.
         tracked: Whether its rows note what is derived from them, or hold what others keep: none is written blindly.
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
-        moved_from: How it takes over the entities of an older model; None if it does not.
+        home: Where its entities may be beside their keys; None if they are nowhere else.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
-    moved_from: "Rekeying[Schema] | None" = None
+    home: HomeRules | None = None
 
     def __init__(
         self,
@@ -201,6 +205,7 @@ class Schema(InTables):
         fields: Mapping[str, FieldInfo],
         write_token: bool = False,
         tracked: bool = False,
+        stages: Sequence[RowStage] = (),
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
@@ -208,13 +213,15 @@ class Schema(InTables):
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
+        self.stages = tuple(stage.bind(self.fields) for stage in stages)
+        self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
         self.upgrades: dict[int, Upgrade] = {}
         self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
-        self.expiry = next((info for info in self.fields.values() if info.expiry), None)
+        self.visibility = next((Visibility(info) for info in self.fields.values() if info.expiry), None)
         self.tracked = tracked or bool(self.maintained)
         self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
@@ -229,8 +236,8 @@ class Schema(InTables):
         self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
         self.by_property = {each.property: each for info in self.stored for each in info.members}
         self.shaped = tuple(info for info in self.stored if info.shape is not None)
-        clearing = [info for info in self.shaped if info.shape is not None and info.shape.clears]
-        self.cleared = frozenset(member.property for info in clearing for member in info.members)
+        long = [info for info in self.shaped if info.shape is not None and info.shape.form]
+        self.cleared = frozenset(member.property for info in long for member in info.members[1:])
         self.kind_properties = self._kind_properties()
         self.key_names = frozenset(self.key_fields)
         self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
@@ -347,7 +354,7 @@ class Schema(InTables):
         Raises:
             TemplateError: A field is missing, unknown, or does not fit.
         """
-        if values.keys() != self.key_names:
+        if frozenset(values) != self.key_names:
             raise self._other_fields(values)
         partition, row = self.make_keys(values)
         return Key(self.model, self.table_of(partition, row), partition, row)
@@ -413,7 +420,7 @@ class Schema(InTables):
             raise self._diagnose(row, error, names) from None
 
     def _narrowed(self, names: frozenset[str]) -> list[FieldInfo]:
-        """Return the stored fields of these names, and those of which a part has one, with that part alone."""
+        """Return the stored fields with these names; of a field of which only parts are named, those parts."""
         return [found for info in self.stored if (found := info.narrowed(names)) is not None]
 
     def members_of(self, names: Container[str]) -> list[Member]:
@@ -504,6 +511,24 @@ class Schema(InTables):
                 except MISFITS as fault:
                     return DecodeError(f"{fault}", self.name, keys, name)
         return DecodeError(f"cannot be read: {error!r}", self.name, keys)
+
+    def unseal(self, row: Row) -> Row:
+        """
+        Return a row that was read as the model says, which is the row itself unless the model has row stages.
+
+        Raises:
+            DecodeError: It is not as a stage would have sealed it.
+        """
+        try:
+            for stage in reversed(self.stages):
+                row = stage.unseal(row)
+        except MISFITS as error:
+            raise DecodeError(f"cannot be unsealed: {error}", self.name, (row["PartitionKey"], row["RowKey"])) from None
+        return row
+
+    def decode_stored(self, row: Row) -> Any:
+        """Return the entity of a row of this very kind and version as it is stored. Raises DecodeError."""
+        return self.decode(self.unseal(row))
 
     def unknown(self, row: Row) -> Row:
         """The members of a row that are no fields of the model: properties with their annotations."""

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from typing import Any
 
-from ..models.expiry import is_expired
 from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.property_bag import PropertyBag
 from ..models.schema import Schema
+from ..models.visibility import is_live
 from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
@@ -58,7 +58,7 @@ def _key(model: type[Any], kinds: KindSet, row: Row) -> Key[Any]:
 def needs_whole_rows(kinds: KindSet) -> bool:
     """Return whether rows of these kinds must be read in full to be deleted by `delete_call`."""
     # What a manifest says is compared with the fields, of which any may count; and so may they for an upgrade.
-    return any(schema.tracked or (schema.expiry is not None and schema.version > 1) for schema in kinds.schemas)
+    return any(schema.tracked or (schema.visibility is not None and schema.version > 1) for schema in kinds.schemas)
 
 
 def delete_call(
@@ -81,10 +81,15 @@ def delete_call(
     resolved = kinds.resolve(row)
     if resolved is None and (not kinds.bags or kinds.derives(row)):
         return None
-    if resolved is not None and resolved[0].expiry is not None and _has_expired(kinds, *resolved, row) is not expired:
+    if (
+        resolved is not None
+        and resolved[0].visibility is not None
+        and _has_expired(kinds, *resolved, row) is not expired
+    ):
         return None
     if resolved is not None:
         resolved[0].decode_part(row, frozenset())  # conditions may be about keys, which are not as those of the model
+        row = resolved[0].unseal(row)
     key = _key(PropertyBag if resolved is None else resolved[0].model, kinds, row)
     # The maintained fields of an entity of an older version may have other names: it is read in full.
     older = resolved is not None and resolved[1] < resolved[0].version and bool(resolved[0].maintained)
@@ -94,10 +99,10 @@ def delete_call(
 
 
 def _has_expired(kinds: KindSet, schema: Schema, version: int, row: Row) -> bool:
-    assert schema.expiry is not None
+    assert schema.visibility is not None
     old = version < schema.version
-    entity = kinds.load(row.copy()) if old else schema.decode_part(row, frozenset({schema.expiry.name}))
-    return is_expired(entity, utc_now())
+    entity = kinds.load(row.copy()) if old else schema.decode_part(row, frozenset(schema.visibility.needs))
+    return not is_live(entity, utc_now())
 
 
 async def delete_entities(

@@ -9,10 +9,10 @@ import attrs
 
 from ..errors import ModelError
 from ..expressions import Field
-from ..models.expiry import drop_expired
 from ..models.kinds import KindSet
 from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ..models.schema import Schema
+from ..models.visibility import live_only
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
 
@@ -53,9 +53,9 @@ class Projection:
         return cls(kinds, names, _select_properties(kinds, names))
 
     def load_all(self, rows: Sequence[Row]) -> list[Any]:
-        """Return what `load` makes of each row, without entities that have expired."""
+        """Return what `load` makes of each row, without entities that do not count."""
         found = [self.load(row) for row in rows]
-        return drop_expired(found) if self.kinds.expires else found
+        return live_only(found) if self.kinds.hides else found
 
     def load(self, row: Row) -> Any:
         """
@@ -77,22 +77,22 @@ class Projection:
         if members is None:
             members = self._members[schema] = _members_of(schema, self.names[schema])
         part = {name: value for name in members if (value := row.get(name)) is not None}
-        return schema.decode_part(part, self.names[schema])
+        return schema.decode_part(schema.unseal(part) if schema.stages else part, self.names[schema])
 
 
 def _stored_names(schema: Schema, fields: Sequence[Field[Any]]) -> frozenset[str]:
     """
-    Return the names of the stored fields of one kind that are wanted; with the one that says when an entity expires.
+    Return the names of the stored fields of one kind that are wanted; with those that tell whether an entity counts.
 
     Raises:
         ModelError: The entries of an index do not hold a field, and their primaries are not fetched.
     """
     if schema.follows:
         return frozenset()  # they are read from the primary
-    expiry = () if schema.expiry is None else (schema.expiry.name,)
+    needs = () if schema.visibility is None else schema.visibility.needs
     if not fields:
-        return frozenset(expiry)
-    names = [*expiry, *[_wanted(field) for field in fields if issubclass(schema.model, field.model)]]
+        return frozenset(needs)
+    names = [*needs, *[_wanted(field) for field in fields if issubclass(schema.model, field.model)]]
     names += schema.key_holders  # what a key holds is there anyway
     if schema.primary is not None:
         names += [name for name in schema.primary.key_holders if name in schema.fields]

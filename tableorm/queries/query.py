@@ -163,7 +163,7 @@ class Query(QueryDescription[E_co]):
         """Count the entities; only the keys and kinds of rows are read. Raises what `all` raises."""
         query = await self._settle()
         target = query._planner.target
-        if target.fetches_primaries or target.kinds.expires:
+        if target.fetches_primaries or target.kinds.hides:
             total = 0
             async for _ in attrs.evolve(query, only=None if target.bags else (), ordered=False):
                 total += 1

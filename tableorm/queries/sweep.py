@@ -99,7 +99,7 @@ async def sweep(
     scanned = [schema for schema in schemas if schema not in indexes or feed_of(schema) is not None]
     tables = {
         table: _SweptTable(
-            kinds=KindSet.of([each.model for each in own if each.expiry and each not in indexes], table),
+            kinds=KindSet.of([each.model for each in own if each.visibility and each not in indexes], table),
             keep=next((feed.keep for each in own if (feed := feed_of(each)) is not None), None),
         )
         for table in sorted({schema.table_name() for schema in scanned})
@@ -146,7 +146,7 @@ async def sweep(
 
 def is_swept(schema: Schema) -> bool:
     """Return whether entities of a model expire, or whether it has a change feed."""
-    return schema.expiry is not None or feed_of(schema) is not None
+    return schema.visibility is not None or feed_of(schema) is not None
 
 
 def _find_swept(model: type[Entity]) -> list[Schema]:
@@ -170,9 +170,9 @@ def _find_swept(model: type[Entity]) -> list[Schema]:
 
 async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
     """Return the query for all entries of entities that have expired, by an index that is read in order of that."""
-    if schema.expiry is None:
+    if schema.visibility is None:
         return None
-    name = schema.expiry.name
+    name = schema.visibility.until.name
     for each in schema.derived.values():
         rows = each.row_schema
         # An entity that never expires may lack an entry; any other must have one.
@@ -180,7 +180,7 @@ async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
             continue
         if not any(template.fields[:1] == (name,) for template in rows.templates()):
             continue
-        kinds = KindSet((rows,), rows.table_name(), bags=False)
+        kinds = KindSet.alone(rows)
         where = (getattr(schema.model, name) <= utc_now(),)
         try:
             run = await start_query(Select[Any](db, kinds, (schema.model,), where).unordered())
@@ -195,7 +195,7 @@ async def _sweep_index(
     db: Connection, schema: Schema, run: QueryExecution, pace: Pace | None
 ) -> AsyncGenerator[SweepCounts, None]:
     """Delete the entities of the entries that a query finds, and yield what was counted since."""
-    kinds = KindSet((schema,), schema.table_name(), bags=False)
+    kinds = KindSet.alone(schema)
     counts, size = SweepCounts(), None if pace is None else pace.chunk
     sources = sources_of(run)
 
@@ -266,9 +266,9 @@ def _filter_of(table: _SweptTable) -> Filter | None:
     terms: list[Filter] = [] if table.keep is None else [Compare("RowKey", Op.EQ, constant(COUNTER_KEY))]
     now = constant(utc_now())
     for schema in kinds.schemas:
-        assert schema.expiry is not None
+        assert schema.visibility is not None
         own = KindSet((schema,), kinds.table, bags=False).filter
-        due: Filter = compare_value(schema.expiry.member.property, Op.LE, now)
+        due: Filter = compare_value(schema.visibility.until.member.property, Op.LE, now)
         if schema.version > 1:
             if own is None:
                 return None

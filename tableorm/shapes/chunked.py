@@ -1,8 +1,8 @@
 """
 Long values: a text, bytes or JSON in up to 15 properties, declared by `field(chunked=True)`.
 
-The first chunk has the property that a plain field would have. The length says where the value ends: what a row has after
-that is left of a longer value, since a merge cannot remove a property.
+A value that fits into one property is stored like that of a plain field. Of a longer one the length is stored too, so
+that a hole shows. A merge cannot remove a property: of chunks that a shorter value does not need it makes empty ones.
 """
 
 import zlib
@@ -21,7 +21,7 @@ __all__ = ["MAX_CHUNKS", "MAX_EXPANDED_BYTES"]
 MAX_CHUNKS = 15
 """How many properties a value can take: with all of them, 64 KiB of an entity are left for the rest."""
 
-MAX_EXPANDED_BYTES = 4 * 1024 * 1024
+MAX_EXPANDED_BYTES = 2 * 1024 * 1024
 """How long a value with `compress=True` can be: to compress and expand more would hold up the event loop."""
 
 _UNITS = MAX_VALUE_BYTES // 2
@@ -38,13 +38,12 @@ class _ChunkedField(ComposedField[Any]):
 
 
 class _ChunkedShape(Shape[Any]):
-    clears = True
     kind: PropertyType
 
     def __init__(self, *, compress: bool) -> None:
-        self.compress = compress
+        self.compress, self.form = compress, "chunked, compressed" if compress else "chunked"
 
-    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
+    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:  # noqa: ARG002
         bare = split_optional(annotation)[0]
         found = property_type(bare, MAX_EXPANDED_BYTES)
         if kind is not Mapped or isinstance(found, str) or not (found.json_text or bare in (str, bytes)):
@@ -67,14 +66,17 @@ class _ChunkedShape(Shape[Any]):
         if self.compress:
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
-                raise ValueError(f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed")
+                problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
+                raise ValueError(f"{problem}; keep it in a blob")
             data = zlib.compress(data, 1)
         size, chunks = _size(data), [*_divided(data)]
         if len(chunks) > MAX_CHUNKS:
             unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
             most = MAX_CHUNKS * (MAX_VALUE_BYTES if isinstance(data, bytes) else _UNITS)
-            raise ValueError(f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}")
-        return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size]
+            remedy = "keep it in a blob" if self.compress else "add compress=True, or keep it in a blob"
+            problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
+            raise ValueError(f"{problem}; {remedy}")
+        return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
 
     def read(self, values: Sequence[Any]) -> Any:
         data = self._joined(values[:-1], values[-1])
@@ -85,20 +87,16 @@ class _ChunkedShape(Shape[Any]):
         return self.kind.decode(data if isinstance(data, str) else data.decode(), None)
 
     def _joined(self, chunks: Sequence[Any], length: int | None) -> Any:
-        """Return the data up to its length. Without a length it is the value of a plain field, in one property."""
-        if length is None:
-            if self.compress or chunks[0] is None or any(chunk is not None for chunk in chunks[1:]):
-                raise ValueError("is stored in parts without their length")
-            return chunks[0]
-        found, left = chunks[:0], length
-        for chunk in chunks:
-            if left <= 0 or chunk is None:
-                break
-            found, left = [*found, chunk], left - _size(chunk)
-        if left:
-            raise ValueError(f"is stored in parts that do not have its length of {length:,}")
-        empty: Any = b"" if self.compress or self.kind.annotation is bytes else ""
-        return empty.join(found)
+        """Return the data; without a length, or with 0, it is in one property. Raises ValueError if there is a hole."""
+        filled = [chunk for chunk in chunks if chunk]
+        if chunks[0] is None or not all(chunks[: len(filled)]):
+            raise ValueError("is stored in parts of which one is missing")
+        if len(filled) > 1 and not length:
+            raise ValueError("is stored in parts without their length")
+        size = sum(map(_size, filled))
+        if length and size != length:
+            raise ValueError(f"is stored in parts of {size:,} in all, and their length is {length:,}")
+        return chunks[0] if len(filled) < 2 else chunks[0][:0].join(filled)
 
     def expression(self, model: type[Any], name: str) -> ComposedField[Any]:
         return _ChunkedField(model, name, [f"{name}[0]"])

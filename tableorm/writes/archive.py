@@ -38,14 +38,14 @@ from ..outbox.decision import Decision, Work, read_decision
 from ..outbox.workflow import StepFailed, note_progress, step_token
 from ..stores import Row
 from .archive_copy import Archive, BlobArchive, DatabaseArchive, check_archivable, kind_of, open_copy
-from .commit import RELOCATION, Loader, commit, write_change
+from .commit import Loader, commit, read_current, write_change
 from .move_entity import archive_entity
 from .plan import PlannedWrite
 from .relocation import entity_of_row
 from .stages.change import delete_change, guard_change, merge_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
-from .stages.encode import encode
+from .stages.encode import encode_surely
 from .stages.prepare import missing_etag
 from .subject import key_of
 
@@ -68,8 +68,7 @@ async def archive(
     await write_change(db, save_change(entity, verb="archive"))
     if entity.etag is None:
         raise missing_etag("archive", entity)
-    write = encode(structs.replace(guard_change(entity), verb="archive"), 0)
-    assert write is not None
+    write = encode_surely(structs.replace(guard_change(entity), verb="archive"))
     await commit(db, (structs.replace(write, starts=(Work(kind=kind_of(to), row_key=key.row_key, arguments="null"),)),))
     return None
 
@@ -143,7 +142,7 @@ async def _archive(db: Connection, to: Archive[Any], decision: Decision, number:
             if attempt:
                 with _as_failure(what):
                     etag = await copy.find()
-            row = await RELOCATION.read_current(db, key)
+            row = await read_current(db, key)
             if attempt:
                 found = await read_decision(db, table, decision.partition_key, decision.token)
             if found is None or _has_ended(found, number):
@@ -173,8 +172,7 @@ def _plan_deletion(to: Archive[Any], row: Row) -> PlannedWrite:
         NotSupported: The row is of a newer version: leave it to others.
         Conflict: Other entities need it.
     """
-    write = encode(complete(delete_change(entity_of_row(schema_of(to.model), row), verb="archive"), row), 0)
-    assert write is not None
+    write = encode_surely(complete(delete_change(entity_of_row(schema_of(to.model), row), verb="archive"), row))
     derive((write,))  # refuses what others need, before it is copied
     return write
 
@@ -190,7 +188,6 @@ async def _delete(db: Connection, table: str, deletion: PlannedWrite, decision: 
     """
     done = attrs.evolve(decision, progress=_ended(decision, number))
     bag = bag_of_row(table, {**done.progress_row(), "odata.etag": decision.etag}, partial=True)
-    note = encode(merge_change(bag, list(bag)), 0)
-    assert note is not None
+    note = encode_surely(merge_change(bag, list(bag)))
     await commit(db, (deletion, note))
     return attrs.evolve(done, etag=bag.etag)

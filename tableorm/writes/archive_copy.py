@@ -41,12 +41,12 @@ from ..protocol.codes import Code, Fault
 from ..protocol.edm import BrokenText, check_text
 from ..protocol.limits import check_blob_name, check_container_name
 from ..stores import BlobInfo, BlobStore, Operation, Row
-from .commit import RELOCATION, commit
+from .commit import commit, read_current
 from .plan import Change, PlannedWrite
 from .relocation import entity_of_row
 from .stages.change import delete_change, plain_insert, rewrite_change
 from .stages.complete import complete
-from .stages.encode import encode
+from .stages.encode import encode_surely
 
 __all__ = ["Archive", "BlobArchive", "Copy", "DatabaseArchive", "check_archivable", "kind_of", "open_copy"]
 
@@ -375,7 +375,7 @@ class _RowCopy:
             await self._send(complete(delete_change(entity, verb="archive"), row))
 
     async def _read(self) -> Row | None:
-        row = await RELOCATION.read_current(self.db, self.key)
+        row = await read_current(self.db, self.key)
         return row if self.token in tokens_of(row) else None
 
     async def _read_again(self, etag: str) -> Row:
@@ -385,8 +385,7 @@ class _RowCopy:
         return row
 
     async def _send(self, change: Change) -> None:
-        write = encode(change, 0)
-        assert write is not None
+        write = encode_surely(change)
         await commit(self.db, (write if write.after is None else self._named(write),))
 
     def _named(self, write: PlannedWrite) -> PlannedWrite:

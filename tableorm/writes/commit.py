@@ -7,7 +7,7 @@ has deleted an index entry. The row is read, its operation corrected, and all is
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from ..connection.boundary import Boundary
@@ -19,22 +19,23 @@ from ..connection.translate import translate
 from ..connection.turns import Turn
 from ..errors import (
     Conflict,
-    EntityExists,
     EntityNotFound,
     LostRace,
     OutcomeUnknown,
     TableOrmError,
     TransactionFailed,
+    UniqueViolation,
 )
 from ..models.entity import Entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
-from ..models.reserved import COPY_OF, MOVE
+from ..models.reserved import COPY_OF
+from ..models.schema import Schema
 from ..protocol.codes import LOST_RACE, Code, Fault
 from ..protocol.edm import timestamp_of_etag
 from ..stores import Row, RowAddress, Verb
 from .deferred import announce, check_places
-from .over_expired import insert_over_expired
+from .home import Homes, has_remedy, must_prepare
 from .plan import (
     PLAIN,
     Change,
@@ -46,9 +47,6 @@ from .plan import (
     in_transaction,
     refuse_before_sending,
 )
-from .rekey.older import OlderWrites
-from .rekey.steps import RowSteps
-from .relocation import Relocation
 from .rows import overlaid
 from .stages.change import delete_change
 from .stages.complete import complete
@@ -56,25 +54,26 @@ from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import execute, plan_derived, refuse
 from .stages.lost_replies import InDoubt
+from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
 
 __all__ = [
-    "RELOCATION",
-    "ROW_STEPS",
     "Found",
     "Loader",
     "check_effects",
     "commit",
     "delete_target",
+    "home_of",
     "load_existing",
+    "read_current",
     "refresh_entity",
     "write_change",
 ]
 
 Loader = Callable[[type[Any], str, Row], Any]
 """
-Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None for a marker row, or
-if the entity has expired: both count as no row.
+Makes the entity or bag of a row: the model that is asked for, the name of the table, the row. None if that counts as no
+row.
 """
 
 
@@ -97,8 +96,8 @@ async def write_change(db: Connection, change: Change, *, repeat: bool = True, m
         db.used_models.add(change.schema)
     if db.boundary.narrows:
         check_change(db.boundary, change)
-    rekeying = None if change.schema is None else change.schema.moved_from
-    if rekeying is not None and await OLDER_WRITES.write(db, rekeying, change, repeat=repeat):
+    declared = None if change.schema is None else change.schema.home
+    if declared is not None and await home_of(change.schema).write_instead(db, change, repeat=repeat):
         return
     if needs_row(change):
         await _write_completed(db, change, missing_ok=missing_ok)
@@ -117,7 +116,7 @@ async def _write_completed(db: Connection, change: Change, *, missing_ok: bool) 
         async for _ in Attempts(db, ATTEMPTS):
             await turn.take((change.address,))
             try:
-                row = await RELOCATION.read_current(db, change)
+                row = await read_current(db, change)
                 write = encode(complete(change, row), 0)
             except TableOrmError as error:
                 if doubt is None or (missing_ok and isinstance(error, EntityNotFound)):
@@ -186,7 +185,7 @@ async def load_existing(db: Connection, load: Loader, key: Key[Any], fields: Map
     Raises:
         EntityNotFound: There is none.
     """
-    row = await RELOCATION.read_current(db, key, fields)
+    row = await read_current(db, key, fields)
     found = None if row is None else load(key.model, key.table, row)
     if found is None:
         raise EntityNotFound(f"there is no {key}", Code.RESOURCE_NOT_FOUND, key)
@@ -227,30 +226,15 @@ async def commit(
         LostRace: Other rows were changed by others again and again.
         TableOrmError: What a single write raises.
     """
-    try:
-        await _commit(db, writes, options)
-    except (EntityExists, TransactionFailed) as error:
-        await insert_over_expired(_commit, db, writes, options, error)
-
-
-async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
-    """Send writes that take no row for free whose entity has expired. Raises what `commit` raises."""
     if db.boundary.narrows:  # asked once more where no verb gets past
         for change in (write.change for write in writes):
             db.boundary.check_row(change.schema, change.address)
+    for write in writes:
+        if write.change.schema is not None and write.change.schema.stages:
+            await work_before(db, write, transaction=options.transaction)
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
-        for write in writes:
-            if write.change.schema is not None and write.change.schema.moved_from is not None:
-                try:
-                    await ROW_STEPS.prepare(db, write)
-                except TableOrmError as error:
-                    refuse_before_sending(write, error, transaction=options.transaction)
-        for write in writes:
-            stored = write.change.stored
-            if stored is not None and MOVE in stored.row:
-                writes = await RELOCATION.drop_forwards(db, writes)
-                break
+        writes = await _prepare(db, writes, options)
         try:
             derived = derive(writes, transaction=options.transaction)
             break
@@ -261,6 +245,18 @@ async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendO
         return
     with db.turns.begin() as turn:
         await _send(db, writes, derived, options, turn)
+
+
+async def _prepare(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> Sequence[PlannedWrite]:
+    """Let the homes of entities prepare writes, one at a time, and return the writes that are sent."""
+    prepared = [*writes]
+    for number, write in enumerate(writes):
+        if must_prepare(write):
+            try:
+                prepared[number] = await home_of(write.change.schema).prepare(db, write)
+            except TableOrmError as error:
+                refuse_before_sending(write, error, transaction=options.transaction)
+    return prepared
 
 
 async def _send(
@@ -276,6 +272,7 @@ async def _send(
         options: How.
         turn: Keeps other writers of the database from the rows that effects read; None if they read none.
     """
+    given = writes
     companions: list[PlannedWrite] = []
     known: Found = {}
     for attempt in range(ATTEMPTS):
@@ -307,8 +304,14 @@ async def _send(
             if fault.code in LOST_RACE and fault.index is not None and len(writes) <= fault.index < len(derived.writes):
                 companions.clear()  # somebody else has made or upgraded it
                 derived = _derive_again(derived, writes)
-            else:
+                continue
+            instead = await _after_refusal(db, writes, given, fault.index or 0, fault.code, options)
+            if instead is None:
                 await _correct(db, plan, derived, fault)
+        except (UniqueViolation, TransactionFailed) as error:  # a value is taken, perhaps by what is replaced
+            instead = await _after_refusal(db, writes, given, _find_insert(writes, error), Code.ENTITY_EXISTS, options)
+            if instead is None or instead is writes:
+                raise
         except InDoubt as doubt:
             raise doubt.error() from doubt.fault
         else:
@@ -317,13 +320,65 @@ async def _send(
             if deferral is not None:
                 await deferral.finish()
             return
+        if instead is not None and instead is not writes:
+            writes = instead
+            companions.clear()
+            derived = derive(writes, transaction=options.transaction)
     change = writes[0].origin
     raise LostRace(
-        f"{change}: others wrote the rows that count, list or note it first, {ATTEMPTS} times in a row; nothing was "
-        "written; try it again, or let fewer tasks write at the same time what one row counts, lists or notes",
+        f"{change}: others wrote its row, or those that count, list or note it, first, {ATTEMPTS} times in a row; "
+        "nothing was written; try it again, or let fewer tasks write at the same time what one row counts, lists or "
+        "notes",
         Code.CONDITION_NOT_SATISFIED,
         change.subject,
     )
+
+
+async def _after_refusal(
+    db: Connection,
+    writes: Sequence[PlannedWrite],
+    given: Sequence[PlannedWrite],
+    at: int,
+    code: str,
+    options: SendOptions,
+) -> Sequence[PlannedWrite] | None:
+    """
+    Return what to send in place of writes of which one was refused for the row that is there; None if it stays refused.
+
+    Args:
+        db: Where the rows are.
+        writes: The writes as they were sent. They are returned themselves if they may succeed now.
+        given: The writes as they were sent at first.
+        at: Position of the operation that was refused.
+        code: Why.
+        options: How they were sent.
+    """
+    if at >= len(writes) or code not in LOST_RACE:
+        return None
+    if code != Code.ENTITY_EXISTS:
+        return None if writes[at] is given[at] else given  # what it would replace is gone, or another row: begin anew
+
+    async def ask(write: PlannedWrite) -> PlannedWrite | None:
+        if write.operation.verb is not Verb.INSERT:
+            return None
+        home = home_of(write.change.schema)
+        if not options.patient:
+            return await home.after_refusal(db, write)
+        return await read_patiently(db, lambda: home.after_refusal(db, write), options.throttled)
+
+    instead = await ask(writes[at])
+    if instead is None or instead is writes[at]:
+        return None if instead is None else writes
+    # Where the row of one write can be replaced, those of others may be too.
+    others = await map_together(ask, given) if len(given) > 1 else [instead]
+    return await _prepare(db, [other or write for other, write in zip(others, given, strict=True)], options)
+
+
+def _find_insert(writes: Sequence[PlannedWrite], error: TableOrmError) -> int:
+    """Return the position of the insert that an error is about, if it may have a remedy; otherwise one behind all."""
+    index = error.index if isinstance(error, TransactionFailed) else None
+    found = (n for n, write in enumerate(writes) if has_remedy(write) and index in (None, write.index))
+    return next(found, len(writes))
 
 
 async def _take_turn(turn: Turn, effects: Sequence[Effect]) -> Found:
@@ -488,8 +543,6 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
     at = fault.index
     write = plan.writes[at] if at is not None and at < len(plan.writes) else plan.writes[0]
     effect = write.effect
-    if fault.code == Code.ENTITY_EXISTS and effect is None and await RELOCATION.clear_way(db, write.change):
-        return  # what was there was no entity
     if effect is None or fault.code not in LOST_RACE:
         refuse(plan, fault, transaction=derived.transaction)
     row_key = write.operation.row["RowKey"]
@@ -505,13 +558,13 @@ async def _correct(db: Connection, plan: WritePlan, derived: Derived, fault: Fau
         raise in_transaction(write.origin, write.index, error, "; nothing was applied") from error
 
 
-RELOCATION = Relocation(commit)
-"""What keeps moves to other partitions right."""
+home_of = Homes(commit).of
+"""Returns the home of the entities of a model, or of bags for None."""
 
-ROW_STEPS = RowSteps(commit, RELOCATION)
-"""What gives entities of an older model their newer keys."""
 
-RELOCATION.bring_home = ROW_STEPS.bring_home
-
-OLDER_WRITES = OlderWrites(write_change, RELOCATION)
-"""What writes entities that have their older keys."""
+def read_current(
+    db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None
+) -> Awaitable[Row | None]:
+    """Read a row that is going to be written. Takes, returns and raises what `Home.read` does."""
+    schema: Schema | None = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
+    return home_of(schema).read(db, at, fields)

@@ -44,6 +44,7 @@ from .stages.change import delete_change, insert_change, merge_change, replace_c
 from .stages.derive import DeferredWork, claims_of, derive, derives
 from .stages.encode import encode, needs_row
 from .stages.execute import plan_derived, plan_writes
+from .stages.seal import sealed
 from .subject import check_change
 
 __all__ = [
@@ -400,7 +401,7 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
     steps = [WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, effect.row_key))) for effect in read]
-    steps += (_step(plan, each.operation, unknown) for each in plan.writes)
+    steps += (_step(plan, sealed(each), unknown) for each in plan.writes)
     for effect in read:
         if not effect.idle:
             path = _path(RowAddress(plan.table, plan.partition_key, effect.row_key))

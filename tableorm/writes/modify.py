@@ -18,11 +18,11 @@ from ..models.property_bag import PropertyBag, note_written, stored_row_of
 from ..models.state import set_state, state_of
 from ..protocol.codes import Code
 from ..stores import RowAddress
-from .commit import RELOCATION, Loader, write_change
+from .commit import Loader, read_current, write_change
+from .marker_errors import marker_error
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .stages.change import insert_change, unsaved
-from .stages.complete import marker_error
 from .subject import Subject, check_change, key_of
 
 __all__ = [
@@ -44,7 +44,7 @@ async def get_or_insert(db: Connection, load: Loader, entity: M) -> tuple[M, boo
     async for _ in Attempts(db, ATTEMPTS):
         change = insert_change(entity, verb="get_or_insert")
         check_change(db.boundary, change)
-        row = await RELOCATION.read_current(db, change)
+        row = await read_current(db, change)
         if row is not None:
             found = load(type(entity), change.table, row)
             if found is not None:

@@ -46,14 +46,14 @@ from ..models.state import EntityState, PackedState, set_state, state_of
 from ..models.write_tokens import new_token
 from ..protocol.codes import Code, Fault
 from ..stores import Row, RowAddress
-from .commit import RELOCATION, Loader, commit, write_change
+from .commit import Loader, commit, read_current, write_change
+from .marker_errors import marker_error
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .patch import then
 from .pending import copy_subject
 from .plan import Change, PlannedWrite
 from .rows import NOT_PROPERTIES, compare
 from .stages.change import save_change
-from .stages.complete import marker_error
 from .stages.compose import encode_joined
 from .stages.encode import encode
 from .stages.execute import is_light, plan_writes, remember
@@ -62,7 +62,7 @@ from .subject import Subject, adopt, check_change, key_of_target
 
 __all__ = ["modify_target"]
 
-_MOST = 100
+_MOST = 250
 """How many calls are folded at most: the longer the functions take, the likelier it is that another program writes."""
 
 _SLICE = 0.002  # seconds for which functions are called before other tasks get a turn
@@ -216,10 +216,13 @@ class _Modifier:
             self.db.run(self._fold(line), line.calls[0].context.copy())
 
     def _folds(self, line: _ModifyLine) -> bool:
-        """Return whether the next call may be folded: its condition is not one on a version, and the row is at home."""
-        schema = getattr(self.key.model, "__schema__", None)
-        at_home = schema is None or schema.moved_from is None
-        return at_home and line.most > 1 and line.calls[0].if_match in (None, "*")
+        """
+        Return whether the next call may be folded: its condition is not one on a version, and what a write leaves is
+        what the next read would find, under this key and as the model says.
+        """
+        schema: Schema | None = getattr(self.key.model, "__schema__", None)
+        as_written = schema is None or (schema.home is None and not schema.stages)
+        return as_written and line.most > 1 and line.calls[0].if_match in (None, "*")
 
     async def _fold(self, line: _ModifyLine) -> None:
         """Make calls of the line together."""
@@ -243,7 +246,7 @@ class _Modifier:
         with db.turns.begin() as turn:
             async for _ in Attempts(db, call.attempts):
                 await turn.take((RowAddress.of(key),))
-                row = await RELOCATION.read_current(db, key, call.fields)
+                row = await read_current(db, key, call.fields)
                 subject = None if row is None else self.load(key.model, key.table, row)
                 if subject is not None:
                     refuse_other_version(key, subject, call.if_match)
@@ -310,7 +313,7 @@ class _Modifier:
 
     async def _try_together(self, line: _ModifyLine, calls: Sequence[_ModifyCall]) -> bool:
         """Make calls once; return False if another program has written the row meanwhile."""
-        row = await RELOCATION.read_current(self.db, self.key, calls[0].fields)
+        row = await read_current(self.db, self.key, calls[0].fields)
         fold = _Fold(self.db, self.load, self.key, row)
         rest = calls[await fold.apply(calls) :]
         try:
@@ -374,7 +377,8 @@ class _Fold:
         self._refused: list[tuple[_ModifyCall, Exception]] = []
         schema: Schema | None = getattr(key.model, "__schema__", None)
         self._refusing = [] if schema is None else [each for each in schema.derived.values() if each.may_refuse]
-        self._plain_schema = None if schema is None or not _is_plain(schema) else schema
+        # A boundary looks at each result.
+        self._plain_schema = None if schema is None or db.boundary.narrows or not _is_plain(schema) else schema
         self.finds_none = False
 
     async def apply(self, calls: Sequence[_ModifyCall]) -> int:
@@ -452,7 +456,7 @@ class _Fold:
         return _Made(call, result, changed=True, write=None, row={**told_by_store, **row})
 
     def _planned(self, result: Subject) -> PlannedWrite | None:
-        """Return the write of a result over what the function got."""
+        """Return the write that saves a result over the row that its function was given; None if nothing changed."""
         change = save_change(result, verb="modify")
         check_change(self._db.boundary, change)
         return encode(change, 0, self._token)

@@ -11,11 +11,10 @@ from typing import Any
 from msgspec import structs
 
 from ..errors import EncodeError, ModelError, NotLoaded, NotSupported
-from ..models.entity import Entity
+from ..models.entity import Entity, copy_unknown
 from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.marker_rows import MoveMark, MoveState, forward_row, mark_of
-from ..models.moved_from import copy_unknown
 from ..models.property_bag import PropertyBag, bag_of_row
 from ..models.reserved import MOVE
 from ..models.schema import Schema
@@ -25,7 +24,7 @@ from ..outbox.move_command import MoveCommand
 from ..stores import Operation, Row, RowAddress, Verb
 from .plan import Change, Mode, PlannedWrite
 from .stages.change import delete_change, guard_change, insert_change, rewrite_change
-from .stages.encode import encode, is_partial
+from .stages.encode import encode_surely, is_partial
 from .subject import forget_maintained, key_of
 
 __all__ = [
@@ -124,11 +123,12 @@ def check_movable(schema: Schema) -> None:
         NotSupported: Its rows have no kind or no write tokens, or it declares what cannot be moved.
     """
     name = schema.name
-    if schema.moved_from is not None:
+    if schema.home is not None:
+        schema.home.check_movable()
+    if schema.stages:
         raise NotSupported(
-            f"{name} cannot be moved to another partition while it takes over the entities of "
-            f"{schema.moved_from.old.name}: delete the entity and insert it at its new key, or take away moved_from= "
-            "when the re-key is done"
+            f"{name} cannot be moved to another partition: it has row stages, and the rows of a move are not sealed; "
+            "delete the entity and insert it at its new key"
         )
     if schema.periods is not None:
         raise NotSupported(
@@ -180,7 +180,7 @@ def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) 
         )
     maintained = {info.name for info in target.maintained}
     made: Entity = new_entity(target, {name: value for name, value in values.items() if name not in maintained})
-    copy_unknown(entity, schema, made, target)
+    copy_unknown(entity, made)
     return made
 
 
@@ -249,8 +249,7 @@ def marking_write(entity: Entity, command: MoveCommand, token: str) -> PlannedWr
         command: The command.
         token: The write token. It is not the id of the move, which is that of the write that commits the move.
     """
-    write = encode(guard_change(entity), 0, token)
-    assert write is not None
+    write = encode_surely(guard_change(entity), token)
     assert write.after is not None
     operation, text = write.operation, leaving_mark(command).to_text()
     operation = Operation(operation.verb, {**operation.row, MOVE: text}, operation.if_match)
@@ -264,15 +263,12 @@ def tentative_mark(command: MoveCommand) -> MoveMark:
 
 def tentative_write(change: Change, mark: MoveMark, token: str) -> PlannedWrite:
     """Return the write of the tentative row of a move, of the change that writes the entity at its key."""
-    write = encode(structs.replace(change, mark=mark), 0, token)
-    assert write is not None
-    return write
+    return encode_surely(structs.replace(change, mark=mark), token)
 
 
 def leaving_write(entity: Entity, row: Row, command: MoveCommand) -> PlannedWrite:
     """Return the write that makes a forward of the source, with what the delete of the entity does to other rows."""
-    write = encode(delete_change(entity, verb="move"), 0)
-    assert write is not None
+    write = encode_surely(delete_change(entity, verb="move"))
     mark = MoveMark(state=MoveState.FORWARD, move=command.move, other=command.target)
     kind = command.kind.partition(":")[0]
     forward = forward_row(command.source, kind, with_token(tokens_of(row), command.move), mark)
@@ -301,8 +297,7 @@ def is_leaving(row: Row, command: MoveCommand) -> bool:
 
 def confirming_write(entity: Entity, mark: MoveMark) -> PlannedWrite:
     """Return the write that makes the row of the entity of a tentative one: for what is derived from it, an insert."""
-    write = encode(rewrite_change(entity, "move", mark), 0, mark.move)
-    assert write is not None
+    write = encode_surely(rewrite_change(entity, "move", mark), mark.move)
     # What the entity has was read, and goes back as it came: refused here, the move would never be completed.
     operation = structs.replace(write.operation, canonical=True)
     return structs.replace(write, operation=operation, change=structs.replace(write.change, before=None, stored=None))
@@ -314,6 +309,4 @@ def clearing_write(entity: Entity) -> PlannedWrite:
     assert change.stored is not None
     row = {name: value for name, value in change.stored.row.items() if name != MOVE}
     stored = structs.replace(change.stored, row=row)
-    write = encode(structs.replace(change, before=stored, stored=stored), 0)
-    assert write is not None
-    return write
+    return encode_surely(structs.replace(change, before=stored, stored=stored))

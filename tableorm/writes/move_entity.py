@@ -35,7 +35,7 @@ from ..outbox.move_command import MOVE_WORK, MoveCommand, move_of
 from ..outbox.worker import Handler, Outcome
 from ..protocol.codes import Code
 from ..stores import Message, Row
-from .commit import RELOCATION, Loader, check_effects, commit, load_existing, write_change
+from .commit import Loader, check_effects, commit, load_existing, read_current, write_change
 from .deferred import check_room
 from .move import (
     check_movable,
@@ -48,13 +48,17 @@ from .move import (
     move_changes,
 )
 from .plan import Change
+from .relocation import Relocation
 from .stages.change import delete_change, insert_change, save_change
 from .stages.complete import complete
 from .stages.derive import derive
-from .stages.encode import encode, needs_row
+from .stages.encode import encode, encode_surely, needs_row
 from .subject import adopt, check_change, key_of
 
-__all__ = ["archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
+__all__ = ["RELOCATION", "archive_entity", "carry_out_moves", "handle_moves", "move_entity"]
+
+RELOCATION = Relocation(commit)
+"""The steps of moves to other partitions."""
 
 _LOG = make_logger("tableorm.outbox")
 
@@ -72,7 +76,7 @@ async def move_entity(db: Connection, load: Loader, entity: Entity | PropertyBag
     delete, insert = move_changes(entity, fields)
     db.require_open()
     if needs_row(delete):
-        delete = complete(delete, await RELOCATION.read_current(db, delete))
+        delete = complete(delete, await read_current(db, delete))
     token = new_token()
     writes = [write for change in (delete, insert) if (write := encode(change, 0, token)) is not None]
     await commit(db, writes)
@@ -101,17 +105,12 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     if db.boundary.narrows:
         await _check_steps(db, load, entity, target, fields)
     await write_change(db, save_change(entity, verb="move"))
-    leaving = delete_change(entity, verb="move")
-    row = await RELOCATION.read_current(db, leaving)
-    leaving = complete(leaving, row)
-    stored = _load_leaving(load, entity, leaving, row)
-    assert row is not None
+    _, row, stored = await _read_leaving(db, load, entity)
     moved = entity_at_target(stored, target, fields)
     command = command_to_move(stored, row, moved, fields, new_token())
     if any(each.in_blobs for each in target.derived.values()):
-        write = encode(insert_change(moved, verb="move"), 0)
-        assert write is not None
-        await check_room(db, derive((write,)), manifest_of(row).values())
+        arriving = derive((encode_surely(insert_change(moved, verb="move")),))
+        await check_room(db, arriving, manifest_of(row).values())
     key = Key(target.model, *structs.astuple(command.target))
     state = state_of(entity)
     subject = stored if state.etag != command.etag or state.partial else entity
@@ -154,22 +153,25 @@ async def _check_steps(db: Connection, load: Loader, entity: Entity, target: Sch
         AccessDenied: A row is outside of the boundary.
         TableOrmError: What the move raises before anything is sent.
     """
-    leaving = delete_change(entity, verb="move")
-    row = await RELOCATION.read_current(db, leaving)
-    leaving = complete(leaving, row)
-    stored = _load_leaving(load, entity, leaving, row)
+    leaving, _, stored = await _read_leaving(db, load, entity)
     unsaved = {n: entity.__dict__[n] for n in entity.__schema__.fields if n in entity.__dict__}
     unsaved = {name: value for name, value in unsaved.items() if value != stored.__dict__[name]}
     arriving = insert_change(entity_at_target(stored.evolve(**unsaved), target, fields), verb="move")
     check_change(db.boundary, arriving)
     for change in (leaving, arriving):
-        write = encode(change, 0)
-        assert write is not None
-        check_effects(db.boundary, derive((write,)))
+        check_effects(db.boundary, derive((encode_surely(change),)))
 
 
-def _load_leaving(load: Loader, entity: Entity, leaving: Change, row: Row | None) -> Any:
-    """Return the entity that is moved as it is stored. Raises EntityNotFound if it has expired."""
+async def _read_leaving(db: Connection, load: Loader, entity: Entity) -> tuple[Change, Row, Any]:
+    """
+    Return the delete of an entity that is moved, its row, and the entity as it is stored.
+
+    Raises:
+        EntityNotFound: There is no row, or the entity does not count any more.
+    """
+    leaving = delete_change(entity, verb="move")
+    row = await read_current(db, leaving)
+    leaving = complete(leaving, row)
     assert row is not None
     stored = load(type(entity), leaving.table, row.copy())
     if stored is None:
@@ -178,7 +180,7 @@ def _load_leaving(load: Loader, entity: Entity, leaving: Change, row: Row | None
             Code.RESOURCE_NOT_FOUND,
             entity,
         )
-    return stored
+    return leaving, row, stored
 
 
 async def _end(

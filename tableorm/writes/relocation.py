@@ -13,17 +13,15 @@ Whoever may write a row may give it any mark. So a mark alone is followed to no 
 the same move, which names the first one. What a mark names is read wherever it is, also outside of a boundary.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
 
 from msgspec import structs
 
 from ..connection.boundary import Boundary
 from ..connection.connection import Connection
 from ..connection.races import ATTEMPTS, Attempts
-from ..connection.rekeyed_reads import has_older_keys, read_home
-from ..connection.rows import read_live, read_other, read_row, settle_forward
+from ..connection.rows import read_other, read_row, settle_forward
 from ..errors import (
     Conflict,
     EntityExists,
@@ -36,11 +34,9 @@ from ..errors import (
     TableNotFound,
 )
 from ..models.entity import Entity
-from ..models.key import Key
 from ..models.kinds import KindSet
 from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of, row_of_marker
 from ..models.property_bag import bag_of_row
-from ..models.rekeying import Rekeying
 from ..models.reserved import MANIFEST
 from ..models.schema import Schema
 from ..models.write_tokens import new_token, tokens_of
@@ -56,62 +52,40 @@ from .move import (
     leaving_write,
     tentative_mark,
     tentative_write,
-    without_mark,
 )
-from .plan import PLAIN, Change, Mode, PlannedWrite, SendOptions, check_allowed
+from .plan import Change, Mode, PlannedWrite, check_allowed
 from .stages.change import delete_change, guard_change, insert_change
 from .stages.derive import derive
-from .stages.encode import encode
+from .stages.encode import encode_surely
 
 __all__ = [
     "LOST",
-    "BringHome",
     "Commit",
     "Relocation",
     "entity_of_row",
+    "is_of",
+    "is_removable",
+    "stays",
 ]
 
 LOST = (PreconditionFailed, EntityNotFound, OutcomeUnknown)
 """What a step raises if somebody else was first, or nobody knows whether it was done: the rows say what is next."""
 
 
-class Commit(Protocol):
-    """What sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
-
-    def __call__(self, db: Connection, writes: Sequence[PlannedWrite], options: SendOptions = PLAIN) -> Awaitable[None]:
-        """Send the writes."""
-        ...
-
-
-class BringHome(Protocol):
-    """Moves an entity to its newer key before it is written: `tableorm.writes.rekey.steps.RowSteps.bring_home`."""
-
-    def __call__(
-        self,
-        db: Connection,
-        rekeying: Rekeying[Schema],
-        at: Change | Key[Any],
-        fields: Mapping[str, Any] | None,
-    ) -> Awaitable[bool]:
-        """Return whether rows have changed."""
-        ...
+Commit = Callable[[Connection, Sequence[PlannedWrite]], Awaitable[None]]
+"""Sends writes of one partition, with what is derived from them: `tableorm.writes.commit.commit`."""
 
 
 class Relocation:
     """
-    The steps of moves, and what writers do that meet the rows of one.
+    The steps of moves, and how what is left of one is put out of the way.
 
     Args:
         commit: What sends the writes of each step.
-
-    Attributes:
-        bring_home: Gives an entity that still has its key by an older model the newer one; returns whether rows have
-            changed. It is called before an entity is written that is not at its newer key.
     """
 
     def __init__(self, commit: Commit) -> None:
         self._commit = commit
-        self.bring_home: BringHome | None = None
 
     # The steps
 
@@ -203,8 +177,7 @@ class Relocation:
         Refuse what would fail when the move is confirmed, or what could not be refused any more: an entity that counts
         in one which does not exist, or which must not have that count.
         """
-        plain = encode(change, 0, token)
-        assert plain is not None
+        plain = encode_surely(change, token)
         for effect in derive((plain,)).effects.values():
             if effect.tentative() is not None:
                 continue
@@ -253,9 +226,9 @@ class Relocation:
                     if tentative:
                         confirmed = structs.replace(mark, state=MoveState.CONFIRMED)
                         await self._commit(db, (confirming_write(entity, confirmed),))
-                    if mark.stays and schema.moved_from is not None:
+                    if mark.stays and schema.home is not None:
                         return entity
-                if here is not None and committed and not _stays(here):
+                if here is not None and committed and not stays(here):
                     await self.delete(db, source, here)
                 if entity is not None:
                     await self._commit(db, (clearing_write(entity),))
@@ -304,82 +277,27 @@ class Relocation:
         """
         members = {name: value for name, value in row.items() if mark is not None or name != MANIFEST}
         change = structs.replace(delete_change(bag_of_row(place.table, members)), mark=mark)
-        write = encode(change, 0)
-        assert write is not None
+        write = encode_surely(change)
         if instead is not None:
             write = structs.replace(write, operation=Operation(Verb.REPLACE, instead, row["odata.etag"]))
         await self._commit(db.within(Boundary()), (write,))
 
     # What others do that meet its rows
 
-    async def read_current(
-        self, db: Connection, at: Change | Key[Any], fields: Mapping[str, Any] | None = None
-    ) -> Row | None:
+    async def drop_forward(self, db: Connection, mark: MoveMark, place: RowAddress) -> None:
         """
-        Read a row that is going to be written. If a move to it was committed, it is confirmed first.
+        Delete or settle the forward of a confirmed row, before that is written.
 
         Args:
-            db: Where the row is.
-            at: The change, or the key of the row. A bag gets the row as it is.
-            fields: Fields of the entity of a key, which count as far as the stored key does not tell them; None if they
-                are not known.
-
-        Returns:
-            The row, which may be a forward, or a tentative row that no insert removes, or of `entity_of_old`; None if
-            there is none, or no entity has it yet.
+            db: Where they are.
+            mark: The mark of the confirmed row.
+            place: Where that row is.
         """
-        schema = at.schema if isinstance(at, Change) else getattr(at.model, "__schema__", None)
-        name = at.model if isinstance(at, Change) else at.model.__name__
-        place = RowAddress.of(at)
-        try:
-            row = await read_row(db, place, name=name)
-        except TableNotFound:
-            if schema is None or schema.moved_from is None or not await has_older_keys(db, schema.moved_from):
-                raise
-            row = None
-        if (row is None or is_marker(row)) and schema is not None and schema.moved_from is not None:
-            assert self.bring_home is not None
-            own = at.subject.__dict__ if isinstance(at, Change) and isinstance(at.subject, Entity) else fields
-            if await self.bring_home(db, schema.moved_from, at, own):
-                row = await read_row(db, place, name=name)
-            elif await has_older_keys(db, schema.moved_from):
-                home = await read_home(db, schema.moved_from, place, own)
-                row = None if home is None else home.row
-        if row is None or schema is None or not is_marker(row):
-            return row
-        mark = mark_of(row)
-        if mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(schema, row):
-            return row
-        live = await read_live(db, place)
-        found = mark_of(live)
-        if live is not None and found is not None and found.state is MoveState.TENTATIVE:
-            await self.finish(db, found.move, found.other, place, schema)
-            live = await read_row(db, place, name=name)
-        if live is None or is_marker(live):
-            return None if _is_removable(schema, mark) else row
-        return live
-
-    async def drop_forwards(self, db: Connection, writes: Sequence[PlannedWrite]) -> list[PlannedWrite]:
-        """
-        Delete or settle the forwards of those rows that were confirmed and are written now, and return the writes: one
-        whose forward is settled clears the mark, so that nobody looks for that again.
-        """
-        result: list[PlannedWrite] = []
-        for write in writes:
-            stored = write.origin.stored
-            mark = None if stored is None else mark_of(stored.row)
-            if mark is not None and mark.state is MoveState.CONFIRMED:
-                change = write.change
-                await self._drop_forward(db, mark, change.address)
-            result.append(without_mark(write) if mark is not None and mark.stays else write)
-        return result
-
-    async def _drop_forward(self, db: Connection, mark: MoveMark, place: RowAddress) -> None:
         async for _ in Attempts(db, ATTEMPTS):
             here = await read_other(db, mark.other)
             if here is None or not is_forward(here, mark.move, place):
                 return
-            if _stays(here):
+            if stays(here):
                 if await settle_forward(db, mark.other, here):
                     return
                 continue
@@ -414,7 +332,7 @@ class Relocation:
         mark = mark_of(row)
         if row is None:
             return True
-        if mark is None or mark.state is not MoveState.TENTATIVE or not _is_removable(schema, mark):
+        if mark is None or mark.state is not MoveState.TENTATIVE or not is_removable(schema, mark):
             return False
         here = await read_other(db, mark.other)  # once: between two looks the move could be committed
         if is_forward(here, mark.move, place):
@@ -433,8 +351,7 @@ class Relocation:
             ):
                 if not db.boundary.holds_row(schema, mark.other):
                     return False
-                touch = encode(guard_change(bag_of_row(mark.other.table, here)), 0)
-                assert touch is not None
+                touch = encode_surely(guard_change(bag_of_row(mark.other.table, here)))
                 await self._commit(db.within(Boundary()), (touch,))  # the same under a new ETag
             await self.delete(db, place, row, mark)
         except LOST:
@@ -442,33 +359,29 @@ class Relocation:
         return True
 
 
-def _is_removable(schema: Schema, mark: MoveMark) -> bool:
+def is_removable(schema: Schema, mark: MoveMark) -> bool:
     """
     Return whether programs that meet a tentative row which is no entity remove it. One of the older model, by which a
     re-key goes back, is for that to remove; and entities of a model that is not tracked are not moved.
     """
-    return schema.tracked and (not mark.stays or schema.moved_from is not None)
+    return schema.tracked and (not mark.stays or schema.home is not None)
 
 
-def _stays(forward: Row) -> bool:
-    """Return whether a forward is one of a re-key, which keeps what the row had."""
-    mark = mark_of(forward)
+def stays(row: Row) -> bool:
+    """Return whether a row of a move is one of a re-key, whose forward keeps what the row had."""
+    mark = mark_of(row)
     return mark is not None and mark.stays
 
 
 def _may_come_from(schema: Schema, row: Row, mark: MoveMark) -> bool:
     """Return whether an entity of an older model may have had the place that the mark of a tentative row names."""
-    rekeying = schema.moved_from
-    if rekeying is None or not mark.stays:
-        return False
-    keys = rekeying.old_keys(entity_of_row(schema, row_of_marker(schema, row)).__dict__)
-    return any(mark.names(RowAddress.of(key)) for key in keys)
+    home = schema.home
+    return home is not None and mark.stays and home.may_come_from(row_of_marker(schema, row), mark.other)
 
 
-def _is_of(schema: Schema, row: Row) -> bool:
+def is_of(schema: Schema, row: Row) -> bool:
     """Return whether a tentative row is of a model, in a version that this program knows."""
-    kinds = KindSet((schema,), schema.table_name(), bags=False)
-    found = kinds.resolve(row_of_marker(schema, row))
+    found = KindSet.alone(schema).resolve(row_of_marker(schema, row))
     return found is not None and found[1] <= schema.version
 
 
@@ -479,7 +392,7 @@ def entity_of_row(schema: Schema, row: Row) -> Entity:
     Raises:
         NotSupported: The row is of a newer version, or of another kind.
     """
-    kinds = KindSet((schema,), schema.table_name(), bags=False)
+    kinds = KindSet.alone(schema)
     found = kinds.resolve(row)
     entity = None if found is None or found[1] > schema.version else kinds.load(row.copy())
     if not isinstance(entity, Entity):

@@ -21,7 +21,7 @@ from ..models.write_tokens import new_token
 from ..outbox.workflow import Workflow, start_of
 from ..protocol.codes import Code
 from ..stores import RowAddress, Verb
-from .commit import RELOCATION, Loader, commit, load_existing
+from .commit import Loader, commit, load_existing, read_current
 from .modify import applied, check_arguments, insertion, made_new, refuse_other_version, refuse_unsaved
 from .move import move_changes
 from .pending import (
@@ -442,7 +442,7 @@ class Transaction(AsyncOnly):
         change, index = late
         if not needs_row(change):
             return encode(change, index, self._token)
-        row = await RELOCATION.read_current(self._db, change)
+        row = await read_current(self._db, change)
         try:
             return encode(complete(change, row), index, self._token)
         except (Conflict, EntityNotFound) as error:

@@ -8,16 +8,13 @@ from typing import Any
 
 import pytest
 from azure.core.credentials import AzureSasCredential
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tableorm import AccessDenied, Database, NotSupported, connect
 from tableorm.protocol.codes import Fault
-from tableorm.protocol.key_range import KeyRange
 from tableorm.protocol.rights import Rights
 from tableorm.protocol.sas import AccountSas, TableSas, sign_sas
 from tableorm.protocol.shared_key import decode_key
-from tableorm.stores import Bounds, GuardedStore, Operation, RowQuery, TableStore, Tokens, Verb, narrowed, rights_of
+from tableorm.stores import Bounds, GuardedStore, Operation, RowQuery, TableStore, Tokens, Verb, rights_of
 from tableorm.testing.contract.memory import MemoryStore
 from tests.access.conftest import Employee
 from tests.azure.stub import KEY, NO_CONTENT, Stub, row_answer
@@ -189,31 +186,3 @@ async def test_ping_with_a_token() -> None:
         await GuardedStore(store, Tokens(sas), read_only).ping()
 
     assert [query.partition for query in store.asked] == [Bounds.only("Sales"), Bounds.only("")]
-
-
-keys = st.text(st.sampled_from("ab\uffff\U00010000"), max_size=2)
-bounds = st.one_of(
-    st.just(Bounds()),
-    keys.map(Bounds.only),
-    st.builds(Bounds, st.none() | keys, st.none() | keys, st.booleans(), st.booleans()),
-)
-pairs = st.none() | st.tuples(keys, st.none() | keys)
-
-
-@given(bounds, bounds, pairs, pairs, st.lists(st.tuples(keys, keys), max_size=12))
-async def test_narrowing(partition: Bounds, row: Bounds, start: Any, end: Any, places: list[tuple[str, str]]) -> None:
-    """A narrowed query finds what the query finds and the range contains, and nothing else."""
-    range_ = KeyRange(
-        start_partition=start and start[0], start_row=start and start[1], end_partition=end and end[0],
-        end_row=end and end[1],
-    )  # fmt: skip
-    store = MemoryStore()
-    await store.create_table("Tab")
-    for place in set(places):
-        await store.write("Tab", Operation(Verb.INSERT, {"PartitionKey": place[0], "RowKey": place[1]}))
-    query = RowQuery(partition, row)
-    found = (await store.query("Tab", query)).rows
-    expected = [each for each in found if range_.contains(each["PartitionKey"], each["RowKey"])]
-
-    within = narrowed(query, range_)
-    assert (expected == []) if within is None else ((await store.query("Tab", within)).rows == expected)

@@ -265,6 +265,7 @@ def why_not(name: str, letters: str, keys: Keys) -> set[str]:
     return lacking | (set() if INSIDE[keys] or name == "query" else {"AuthorizationFailure"})
 
 
+@pytest.mark.one_of(3)
 async def test_good_tokens(place: Place) -> None:
     """Each operation is done exactly where the permissions suffice and the row is in the range."""
     for letters in SETS:
@@ -293,6 +294,7 @@ async def test_good_tokens(place: Place) -> None:
             assert [(row["PartitionKey"], row["RowKey"]) for row in everything] == [k for k in INSIDE if INSIDE[k]]
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("how", BAD)
 async def test_bad_tokens(place: Place, how: str) -> None:
     """A token that is not good opens nothing, whatever its permissions, and nothing changes."""
@@ -309,6 +311,7 @@ async def test_bad_tokens(place: Place, how: str) -> None:
     assert await state(place.owner) == before
 
 
+@pytest.mark.one_of(3)
 async def test_policies_supply_what_tokens_lack(place: Place) -> None:
     """Permissions and expiry may stand in the policy; changing it changes the token, removing it ends it."""
     tables = await place.tables(token(None, si="live", se=None))

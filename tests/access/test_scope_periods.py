@@ -114,6 +114,7 @@ QUERIES: list[tuple[Expression, ...]] = [
 ]
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("where", QUERIES, ids=str)
 async def test_a_query_reads_rows_of_the_scope_alone(db: Database, mine: Scope, where: tuple[Expression, ...]) -> None:
     """Over one table, several, and all: the query finds what the database finds of this tenant, in the same order."""

@@ -64,6 +64,7 @@ async def test_a_small_table(db: Database) -> None:
     assert found.scan_requests == 1
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("parallel", [1, 3])
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_all_rows(db: Database, monkeypatch: pytest.MonkeyPatch, shape: str, parallel: int) -> None:

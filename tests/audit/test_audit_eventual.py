@@ -79,6 +79,7 @@ DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("what", DAMAGES)
 async def test_damage(db: Database, what: str) -> None:
     """It is found, repaired and then gone; only what names no entity is left."""

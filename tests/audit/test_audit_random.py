@@ -166,7 +166,7 @@ async def check_indexes(db: Any, stored: dict[tuple[str, str], Thing]) -> None:
         assert sorted((e.group, e.n) for e in found) == sorted((e.group, e.n) for e in wanted)
 
 
-@examples(20, 1500)
+@examples(5, 1500)
 @pytest.mark.parametrize("segment", [1, 7])
 @given(steps=st.lists(things, min_size=8, max_size=12), damage=st.lists(harms, min_size=1, max_size=4))
 def test_segments_find_the_same(segment: int, steps: Sequence[Thing], damage: Sequence[tuple[str, int]]) -> None:

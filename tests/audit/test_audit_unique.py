@@ -78,6 +78,7 @@ DAMAGES: dict[str, tuple[str, Verb, Row, Damage]] = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("what", DAMAGES)
 async def test_damage(db: Database, what: str) -> None:
     """It is found, repaired and then gone; what is no reservation of an entity is left to people."""

@@ -5,9 +5,6 @@
 import asyncio
 import contextlib
 import re
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +25,6 @@ from tableorm import (
     PropertyBag,
     connect,
     field,
-    upgrade,
 )
 from tableorm.audit.build import IndexBuild
 from tableorm.connection.connection import connection_of
@@ -136,21 +132,6 @@ async def test_second_call_writes_nothing(db: Database) -> None:
     assert await db.store.get("Workers", "0T", "w_00001") == before
 
 
-async def test_value_of_two_entities_is_a_finding(db: Database) -> None:
-    """A unique value that two entities have stops nothing: one of them gets a copy, the other one is reported."""
-    await workers(db, teams=1, count=20)
-    await db.insert(Before(team="0T", id=100, badge="b7"))
-
-    report = await db.build_index(Worker.by_badge)
-
-    assert not report.complete and report.audit is not None
-    assert [finding.damage for finding in report.audit.findings] == [Damage.TAKEN]
-    assert report.audit.derived_rows >= 18
-    other = await db.get(Before, team="0T", id=100)
-    await db.delete(other)
-    assert (await db.build_index(Worker.by_badge)).complete
-
-
 async def test_row_in_the_way_is_a_finding(db: Database) -> None:
     """A row of another kind is where a copy belongs: it stays."""
     await workers(db, teams=1, count=20)
@@ -177,31 +158,7 @@ async def test_copies_that_were_left_are_taken_over(db: Database) -> None:
     assert sorted(str(worker.badge) for worker in found) == sorted(f"b{n}" for n in range(20) if n % 10)
 
 
-async def test_entities_of_an_older_version_are_upgraded(db: Database) -> None:
-    """A copy is of what an entity is upgraded to, so the entity is upgraded, as by its first write."""
-
-    class Newer(Entity, table="Workers", kind="Worker", partition_key="{team}", row_key="w_{id:05d}", version=2):
-        team: Mapped[str]
-        id: Mapped[int]
-        badge: Mapped[str | None] = field(default=None)
-        by_badge = Index(row_key="badge_{badge}", unique=True, building=False)
-
-    @upgrade(Newer, from_version=1)
-    def louder(bag: PropertyBag) -> PropertyBag:
-        if "badge" in bag:
-            bag["badge"] = bag["badge"].upper()
-        return bag
-
-    await workers(db, teams=1, count=20)
-
-    report = await db.build_index(Newer.by_badge)
-
-    assert report.complete
-    assert (await db.get(Newer.by_badge, team="0T", badge="B7")).id == 7
-    assert (await db.get(PropertyBag.key("Workers", "0T", "w_00007")))["EntityType"] == "Worker:2"
-    assert (await db.get(PropertyBag.key("Workers", "0T", "w_00010")))["EntityType"] == "Worker"
-
-
+@pytest.mark.one_of(3)
 @also_in_file
 async def test_build_while_others_write(db: Database) -> None:
     """Programs that have the index write all the time; afterwards each entity has its copy, and none has another."""
@@ -268,20 +225,6 @@ async def test_build_goes_on_from_its_cursor(db: Database) -> None:
     assert last.built <= 351  # what was written just before an interruption is not written again, nor counted
 
 
-async def test_requests_are_counted_once(db: Database) -> None:
-    """A build that goes on from its audit says how many requests there were, each of them once."""
-    await workers(db, teams=1, count=20)
-    reports: list[BuildReport] = []
-    await db.build_index(Worker.by_badge, parallel=2, on_progress=reports.append)
-    *_, stopped, ended = reports
-    assert stopped.audit is not None and stopped.cursor is not None
-    assert (stopped.complete, ended.complete) == (False, True)
-
-    resumed = await db.build_index(Worker.by_badge, parallel=2, cursor=stopped.cursor)
-
-    assert resumed.requests == ended.requests
-
-
 async def test_cursor_is_of_its_index(db: Database) -> None:
     """A cursor of another index is refused."""
     await fill(db)
@@ -338,25 +281,6 @@ async def test_whether_an_index_is_read_is_asked_of_the_store(db: Database) -> N
 
     report = await db.build_index(Worker.by_badge)
     assert (report.complete, report.readable) == (True, False)
-
-
-async def test_what_a_build_leaves_to_its_audit(db: Database) -> None:
-    """Entities that cannot be read, or are newer, are built by no page; those with a damaged manifest are repaired."""
-    await workers(db, teams=1, count=5)
-    harm: list[dict[str, Any]] = [{"badge": 7}, {"_ix": "{"}, {"EntityType": "Worker:2"}]
-    for number, members in enumerate(harm, 1):
-        row = {"PartitionKey": "0T", "RowKey": f"w_{number:05d}", **members}
-        await db.store.write("Workers", Operation(Verb.MERGE, row, "*"))
-
-    report = await db.build_index(Worker.by_badge, parallel=1)
-
-    assert (report.entities, report.built, report.complete) == (5, 1, False)
-    assert report.audit is not None
-    assert [(each.damage, each.row_key, each.repaired) for each in report.audit.findings] == [
-        ("unreadable", "w_00001", False),
-        ("manifest", "w_00002", True),
-        ("missing", "w_00002", True),
-    ]
 
 
 @pytest.mark.parametrize(("count", "sent"), [(98, 1), (99, 2)])
@@ -430,58 +354,6 @@ async def test_report_is_printable(db: Database) -> None:
     assert "then 20 entities and 18 derived rows checked: nothing found" in str(report)
     assert report.to_dict()["complete"] is True
     assert report.rate > 0
-
-
-def killed(what: str, path: Path, state: Path, parts: int) -> None:
-    """Run a child until it has done so many parts, then kill it."""
-    command = [sys.executable, "-m", "tests.audit.child", what, str(path), str(state)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]) as process:
-        assert process.stdout is not None
-        for _ in range(parts):
-            assert process.stdout.readline() == b"part\n"
-        process.kill()
-
-
-@pytest.mark.parametrize("parts", [1, 25])
-async def test_killed_build_goes_on(tmp_path: Path, parts: int) -> None:
-    """A process that is killed while it builds leaves nothing half done, and another one goes on from its cursor."""
-    path, state = tmp_path / "hr.tables", tmp_path / "cursor"
-    async with connect(f"local:{path}") as db:
-        await db.create_tables(Employee)
-        for number in range(40):
-            for employee in everyone(f"{number:02d}", 10):
-                row = {"EntityType": "Employee", "name": employee.name, "active": employee.active}
-                row |= {} if employee.email is None else {"email": employee.email}
-                await write(db, Verb.INSERT, employee.department, employee.key.row_key, **row)
-    killed("build", path, state, parts)
-
-    async with connect(f"local:{path}") as db:
-        report = await db.build_index(Employee.by_email, parallel=4, cursor=state.read_text())
-
-        assert report.complete and report.entities == 400
-        assert len(await db.select(Employee.by_email).allow_scan().all()) == 40 * 7
-        assert (await db.build_index(Employee.by_email)).built == 0
-
-
-@pytest.mark.parametrize("parts", [1, 12])
-async def test_killed_repair_goes_on(tmp_path: Path, parts: int) -> None:
-    """A process that is killed while it repairs leaves nothing half done, and another one goes on from its cursor."""
-    path, state = tmp_path / "hr.tables", tmp_path / "cursor"
-    async with connect(f"local:{path}") as db:
-        await db.create_tables(Employee)
-        for number in range(40):
-            async with db.transaction() as tx:
-                for employee in everyone(f"{number:02d}", 10):
-                    tx.insert(employee)
-            await write(db, Verb.DELETE, f"{number:02d}", "email_e1@x")
-            await write(db, Verb.DELETE, f"{number:02d}", "empid_000002")
-    killed("repair", path, state, parts)
-
-    async with connect(f"local:{path}") as db:
-        report = await db.audit(Employee, repair=True, cursor=state.read_text())
-
-        assert report.clean and report.entities == 40 * 9
-        assert (await db.audit(Employee)).found == 0
 
 
 async def test_what_is_built_together_has_one_write_token() -> None:

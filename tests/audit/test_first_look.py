@@ -49,6 +49,7 @@ async def fill(db: Database, count: int, ships: int, ports: int) -> list[Sailor]
     return sailors
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(("count", "ships", "ports", "most"), [(8, 2, 7, 10), (200, 5, 7, 70), (200, 200, 3, 130)])
 async def test_what_is_right_costs_few_requests(count: int, ships: int, ports: int, most: int) -> None:
     """With five patterns an audit takes a few requests for each page, and not eight for each entity."""
@@ -62,6 +63,7 @@ async def test_what_is_right_costs_few_requests(count: int, ships: int, ports: i
         assert report.requests == len(seen.requests) <= most
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(("ships", "ports"), [(20, 40), (1, 1)])
 @pytest.mark.parametrize("damaged", [False, True])
 async def test_other_tasks_run_between_few_entities(
@@ -105,6 +107,7 @@ def damage_of(some: random.Random, sailor: Sailor) -> tuple[Damage, Operation]:
     )
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("seed", range(12))
 async def test_any_damage_is_found_among_what_is_right(seed: int) -> None:
     """Whichever rows were damaged, just these are found and repaired, also from pages of a few rows."""

@@ -6,7 +6,6 @@ It stands for what no emulator does: throttling, gateways, odd errors, Cosmos DB
 
 import asyncio
 import json
-import re
 import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable
@@ -157,12 +156,6 @@ def batch_answer(*parts: Answer) -> Answer:
         text += f"HTTP/1.1 {part.status} X\r\n{head}\r\n".encode() + part.body + b"\r\n"
     text += b"--changesetresponse_1--\r\n--batchresponse_1--\r\n"
     return Answer(202, {"Content-Type": "multipart/mixed; boundary=batchresponse_1"}, text)
-
-
-def operations_of(request: Request) -> list[str]:
-    """The request lines of the parts of a transaction."""
-    found: list[str] = re.findall(r"^(?:POST|PUT|PATCH|DELETE) .* HTTP/1\.1\r?$", request.body.decode(), re.MULTILINE)
-    return found
 
 
 class Token:

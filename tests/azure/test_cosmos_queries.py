@@ -130,6 +130,7 @@ ASKED: dict[str, Callable[[Database], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("name", list(ASKED))
 async def test_answers_are_those_of_an_ordered_store(cosmos: Database, sorted_store: Database, name: str) -> None:
     """Whatever is asked, the same entities come in the same order."""

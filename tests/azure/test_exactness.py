@@ -43,6 +43,7 @@ OTHERS = {(PARTS[(i * 5 + 1) % len(PARTS)], PARTS[i]) for i in range(0, len(PART
 TWINS = {(part, part) for part in PARTS[::3]}
 
 
+@pytest.mark.one_of(7)
 @pytest.mark.parametrize("keys", sorted(KEYS | OTHERS | TWINS), ids=repr)
 async def test_odd_keys_in_every_place(store: TableStore, table: str, keys: tuple[str, str]) -> None:
     """A key is the same in a body, in a path, in a filter and in a transaction: insert, get, query, update, delete."""

@@ -74,6 +74,7 @@ NO_TOKENS: dict[str, tuple[Exception, Code]] = {
 }
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize(("error", "code"), NO_TOKENS.values(), ids=NO_TOKENS)
 @pytest.mark.parametrize("name", list(CALLS))
 async def test_a_credential_that_gets_no_token(certificate: Path, name: str, error: Exception, code: Code) -> None:

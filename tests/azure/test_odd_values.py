@@ -126,6 +126,7 @@ async def odd_of(db: Database, row_key: str = "b") -> Row:
     return {name: value for name, value in row.items() if name.startswith("odd") and "etag" not in name}
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", list(ODD))
 async def test_a_value_that_is_none_of_its_type_hides_no_row(db: Database, name: str) -> None:
     """A bag has the value as it came; a model that declares it says what it is, and other rows are read."""
@@ -320,6 +321,7 @@ async def odd_members_of(db: Database, partition_key: str, row_key: str) -> Row:
     return {name: value for name, value in row.items() if name.startswith("odd") and "etag" not in name}
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("name", list(ODD))
 async def test_a_value_moves_as_it_came(azurite: Azurite, moves: tuple[Database, Database], name: str) -> None:
     """

@@ -6,21 +6,16 @@ import asyncio
 import gc
 import logging
 import socket
-import ssl
 import warnings
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
-from azure.core.pipeline import PipelineRequest, PipelineResponse
-from azure.core.pipeline.policies import AsyncHTTPPolicy, SansIOHTTPPolicy
+from azure.core.credentials import AzureSasCredential
 from azure.core.pipeline.transport import AioHttpTransport, AsyncHttpTransport
 
 from tableorm import EntityNotFound, NotSupported, PropertyBag, TableOrmError, Unavailable, connect
 from tableorm.protocol.codes import Code, Fault
-from tableorm.protocol.shared_key import SignedParts, decode_key, parse_authorization, verify
 from tableorm.stores import Operation, RetryPolicy, RowQuery, TableStore, Verb
 from tableorm.testing.contract.base import refusal, row
 from tableorm_azure import AzureBackend
@@ -29,7 +24,6 @@ from tests.azure.stub import (
     KEY,
     NO_CONTENT,
     Answer,
-    Request,
     Stub,
     Token,
     batch_answer,
@@ -274,23 +268,6 @@ async def test_a_place_that_is_no_service(stub: Stub) -> None:
             assert not isinstance(caught.value, EntityNotFound)
 
 
-async def test_nothing_is_left_open(stub: Stub) -> None:
-    """After closing, also twice, neither a session nor a connector complains; a closed backend says what it is."""
-    backend = stub.backend()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for _ in range(2):
-            await backend.open()
-            await backend.tables.get("Table1", "p", "r")
-            await backend.close()
-            await backend.close()
-        gc.collect()
-
-    with pytest.raises(NotSupported, match="not open"):
-        _ = backend.tables
-    assert backend.queues is None
-
-
 async def test_headers_of_a_request(stub: Stub) -> None:
     """Version, user agent, request id, date: what the service needs and its logs show."""
     async with stub.backend(user_agent="shop/1.2") as backend:
@@ -318,60 +295,6 @@ async def test_headers_and_body_of_an_insert(stub: Stub) -> None:
     assert request.body == b'{"PartitionKey":"p","RowKey":"r","A":1,"B":3.0,"B@odata.type":"Edm.Double"}'
 
 
-def signed_parts(request: Request) -> SignedParts:
-    """What of a request as it arrived is signed."""
-    return SignedParts(
-        verb=request.method,
-        account="stub",
-        path=request.target.partition("?")[0],
-        date=request.headers["x-ms-date"],
-        content_type=request.headers.get("content-type", ""),
-    )
-
-
-@pytest.mark.parametrize("name", [*READS, *WRITES])
-async def test_the_signature_fits_what_was_sent(stub: Stub, name: str) -> None:
-    """As a server verifies it: over the path in the request line, by the code that the server uses."""
-    stub.answers = [good(name)]
-    async with stub.backend() as backend:
-        await (READS | WRITES)[name](backend.tables)
-
-    for request in stub.requests:
-        given = parse_authorization(request.headers["authorization"])
-        assert verify(given, signed_parts(request), [decode_key(KEY)])
-
-
-ODD = " !\"$%&'()*+,-.:;<=>@[]^_`{|}~äß日😀\U0010ffff^e"
-
-
-@pytest.mark.parametrize("key", [*ODD, ODD, "%41", "..", ".", "a''b", "+ +", "%2B", "%25"])
-async def test_odd_keys_are_signed_as_they_are_sent(stub: Stub, key: str) -> None:
-    """yarl, through which aiohttp sends a URL, leaves ours as it is."""
-    stub.answers = [row_answer(PartitionKey=key, RowKey=key)]
-    async with stub.backend() as backend:
-        await backend.tables.get("Table1", key, key)
-
-    (request,) = stub.requests
-    assert verify(parse_authorization(request.headers["authorization"]), signed_parts(request), [decode_key(KEY)])
-
-
-async def test_each_attempt_is_signed_anew(stub: Stub) -> None:
-    """A key that was renewed meanwhile is used at once."""
-    credential = AzureNamedKeyCredential("stub", KEY)
-    other = "b3RoZXI="
-
-    async def renew() -> None:
-        credential.update("stub", other)
-
-    stub.answers = [Answer(500, before=renew), row_answer()]
-    async with stub.backend(key=None, credential=credential) as backend:
-        await backend.tables.get("Table1", "p", "r")
-
-    first, second = stub.requests
-    assert verify(parse_authorization(first.headers["authorization"]), signed_parts(first), [decode_key(KEY)])
-    assert verify(parse_authorization(second.headers["authorization"]), signed_parts(second), [decode_key(other)])
-
-
 @pytest.mark.parametrize("token", ["sv=2019-02-02&sig=a%2Bb%3D", "?sv=2019-02-02&sig=a%2Bb%3D"])
 @pytest.mark.parametrize("how", ["sas", "credential", "url"])
 async def test_a_sas_is_sent_with_every_request(stub: Stub, token: str, how: str) -> None:
@@ -392,95 +315,10 @@ async def test_a_sas_is_sent_with_every_request(stub: Stub, token: str, how: str
     assert "$top=5" in stub.requests[0].target
 
 
-@pytest.mark.parametrize(
-    ("options", "scope"),
-    [
-        ({}, "https://storage.azure.com/.default"),
-        ({"audience": "https://storage.azure.us"}, "https://storage.azure.us/.default"),
-    ],
-)
-async def test_a_token_over_https(certificate: Path, options: dict[str, Any], scope: str) -> None:
-    """It is asked for the storage's scope, once, and sent with every request."""
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate)
-    transport: Any = AioHttpTransport(connection_verify=str(certificate), use_env_settings=False)
-    credential = Token()
-    async with (
-        Stub(tls) as stub,
-        stub.backend(timeout=30.0, key=None, credential=credential, transport=transport, **options) as backend,
-    ):
-        await backend.tables.get("Table1", "p", "r")
-        await backend.tables.get("Table1", "p", "r")
-
-    assert credential.scopes == [scope]
-    assert [request.headers["authorization"] for request in stub.requests] == ["Bearer secret-token"] * 2
-
-
 async def test_a_token_over_http_is_refused(stub: Stub) -> None:
     """It would be sent in the clear."""
     with pytest.raises(NotSupported, match="HTTPS"):
         await stub.backend(key=None, credential=Token()).open()
-
-
-class Recorder(SansIOHTTPPolicy[Any, Any]):
-    """A user's policy."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    def on_request(self, request: PipelineRequest[Any]) -> None:
-        request.http_request.headers["x-mine"] = "1"
-        self.seen.append(request.http_request.method)
-
-    def on_response(self, request: PipelineRequest[Any], response: PipelineResponse[Any, Any]) -> None:
-        self.seen.append(str(response.http_response.status_code))
-
-
-class Passing(AsyncHTTPPolicy[Any, Any]):
-    """A user's policy that calls the next one."""
-
-    async def send(self, request: PipelineRequest[Any]) -> PipelineResponse[Any, Any]:
-        response: PipelineResponse[Any, Any] = await self.next.send(request)
-        response.http_response.headers["x-passed"] = "1"
-        return response
-
-
-async def test_policies_and_hooks_see_every_request(stub: Stub) -> None:
-    """Those of each call see it once, those of each attempt and the hooks see all, the SDK's own requests too."""
-    call, attempt, hooks = Recorder(), Recorder(), list[str]()
-
-    def see_request(request: PipelineRequest[Any]) -> None:
-        hooks.append(request.http_request.method)
-
-    def see_response(response: PipelineResponse[Any, Any]) -> None:
-        hooks.append(str(response.http_response.status_code))
-
-    stub.answers = [Answer(500), row_answer(), PAGE]
-    async with stub.backend(
-        per_call_policies=[call, Passing()],
-        per_retry_policies=[attempt],
-        raw_request_hook=see_request,
-        raw_response_hook=see_response,
-    ) as backend:
-        await backend.tables.get("Table1", "p", "r")
-        await backend.tables.list_tables()
-
-    assert call.seen == ["GET", "200", "GET", "200"]
-    assert attempt.seen == hooks == ["GET", "500", "GET", "200", "GET", "200"]
-    assert all(request.headers["x-mine"] == "1" for request in stub.requests)
-
-
-async def test_logging_works(stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
-    """azure-core's loggers tell of requests, without secrets; ours of repetitions."""
-    stub.answers = [Answer(500), row_answer()]
-    with caplog.at_level(logging.INFO):
-        async with stub.backend(logging_enable=True) as backend:
-            await backend.tables.get("Table1", "p", "r")
-
-    assert "Request method: 'GET'" in caplog.text
-    assert "GET /stub/Table1(PartitionKey='p',RowKey='r') is sent again after InternalError" in caplog.text
-    assert KEY not in caplog.text
-    assert stub.requests[0].headers["authorization"].partition(":")[2] not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["sig=", "%73ig=", "sig=%22"])

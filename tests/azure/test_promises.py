@@ -83,6 +83,7 @@ def add(entity: Plain | Known) -> None:
 VERBS = ["insert", "save", "merge", "replace", "remove", "modify", "transaction", "guarded"]
 
 
+@pytest.mark.one_of(7)
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.ANSWER, Loss.HALF_AN_ANSWER, Loss.SLOW, Loss.LATE])
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_model_with_tokens_decides(
@@ -123,6 +124,7 @@ async def test_a_model_with_tokens_decides(
         await db.save(known)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("loss", [Loss.ANSWER, Loss.HALF_AN_ANSWER])
 @pytest.mark.parametrize("verb", ["insert", "save", "merge", "replace", "modify", "delete", "transaction"])
 async def test_a_plain_model_says_that_it_does_not_know(
@@ -201,6 +203,7 @@ async def late_requests(proxy: FaultProxy, running: "asyncio.Future[Any]") -> No
     await proxy.deliver()
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("model", [Plain, Known])
 @pytest.mark.parametrize("seed", range(3))
 async def test_modify_loses_no_update(
@@ -224,6 +227,7 @@ async def test_modify_loses_no_update(
     assert told.total() == 32 and told["done"] > 0
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("seed", range(3))
 async def test_transactions_are_neither_lost_nor_doubled(
     db: Database, truth: Database, proxy: FaultProxy, seed: int
@@ -258,6 +262,7 @@ async def test_transactions_are_neither_lost_nor_doubled(
     assert "done" in told.values()
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("model", [Plain, Known])
 @pytest.mark.parametrize("seed", range(3))
 async def test_bulk_reports_the_truth(

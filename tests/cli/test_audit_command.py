@@ -46,7 +46,7 @@ def url(tmp_path: Path) -> str:
 
 def test_findings_are_printed(url: str) -> None:
     """A line for each finding, then the sum; the status is 1, and 0 once all is repaired."""
-    found = process("audit", url, MODEL)
+    found = tableorm("audit", url, MODEL)
     assert found.returncode == 1
     lines = found.stdout.splitlines()
     assert lines[0].startswith("Employee.by_email ('Sales', 'empid_000001'): missing: ")

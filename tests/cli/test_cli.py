@@ -77,18 +77,9 @@ HELLO = Hello()
 
 def test_version() -> None:
     """`--version` prints the version of the package."""
-    done = process("--version")
+    done = tableorm("--version")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, f"tableorm {__version__}\n", "")
-
-
-def test_traceback() -> None:
-    """`--traceback` shows where an error arose."""
-    done = process("tables", "ftp://example.org", "--traceback")
-
-    assert done.returncode == 1
-    assert "Traceback (most recent call last)" in done.stderr
-    assert "no installed backend opens" in done.stderr
 
 
 def test_help_lists_the_commands() -> None:
@@ -134,7 +125,7 @@ def test_prefix(tmp_path: Path) -> None:
 
 def test_show_everything(url: str) -> None:
     """`show` prints every row, over all pages, in key order, as JSON."""
-    done = process("show", url, "Directory")
+    done = tableorm("show", url, "Directory")
 
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     keys = [(row["PartitionKey"], row["RowKey"]) for row in rows]

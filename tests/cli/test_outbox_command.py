@@ -209,6 +209,7 @@ def test_a_worker_empties_the_queue(url: str) -> None:
     assert tokens(url) == [TOKENS[2]]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.skipif(sys.platform == "win32", reason="event loops know no signals there")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_worker_stops_at_a_signal(url: str, number: signal.Signals) -> None:

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, NotSupported, connect
-from tableorm.connection import rekey_phases
+from tableorm import Database, Entity, Mapped, MovedFrom, NotSupported, connect
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase, change_phase, current_phase, load_phase
+from tableorm.rekey import phases as rekey_phases
+from tableorm.rekey.phases import RekeyPhase, change_phase, current_phase, load_phase
 from tests.rekeys import rekeying_of
 
 
@@ -18,7 +18,7 @@ class Old(Entity, table="RekeyPhases", tracked=True, partition_key="{a}", row_ke
     b: Mapped[str]
 
 
-class New(Entity, table="RekeyPhases", partition_key="{b}", row_key="n_{a}", moved_from=Old):
+class New(Entity, table="RekeyPhases", partition_key="{b}", row_key="n_{a}", moved_from=MovedFrom(Old)):
     a: Mapped[str]
     b: Mapped[str]
 

@@ -10,6 +10,7 @@ from benchmarks import periods
 from benchmarks.upkeep import sizes
 
 
+@pytest.mark.one_of(8, group="benchmarks")
 async def test_the_benchmark_drops_periods(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ async def printed(
     return f"{text}\n{left}"
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("program", [everyday, reading, writing], ids=lambda program: program.__name__)
 async def test_programs_run_unchanged(
     elsewhere: Connect, program: Callable[[Database], Awaitable[None]], capsys: pytest.CaptureFixture[str]

@@ -27,7 +27,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
+from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row, TableStore
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
@@ -44,7 +44,7 @@ class Hop(Entity, table="RekeyedReads", partition_key="{day}", row_key="hop_{id}
     by_text = Index(row_key="by_text_{text}_{id}")
 
 
-class NewHop(Entity, table="RekeyedReads", partition_key="{id}", row_key="day_{day}", moved_from=Hop):
+class NewHop(Entity, table="RekeyedReads", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Hop)):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
@@ -89,7 +89,7 @@ class Other(Base, partition_key="o_{id}", row_key="o"):
     pass
 
 
-class NewLeap(Base, partition_key="b_{id}", row_key="{owner}", moved_from=Leap):
+class NewLeap(Base, partition_key="b_{id}", row_key="{owner}", moved_from=MovedFrom(Leap)):
     owner: Mapped[str]
 
 
@@ -98,7 +98,9 @@ class Spot(Entity, table="RekeyedReadsLegs", tracked=True, partition_key="spot_{
     id: Mapped[int]
 
 
-class NewSpot(Entity, table="RekeyedReadsSpots", partition_key="{owner:spread(4)}", row_key="{id}", moved_from=Spot):
+class NewSpot(
+    Entity, table="RekeyedReadsSpots", partition_key="{owner:spread(4)}", row_key="{id}", moved_from=MovedFrom(Spot)
+):
     owner: Mapped[str]
     id: Mapped[int]
 
@@ -286,7 +288,7 @@ async def test_what_is_refused_until_the_end(db: Database) -> None:
     assert await db.scope(id=1).get_or_none(NewHop, day="mon") is None
 
 
-@seeds(15, 1500)
+@seeds(4, 1500)
 async def test_readers_beside_movers(seed: int) -> None:
     """However the requests of readers, of movers and of those who go back follow each other, entities are found."""
     random = Random(seed)

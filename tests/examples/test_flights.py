@@ -6,7 +6,7 @@ import datetime as dt
 import io
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +18,7 @@ from examples.flights import demo
 from examples.flights import source as source_module
 from examples.flights.load import LoadError, load
 from examples.flights.make_data import cut, pack
-from examples.flights.models import Airline, Airport, Flight, Load, Origin, Outcome, Plane, Weather
+from examples.flights.models import Airport, Flight, Load, Origin, Outcome, Weather
 from examples.flights.progress import Progress
 from examples.flights.questions import (
     EST,
@@ -30,16 +30,14 @@ from examples.flights.questions import (
     upgrade_old_rows,
     where_it_flew,
 )
-from examples.flights.records import BATCH, Batches
+from examples.flights.records import Batches
 from examples.flights.source import (
     JANUARY,
     JANUARY_SHA256,
     SDIST_SHA256,
     Source,
     SourceError,
-    fetch_year,
     january,
-    year,
 )
 from tableorm import Database, ScanRefused, connect
 
@@ -120,31 +118,6 @@ def test_archive_is_reproducible(month: Source) -> None:
     assert content == JANUARY.read_bytes()
 
 
-def test_cut_keeps_january_and_changes_no_line(month: Source) -> None:
-    """Only lines of other months go, wherever they stand."""
-    header, first, *rest = month.texts["flights.csv"].splitlines(keepends=True)
-    other = first.replace("2013,1,1,", "2013,11,1,", 1)
-    mixed = "".join([header, other, first, other, *rest, other])
-    whole = Source("2013", "", {**month.texts, "flights.csv": mixed})
-
-    assert cut(whole) == dict(month.texts)
-
-
-def test_archive_holds_the_month(month: Source) -> None:
-    """The files have the rows that the README counts, all of January 2013."""
-    months = {(line["year"], line["month"]) for file in ("flights.csv", "weather.csv") for line in month.rows(file)}
-
-    assert {file: month.count(file) for file in month.texts} == {
-        "airlines.csv": 16,
-        "airports.csv": 1458,
-        "flights.csv": 27004,
-        "planes.csv": 3322,
-        "weather.csv": 2226,
-    }
-    assert {file: len(list(month.rows(file))) for file in month.texts} == {f: month.count(f) for f in month.texts}
-    assert months == {("2013", "1")}
-
-
 def test_damaged_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that is not the published one is named, with both checksums, and not read."""
     damaged = tmp_path / "january.zip"
@@ -155,70 +128,7 @@ def test_damaged_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         january()
 
 
-def test_missing_year_is_refused(tmp_path: Path) -> None:
-    """A package that is not there is named."""
-    with pytest.raises(SourceError, match=r"year\.tar\.gz cannot be read"):
-        year(tmp_path / "year.tar.gz")
-
-
-def test_odd_cache_folder_is_refused(tmp_path: Path) -> None:
-    """A folder that cannot be made is named before anything is fetched."""
-    file = tmp_path / "file"
-    file.touch()
-
-    with pytest.raises(SourceError, match=r"folder cannot be made .* name another folder with --cache"):
-        fetch_year(file / "folder")
-
-
 # From lines to entities
-
-
-def test_batches_are_transactions(month: Source) -> None:
-    """Each batch fits one entity group transaction: at most 100 entities, one table, one partition, distinct keys."""
-    batches = [[entity.key for entity in batch] for batch in Batches(month)]
-
-    assert all(1 <= len(batch) <= BATCH for batch in batches)
-    assert all(len({(key.table, key.partition_key) for key in batch}) == 1 for batch in batches)
-    keys = {(key.table, key.partition_key, key.row_key) for batch in batches for key in batch}
-    assert len(keys) == sum(map(len, batches)) == Batches(month).total
-
-
-def test_moments_agree_with_the_clocks(month: Source, flights: list[Line]) -> None:
-    """
-    For every flight: `at` is its scheduled clock time in New York, and `departed` shows the clock time of its
-    departure, where 2400 is midnight; both are missing together.
-    """
-    loaded = {
-        (entity.origin, entity.at, entity.carrier, entity.number): entity
-        for batch in Batches(month)
-        for entity in batch
-        if isinstance(entity, Flight)
-    }
-
-    assert len(loaded) == len(flights)
-    for line in flights:
-        flight = loaded[Origin(line["origin"]), scheduled(line), line["carrier"], int(line["flight"])]
-        clock = None if flight.departed is None else f"{flight.departed.astimezone(EST):%H%M}"
-        assert clock == (None if line["dep_time"] == "NA" else f"{int(line['dep_time']) % 2400:04d}")
-
-
-async def test_every_row_is_loaded(db: Database, month: Source) -> None:
-    """The tables hold as many entities of each kind as the CSV files have lines."""
-    counts: Counter[str] = Counter()
-    for day in range(1, 32):
-        for origin in Origin:
-            query = db.select(Flight, Weather).where(Flight.origin == origin, Flight.day == dt.date(2013, 1, day))
-            counts.update([type(entity).__name__ async for entity in query])
-    for model in (Airline, Airport, Plane):
-        counts[model.__name__] = len(await db.select(model).all())
-
-    assert counts == {
-        "Flight": month.count("flights.csv"),
-        "Weather": month.count("weather.csv"),
-        "Airline": month.count("airlines.csv"),
-        "Airport": month.count("airports.csv"),
-        "Plane": month.count("planes.csv"),
-    }
 
 
 async def test_a_day_comes_back_as_it_was(db: Database, month: Source) -> None:
@@ -234,15 +144,6 @@ async def test_a_day_comes_back_as_it_was(db: Database, month: Source) -> None:
 
     assert {entity.key: entity for entity in read} == made
     assert [entity.at for entity in read] == sorted(entity.at for entity in read)
-
-
-async def test_reference_data_comes_back_as_it_was(db: Database, month: Source) -> None:
-    """Airlines, airports and planes, read back, equal the entities that were made of their lines."""
-    made = {e.key: e for batch in Batches(month) for e in batch if isinstance(e, (Airline, Airport, Plane))}
-
-    read = [*await db.select(Airline).all(), *await db.select(Airport).all(), *await db.select(Plane).all()]
-
-    assert {entity.key: entity for entity in read} == made
 
 
 async def test_values_are_those_of_the_file(db: Database) -> None:
@@ -279,15 +180,6 @@ async def test_interrupted_load_is_told(empty: Database, month: Source) -> None:
     await empty.insert(Load(period="2013-01", source_sha256=month.sha256, started=dt.datetime.now(dt.UTC)))
 
     with pytest.raises(LoadError, match="did not end; delete that database"):
-        await load(empty, month)
-
-
-async def test_other_period_is_not_mixed_in(empty: Database, month: Source) -> None:
-    """The year is not loaded on top of the month."""
-    await empty.create_tables(Load)
-    await empty.insert(Load(period="2013", source_sha256=SDIST_SHA256, started=dt.datetime.now(dt.UTC)))
-
-    with pytest.raises(LoadError, match="name a database that is empty"):
         await load(empty, month)
 
 
@@ -434,15 +326,6 @@ def test_demo_without_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert (status, existed, what) == (0, True, "2013-01 by 4 tasks")
     assert not Path(url.removeprefix("local:")).parent.exists()
     assert capsys.readouterr() == (f"database: {url}\n", "")
-
-
-def test_demo_on_a_loaded_database(url: str) -> None:
-    """On a database that has the month it loads nothing and answers."""
-    done = run_demo(url)
-
-    assert done.returncode == 0, done.stderr
-    assert "34,026 rows of 2013-01 were there already" in done.stdout
-    assert done.stderr == ""
 
 
 def test_demo_tells_what_is_wrong(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ def days_asked_about(source: Source) -> Source:
     return Source(source.name, source.sha256, {**source.texts, "flights.csv": "".join([header, *chosen])})
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 async def test_answers_are_the_same(azurite: Azurite, rounds: Rounds, capsys: pytest.CaptureFixture[str]) -> None:
     """Some flights of three days, or all 34,026 rows, are loaded and asked on the embedded engine and on Azurite."""
     source = january() if rounds(0, 1) else days_asked_about(january())

@@ -9,6 +9,8 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
+
 from examples import shop
 from examples.shop.models import MODELS, Customer
 from tableorm import connect
@@ -36,12 +38,14 @@ async def run_its_tests(*arguments: str) -> None:
     assert re.search(r"^1\d passed", printed.decode(), re.MULTILINE)
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 async def test_on_the_server(tmp_path: Path) -> None:
     """The tables are in a file, behind HTTP."""
     async with serve(tmp_path / "shop.tables", port=0) as server:
         await run_its_tests("--tableorm-url", f"AccountName={ACCOUNT};AccountKey={KEY};TableEndpoint={server.url}")
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 async def test_on_azurite(azurite: Azurite) -> None:
     """The tables are those of the emulator, through Azure's SDK."""
     await run_its_tests("--tableorm-url", azurite.connection_string)

@@ -81,6 +81,7 @@ PARTIAL: list[tuple[Any, str, st.SearchStrategy[Any]]] = [
 ]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(("annotation", "spec", "values"), FULL)
 def test_full_formats_read_back(annotation: Any, spec: str, values: st.SearchStrategy[Any]) -> None:
     """A format that holds a value in full gives it back, and no two values the same text."""
@@ -97,6 +98,7 @@ def test_full_formats_read_back(annotation: Any, spec: str, values: st.SearchStr
     check()
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(("annotation", "spec", "values"), FULL + PARTIAL)
 def test_text_is_as_the_format_says(annotation: Any, spec: str, values: st.SearchStrategy[Any]) -> None:
     """AdaptiveConcurrency, characters and order of the texts are those that the format states."""

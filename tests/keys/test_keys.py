@@ -88,27 +88,6 @@ def test_empty_keys() -> None:
     assert Counter.key(n=-5) == Counter.key_of("", "-5")
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"department": "Sales"}, ["Employee.key", "'id'", "id=..."]),
-        ({"id": 5}, ["Employee.key", "'department'"]),
-        ({"department": None, "id": 5}, ["Employee.partition_key", "'department'", "None"]),
-        ({"department": "Sales", "id": "5"}, ["Employee.row_key", "'5'", "an int"]),
-        ({"department": "Sales", "id": -1}, ["Employee.row_key", "-1", "0 to 999999"]),
-        ({"department": "Sales", "id": 5, "name": "x"}, ["'name'", "not a key field", "department, id"]),
-        ({"department": "Sales", "id": 5, "nam": "x"}, ["'nam'", "not a field of the model", "department, id"]),
-        ({"department": "S" * 513, "id": 5}, ["Employee.partition_key", "513", "512"]),
-    ],
-)
-def test_bad_key_fields(fields: dict[str, object], words: list[str]) -> None:
-    """A key field that is missing, unknown or does not fit is refused, naming model, key and field."""
-    with pytest.raises(TemplateError) as caught:
-        Employee.key(**fields)
-    for word in words:
-        assert word in str(caught.value)
-
-
 def test_int32_in_a_key() -> None:
     """A key holds no more than the field's declared type, padded or not."""
     assert Counter.key(n=2**31 - 1).row_key == "2147483647"

@@ -156,24 +156,6 @@ def test_what_cannot_meet_never_does(text: str, other_text: str, given_values: d
         other.parse(key)
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "meet"),
-    [
-        ("empid_{n:06d}", "email_{t}", False),
-        ("empid_{n:06d}", "empid_{t}", True),
-        ("empid_{n:06d}", "empid_x{t}", False),
-        ("a_{t}", "a_b_{t}", True),
-        ("{n:03d}", "123", True),
-        ("department", "departments", False),
-        ("{t}a", "{t}b", True),  # not provable from the left: in doubt they may
-    ],
-)
-def test_heads_that_meet(first: str, second: str, meet: bool) -> None:
-    """Templates are told apart by what stands at fixed places from the left; in doubt they may meet."""
-    assert may_meet(parse(first), parse(second)) is meet
-    assert may_meet(parse(second), parse(first)) is meet
-
-
 @given(template_texts, template_texts, values)
 @example("{t}_a_{n:03d}", "{t}_b_{n:03d}", {"n": 1, "t": "_b"})
 @example("{t}a", "{t}b", {"n": 1, "t": "b"})
@@ -185,23 +167,6 @@ def test_what_cannot_share_never_does(text: str, other_text: str, given_values: 
 
     with pytest.raises(ValueError, match="is not of the template"):
         other.parse(template.format(given_values))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "share"),
-    [
-        ("{t}a", "{t}b", False),
-        ("x_{t}_one_{n}", "x_{t}_two_{n}", False),
-        ("x_{t}_one_{n:03d}", "x_{t}_stone_{n:03d}", False),
-        ("x_{t}_one_{n}", "x_{t}-two_{n}", True),  # the first text can have the dash
-        ("x_{t}_{n}", "x_{t}_{n}", True),
-        ("x_{n}_a{t}", "x_{m}_b{t}", False),
-    ],
-)
-def test_keys_that_are_shared(first: str, second: str, share: bool) -> None:
-    """Behind texts that end at the same place, and from the right, what is fixed tells keys apart as well."""
-    assert may_share(parse(first), parse(second)) is share
-    assert may_share(parse(second), parse(first)) is share
 
 
 @pytest.mark.parametrize(

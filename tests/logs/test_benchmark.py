@@ -9,6 +9,7 @@ import pytest
 from benchmarks.log_streams import compare_late_writers, compare_lines
 
 
+@pytest.mark.one_of(8, group="benchmarks")
 async def test_the_benchmark_compares_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Lines in blobs are compared with entities, and a writer among many segments with one among few."""
     await compare_lines(tmp_path, 40, 40, rounds=1)

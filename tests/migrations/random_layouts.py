@@ -327,7 +327,7 @@ def _make_layout(spec: Spec, number: int) -> Layout:
     functions: Values = {"to_new": to_new, "to_old": to_old} if spec.functions else {}
     if lacking:
         functions["old_keys"] = old_keys
-    moved_from: Any = MovedFrom(old, **functions) if functions else old
+    moved_from: Any = MovedFrom(old, **functions)
     table = f"RandomOlder{number}" if spec.same_table else f"RandomNewer{number}"
     new = _make_model(spec, 1, f"Newer{number}", table, newer, moved_from=moved_from)
     values = {name: st.sampled_from(_domain(name)) if name in lacking else IN_KEYS[name][1] for name in spec.fields}

@@ -22,10 +22,10 @@ from tableorm import (
     TransactionFailed,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.entity import schema_of
-from tableorm.models.rekeyed_rows import old_place_of
 from tableorm.models.state import state_of
+from tableorm.rekey.phases import RekeyPhase
+from tableorm.rekey.rekeying import old_place_of
 from tableorm.stores import Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
 from tableorm_migrations import (

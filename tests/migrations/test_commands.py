@@ -166,6 +166,7 @@ def test_a_change_from_its_check_to_its_end(project: Project) -> None:
     assert "  Item.by_title of table CommandItems: readable since" in said
 
 
+@pytest.mark.one_of(3, group="killed")
 def test_a_process_that_is_killed(project: Project) -> None:
     """The same command goes on where it was, and each row is rewritten."""
     run(project.fill(300))
@@ -189,6 +190,7 @@ def test_a_process_that_is_killed(project: Project) -> None:
     assert len(rows) == 300
 
 
+@pytest.mark.one_of(2, group="processes")
 def test_two_processes_at_once(project: Project) -> None:
     """Both end well, and each row was written once."""
     run(project.fill(300))

@@ -10,6 +10,7 @@ from benchmarks.rekey import compare_memory, compare_with_hand
 from tests.torture import choose_rounds
 
 
+@pytest.mark.one_of(8, group="benchmarks")
 @pytest.mark.parametrize("server", [False, True][: choose_rounds(1, 2)])
 async def test_the_benchmark_compares_with_hand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, server: bool
@@ -22,6 +23,7 @@ async def test_the_benchmark_compares_with_hand(
     assert "operations a transaction" in said
 
 
+@pytest.mark.one_of(8, group="benchmarks")
 async def test_the_benchmark_compares_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The memory of the process that moves is told without what SQLite has, and that beside it."""
     await compare_memory(tmp_path, 30, 60, server=False)

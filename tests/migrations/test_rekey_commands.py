@@ -19,7 +19,7 @@ from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
 
 MODULE = """
-from tableorm import Entity, Mapped
+from tableorm import Entity, Mapped, MovedFrom
 
 
 class Note(Entity, table="CommandNotes", tracked=True, partition_key="{author}", row_key="{number:06d}"):
@@ -32,7 +32,7 @@ class TopicNote(
     Entity,
     table="CommandTopics",
     tracked=True,
-    moved_from=Note,
+    moved_from=MovedFrom(Note),
     partition_key="{topic}",
     row_key="{author}_{number:06d}",
 ):

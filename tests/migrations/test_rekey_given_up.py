@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Mapped, ModelError, NotSupported, PropertyBag, TableNotFound, connect, field
+from tableorm import (
+    Database,
+    Entity,
+    Mapped,
+    ModelError,
+    MovedFrom,
+    NotSupported,
+    PropertyBag,
+    TableNotFound,
+    connect,
+    field,
+)
 from tableorm.connection.connection import connection_of
 from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import (
@@ -37,7 +48,7 @@ class PageVisit(
     Entity,
     table="GivenUpPages",
     tracked=True,
-    moved_from=Visit,
+    moved_from=MovedFrom(Visit),
     partition_key="{page}",
     row_key="{day}_{number:06d}",
 ):

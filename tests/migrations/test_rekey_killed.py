@@ -4,12 +4,15 @@ Flights get other keys while processes are killed; what is stored in the end is 
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.flights import ALL
 from tests.azurite import Azurite
 from tests.migrations.test_runs_killed import run_program
 from tests.torture import Rounds
 
 
+@pytest.mark.one_of(3, group="long runs")
 def test_rekey_offline_of_killed_processes(tmp_path: Path, rounds: Rounds) -> None:
     """
     Two processes copy, roll back, copy again, verify and finalize a re-key, and six of them are killed. When it is
@@ -22,6 +25,7 @@ def test_rekey_offline_of_killed_processes(tmp_path: Path, rounds: Rounds) -> No
     assert 1 < found["killed"] <= 6
 
 
+@pytest.mark.one_of(3, group="long runs")
 def test_rekey_beside_a_writer(tmp_path: Path, rounds: Rounds) -> None:
     """
     Two processes move flights, and five of them are killed, while a writer inserts, changes and deletes flights through
@@ -35,6 +39,7 @@ def test_rekey_beside_a_writer(tmp_path: Path, rounds: Rounds) -> None:
     assert found["written"] > 0
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 def test_rekey_beside_a_writer_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
     """The same on another store."""
     (found,) = run_program("live_rekeys.py", azurite.connection_string, rounds(60, 2_000))

@@ -14,7 +14,7 @@ from tests.migrations.rekey_worlds import carry_out, go_there_and_back
 from tests.torture import examples
 
 
-@examples(10, 500)
+@examples(4, 500)
 @given(st.data())
 def test_any_layout(data: st.DataObject) -> None:
     """
@@ -38,7 +38,7 @@ def test_what_is_refused(spec: Spec) -> None:
     assert re.search(r"; (add|begin|declare|give|let|put|use) |: \w+ (it|them) ", str(made)), str(made)
 
 
-@examples(10, 300)
+@examples(4, 300)
 @given(st.data())
 def test_rows_that_may_have_keys_of_each_other(data: st.DataObject) -> None:
     """

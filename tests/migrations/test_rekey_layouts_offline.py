@@ -247,7 +247,7 @@ async def _check_rows(run: Run, db: Database, target: Database) -> None:
         assert report.clean, report
 
 
-@examples(15, 600)
+@examples(4, 600)
 @given(st.data())
 def test_any_layout_while_nobody_writes(data: st.DataObject) -> None:
     """

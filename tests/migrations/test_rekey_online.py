@@ -22,9 +22,9 @@ from tableorm import (
     NotSupported,
     field,
 )
-from tableorm.connection.rekey_phases import RekeyPhase, StoredPhase
+from tableorm.rekey.phases import RekeyPhase, StoredPhase
+from tableorm.rekey.report import RowFailure, WindowReport
 from tableorm.stores import Operation, RowAddress, Verb
-from tableorm.writes.rekey.report import RowFailure, WindowReport
 from tableorm_migrations import (
     finalize_move,
     plan_rekey,
@@ -180,7 +180,7 @@ async def test_gates_and_phases_are_checked(db: Database) -> None:
     await seal_move(db, TailLeg, no_old_programs=True)
     with pytest.raises(NotSupported, match="the way back is another re-key"):
         await roll_back_move(db, TailLeg)
-    with pytest.raises(ModelError, match="moved_from=OlderModel"):
+    with pytest.raises(ModelError, match=r"moved_from=MovedFrom\(OlderModel\)"):
         await rekey_phase(db, Leg)
 
 
@@ -400,7 +400,7 @@ class NewTag(
     partition_key="tags",
     row_key="{kind}_{id}_{group}",
     discriminator="row_key",
-    moved_from=Tag,
+    moved_from=MovedFrom(Tag),
 ):
     group: Mapped[str]
     id: Mapped[int]

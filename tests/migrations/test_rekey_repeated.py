@@ -9,7 +9,7 @@ import pytest
 
 from tableorm import Database, NotSupported
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase, StoredPhase
+from tableorm.rekey.phases import RekeyPhase, StoredPhase
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
 from tableorm_migrations import RunReport, rekey_phase, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases

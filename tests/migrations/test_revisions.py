@@ -20,7 +20,6 @@ from tableorm_migrations import (
     write_revision,
     write_snapshot,
 )
-from tableorm_migrations.revisions.revision import digest_of
 
 TABLE = "RevisionItems"
 
@@ -330,19 +329,6 @@ def revision(**others: Any) -> Revision:
         "after": {"Item": describe_models([First]).models[0]},
     }
     return Revision(**{**arguments, **others})
-
-
-def test_the_digest_is_of_steps_and_layouts() -> None:
-    """Not of the file, which may be formatted; but of everything that is in it."""
-    assert digest_of(revision()) == digest_of(revision())
-    others = [
-        revision(follows="0000"),
-        revision(steps=(Rewrite("Item"),)),
-        revision(steps=(Repair("Item"),)),
-        revision(after={"Item": describe_models([Typed]).models[0]}),
-        revision(before={"Item": describe_models([First]).models[0]}),
-    ]
-    assert len({digest_of(each) for each in [revision(), *others]}) == 1 + len(others)
 
 
 class Source(Entity, table="RevisionSources", tracked=True, partition_key="{group}", row_key="source"):

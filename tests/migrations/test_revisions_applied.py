@@ -319,6 +319,7 @@ async def test_two_folders_that_race(in_file: Open, folder: Path) -> None:
     assert "is not the one that the database has" in str(refused[0])
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("fate", [Fate.LOST_REQUEST, Fate.LOST_REPLY, Fate.TWICE, Fate.BUSY])
 @pytest.mark.parametrize("number", range(6))
 async def test_writes_that_are_lost(folder: Path, fate: Fate, number: int) -> None:

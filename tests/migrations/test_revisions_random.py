@@ -117,7 +117,7 @@ def _raise_from(version: int) -> Any:
     return add_one
 
 
-@seeds(4, 200)
+@seeds(1, 200)
 async def test_changes_at_random(tmp_path: Path, seed: int) -> None:
     """In the end all rows are of the last version, with the values they had, and each index is read and complete."""
     program = Program(tmp_path, random.Random(seed))

@@ -137,6 +137,7 @@ class StopError(Exception):
     """What a process that ends in the middle stands for."""
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("parallel", [1, 4])
 async def test_it_goes_on_from_its_cursor(tmp_path: Path, parallel: int) -> None:
     """In another connection, and counts on from there; no row is rewritten twice, and none is left out."""

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.migrations import compare_crews
 
 
+@pytest.mark.one_of(8, group="benchmarks")
 async def test_the_benchmark_compares_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One process rewrites a table, and two rewrite another one."""
     await compare_crews(tmp_path, "rewrite", 2, 200, "", server=0)

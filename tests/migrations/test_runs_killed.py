@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tableorm_local import Account, serve
 from tests.azurite import KEY, Azurite
 from tests.children import environment
@@ -24,6 +26,7 @@ def run_program(name: str, *arguments: object) -> list[Any]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.one_of(3, group="killed")
 def test_builders_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     """
     Two processes build one index, or one list, and die after any of their requests; the same call ends what they have
@@ -35,6 +38,7 @@ def test_builders_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 async def test_builders_that_are_killed_on_a_server(tmp_path: Path, rounds: Rounds) -> None:
     """The same through a server, whose clients share nothing but what it stores."""
     async with serve(tmp_path / "test.tables", port=0, accounts=[Account(name="contoso", keys=(KEY,))]) as server:
@@ -45,6 +49,7 @@ async def test_builders_that_are_killed_on_a_server(tmp_path: Path, rounds: Roun
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 def test_builders_that_are_killed_on_azurite(azurite: Azurite, tmp_path: Path, rounds: Rounds) -> None:
     """The same on another store."""
     found = run_program("killed_builds.py", azurite.connection_string, rounds(1, 40), tmp_path)
@@ -53,6 +58,7 @@ def test_builders_that_are_killed_on_azurite(azurite: Azurite, tmp_path: Path, r
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.one_of(3, group="killed")
 def test_rewriters_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
     """
     Two processes rewrite accounts, and three of them are killed. Each row has the new version, and was upgraded once,

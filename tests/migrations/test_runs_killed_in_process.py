@@ -96,9 +96,10 @@ async def count_writes(run: Run, journal: Path) -> int:
     return WRITES[run]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("run", "fault"),
-    every(3, product([rewrite, build, build_list, build_elsewhere, build_list_elsewhere], [*FATES, *Death])),
+    every(7, product([rewrite, build, build_list, build_elsewhere, build_list_elsewhere], [*FATES, *Death])),
     ids=lambda value: getattr(value, "name", None) or value.__name__,
 )
 async def test_each_write_that_meets_a_fault(
@@ -128,7 +129,8 @@ async def test_each_write_that_meets_a_fault(
         assert (at, await find_problems(store, journal, run)) == (at, [])
 
 
-@seeds(2, 300)
+@pytest.mark.one_of(3, group="long runs")
+@seeds(1, 300)
 async def test_a_network_that_fails_at_random(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """
     Three processes share two builds, of indexes or of lists, and a rewrite; what they send is lost, late, doubled or

@@ -2,7 +2,6 @@
 The ranges of shared runs: each holds rows, wherever keys are, and together they are all keys.
 """
 
-import datetime as dt
 from collections.abc import Sequence
 
 import pytest
@@ -16,16 +15,11 @@ from tableorm.stores import Bounds, RowPage, RowQuery
 from tableorm_migrations import run_rewrite
 from tableorm_migrations.runs import plan as module
 from tableorm_migrations.runs.plan import MOST_RANGES, plan_ranges
-from tests.database.between import Between, Shuffled
+from tests.database.between import Between
 
 
 class Place(Entity, table="RunPlaces", partition_key="{name}", row_key="place"):
     name: Mapped[str]
-
-
-class Journey(Entity, table="RunJourneys", partition_key="{origin}_{day:%Y-%m-%d}", row_key="journey"):
-    origin: Mapped[str]
-    day: Mapped[dt.date]
 
 
 class Numbered(Entity, table="RunNumbers", partition_key="n{number:010d}", row_key="number"):
@@ -53,49 +47,6 @@ async def test_together_they_are_all_keys(names: list[str]) -> None:
     assert [each.lower for each in bounds[1:]] == [each.upper for each in bounds[:-1]]
     assert all(each.upper_open and not each.lower_open for each in bounds[:-1])
     assert len(bounds) <= MOST_RANGES
-
-
-@pytest.mark.parametrize(
-    ("names", "filled"),
-    [
-        ([f"tenant-{number:05d}" for number in range(200)], 48),
-        ([f"customers/europe/{number}" for number in range(30)], 24),
-        ([f"2026-{month:02d}-{day:02d}" for month in (1, 2) for day in range(1, 29)], 48),
-        ([f"{letter}{number}" for letter in ("a" * 50, "z" * 50) for number in range(20)], 32),
-        (["日本", "Ωmega", "a", "\U0001f600"], 2),
-        (["one"], 1),
-        (["a", "aa", "aaa", "aaaa"], 4),
-        ([], 0),
-    ],
-    ids=["tenants", "paths", "dates", "two groups", "unusual text", "one partition", "one within the other", "none"],
-)
-async def test_partitions_are_shared_out(names: list[str], filled: int) -> None:
-    """However alike the keys begin, many ranges hold partitions."""
-    bounds, found = await plan(names)
-
-    assert found >= filled
-    assert len(bounds) <= MOST_RANGES
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-async def test_a_small_table_is_divided_by_its_rows(*, ordered: bool) -> None:
-    """Each range has at least as many rows as were asked for; a range costs several requests."""
-    async with connect("local::memory:") if ordered else Database(Shuffled()) as db:
-        await db.create_tables(Journey)
-        for number in range(30):
-            await db.insert(Journey(origin="EWR" if number < 16 else "JFK", day=dt.date(2026, 1, 1 + number)))
-        tables = [("RunJourneys", [schema_of(Journey)])]
-        one, three, most, all_of_one = [
-            await plan_ranges(db, "test", tables, most=most, rows=rows)
-            for most, rows in ((96, 1000), (96, 9), (2, 1), (96, 1))
-        ]
-
-    assert [each.partitions for each in one] == [Bounds()]
-    starts = ["EWR_2026-01-11", "JFK_2026-01-21"]
-    assert [each.partitions.lower for each in three] == [None, *starts]
-    assert [each.partitions.upper for each in three] == [*starts, None]
-    assert len(most) == 2
-    assert len(all_of_one) == 30
 
 
 async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,6 @@ from tableorm import (
     http_status,
     to_dict,
 )
-from tableorm.models.derivation import DerivationOf
 
 
 class Order(Entity, table="Orders", partition_key="{shop}", row_key="order_{number:06d}"):
@@ -55,17 +54,11 @@ ACCOUNT = "https://acc.table.core.windows.net"
 
 PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
     ("", {}, ModelError, r"url is empty text; write 'local:PATH' for a file, 'local::memory:'"),
-    ("  ", {}, ModelError, "url is empty text"),
     (None, {}, ModelError, "url is of type NoneType; write 'local:PATH'"),
-    (5, {}, ModelError, "url is of type int"),
     ("data.tables", {}, ModelError, "url does not begin with a scheme; write 'local:PATH'"),
-    ("./data.tables", {}, ModelError, "url does not begin with a scheme"),
-    ("/var/data.tables", {}, ModelError, "url does not begin with a scheme"),
     (r"C:\data.tables", {}, ModelError, "url does not begin with a scheme"),
-    (":memory:", {}, ModelError, "'local::memory:' for a database in memory"),
     ("local:", {}, ModelError, r"connect\('local:'\): the URL names no file; give local:PATH or local::memory:"),
     ("sqlite:///x.db", {}, NotSupported, "no installed backend opens 'sqlite:'; installed are: azure, local"),
-    ("https://", {}, ModelError, "the URL has no host; an endpoint looks like https://ACCOUNT.table"),
     (ACCOUNT, {}, ModelError, "no credential for the account 'acc'; give key=, sas= or credential="),
     (
         "http://localhost:10002",
@@ -73,28 +66,12 @@ PLACES: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
         ModelError,
         "names no account; an emulator's URL ends with its account, /devstoreaccount1; for any",
     ),
-    (
-        "http://localhost:10002",
-        {"key": "a2V5"},
-        ModelError,
-        "does not tell the name of the account, .* end it with /ACC",
-    ),
-    (ACCOUNT, {"sas": "sv=1"}, ModelError, "the SAS has no parameter 'sig', its signature"),
     (ACCOUNT, {"key": "a2V5", "sas": "sv=1"}, TypeError, r"connect\(\) got key and sas; give one of them"),
-    (ACCOUNT, {"key": "a2V5", "colour": 1}, TypeError, "unknown option 'colour' for an Azure URL; known are"),
     ("local::memory:", {"colour": 1}, TypeError, "does not know 'colour'; a local database has the options timeout"),
-    ("local::memory:", {"on_requests": print}, TypeError, "no option on_requests; did you mean 'on_request'"),
-    ("local::memory:", {"acount": "a"}, TypeError, "no option acount; did you mean 'account'"),
-    (ACCOUNT, {"credentials": 1}, TypeError, "no option credentials; did you mean 'credential'"),
     ("local::memory:", {"timeout": 0}, ValueError, r"connect\(timeout=0\) is refused: give seconds above 0"),
     ("local::memory:", {"timeout": "5"}, ModelError, r"connect\(timeout='5'\) is refused"),
-    ("local::memory:", {"timeout": None}, ModelError, r"connect\(timeout=None\) is refused"),
-    ("local::memory:", {"retry": 3}, ModelError, r"connect\(retry=3\) is refused: give a RetryPolicy"),
     ("local::memory:", {"prefix": 5}, ModelError, r"connect\(prefix=5\): no name begins so; give 1 to 60 letters"),
-    ("local::memory:", {"slow": "1"}, ModelError, r"connect\(slow='1'\) is refused: give a number of seconds above 0"),
     ("local::memory:", {"echo": "yes"}, ModelError, r"connect\(echo='yes'\) is refused: give True or False"),
-    ("local::memory:", {"account": 5}, NotSupported, "account=... is not 3 to 24 lower case letters and digits"),
-    ("local::memory:", {"queues": ""}, ModelError, "queues is empty text"),
     ("local::memory:", {"blobs": "x"}, ModelError, "blobs does not begin with a scheme"),
 ]
 
@@ -137,19 +114,13 @@ def order(**fields: Any) -> Order:
 
 
 ID = UUID(int=1)
-NAIVE, AWARE = dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 1, tzinfo=dt.UTC)  # noqa: DTZ001
+AWARE = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
 
 
 def ticket(**fields: Any) -> Ticket:
     make: Any = Ticket
     made: Ticket = make(**{"id": ID, "at": AWARE, **fields})
     return made
-
-
-async def insert_many(db: Any) -> None:
-    async with db.transaction() as tx:
-        for number in range(101):
-            tx.insert(order(number=number))
 
 
 async def read_page(db: Any) -> list[Any]:
@@ -159,22 +130,14 @@ async def read_page(db: Any) -> list[Any]:
 CALLS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda db: db.insert(Order), "Order'> cannot be written: it is not an entity; give an instance of a model"),
     (lambda db: db.insert({"shop": "a"}), r"{'shop': 'a'} cannot be written: it is not an entity"),
-    (lambda db: db.insert(None), "None cannot be written"),
-    (lambda db: db.insert([order()]), "cannot be written: it is not an entity"),
     (lambda db: db.save(order()), r"save of Order.*insert\(\) it, or read it first"),
-    (lambda db: db.replace(order()), r"replace of Order.*if_match='\*' to write over"),
-    (lambda db: db.merge(order()), r"merge of Order.*insert\(\) it, or read it first"),
     (lambda db: db.merge(order(), "note", if_match="*"), r"merge\(only='note'\) of Order .* only=\['note'\]"),
-    (lambda db: db.merge(order(), ["nte"], if_match="*"), r"of Order: nte is not a field; did you mean 'note'\?"),
     (
         lambda db: db.merge(order(), [ANY.shop], if_match="*"),
         r"Order.shop is held by the key; the stored field is note",
     ),
     (lambda db: db.upsert(order(), "overwrite"), r"upsert\(mode='overwrite'\) is unknown; use 'merge' or 'replace'"),
-    (lambda db: db.delete(order()), r"delete of Order.* or give if_match='\*' to delete whatever is there"),
     (lambda db: db.delete(Order, shop="a"), r"Order.key needs 'number'; give number=\.\.\."),
-    (lambda db: db.get(Order), r"Order.key needs 'shop', 'number'; give shop=\.\.\., number=\.\.\.$"),
-    (lambda db: db.delete("a"), "'a' is not a model"),
     (
         lambda db: db.get(Order, shop="a", nr=1),
         "does not take 'nr', which is not a field of the model; .* shop, number",
@@ -184,16 +147,12 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
         lambda db: db.get(Order.by_note, note="x", shop="a"),
         r"by_note.key needs 'number'; .*: db.select\(Order.by_note\)",
     ),
-    (lambda db: db.get("Orders", shop="a"), "'Orders' is not a model"),
     (lambda db: db.get_many([order()]), r"get_many\(\) needs keys, got Order.* make them with Model.key\(...\)"),
     (lambda db: db.modify(Order, None, shop="a", number=1), "modify: None is no plain function; give one that changes"),
-    (lambda db: db.modify(Order, len, attempts="5"), r"modify\(attempts='5'\) is refused: try at least once"),
     (lambda db: db.modify(Order, len, attempts=0), r"modify\(attempts=0\) is refused: try at least once"),
     (lambda db: db.delete(Order, shop="a", number="x", if_match="*"), "Order.row_key: .* needs an int, got 'x'"),
     (lambda db: db.get(Order, note="x"), "does not take 'note', which is not a key field of the model"),
     (lambda db: db.refresh(Order), "is not an entity; give an instance of a model, or a bag"),
-    (lambda db: db.create_tables(3), "3 is not a model"),
-    (lambda db: db.drop_table(3), "3 is not a model"),
     (
         lambda db: db.lookup(Order.by_note),
         r"lookup\(Order.by_note\) is refused: .*read it by db.select\(Order.by_note\)",
@@ -203,49 +162,27 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
         lambda db: db.select(Order).all(),
         r"Order: the query visits every partition of table Orders, .*Order.shop == ...",
     ),
-    (
-        lambda db: db.select(Order.by_note).all(),
-        r"Order.by_note: the query visits every partition of table Orders, .*; add .where\(Order.shop == ...\)",
-    ),
     (lambda db: db.select(Order).where("a eq 1").all(), "'a eq 1' is not a condition; compare a field of the class"),
     (lambda db: db.select(Order).limit(-1).all(), r"limit\(-1\) is refused: give a number of entities from 0"),
     (lambda db: db.select(Order).only("note").all(), r"only\('note'\) is refused: .* as in only\(Order.note\)"),
-    (lambda db: db.select(Order).only("nothing").all(), r"only\('nothing'\) is refused: .* as in only\(Employee.age\)"),
     (lambda db: db.select(Order).page(0), r"page\(size=0\) is refused: give a number of entities from 1 to 1000"),
     (
         lambda db: db.select(Order).where(Order.shop == "a").page(5, "x"),
         "'x' is not a cursor; pass Page.cursor unchanged",
     ),
     (lambda db: db.bulk(concurrency=0), r"bulk\(concurrency=0, rate=None\) is refused: give a whole number"),
-    (lambda db: db.explain_write("put", order()), r"explain_write\('put'\) is unknown; use insert, save, merge"),
     (lambda db: db.explain_write(["save"], order()), r"explain_write\(\['save'\]\) is unknown; use insert, save"),
     (lambda db: db.explain_write("save", order(), only=["note"]), r"only=...\) is refused: save takes nothing beside"),
-    (lambda db: db.explain_write("merge", order(), mode="all"), r"refused: merge takes only and if_match beside the"),
     (lambda db: db.audit("Orders"), "'Orders' is not a model"),
     (lambda db: db.audit(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
-    (lambda db: db.audit([Order]), r"\[<class .*Order'>\] is not a model"),
-    (lambda db: db.audit(Order, repair="no"), r"audit\(repair='no'\) is refused: give True or False"),
     (
         lambda db: db.audit(Order, on_progress=5),
         r"audit\(on_progress=5\) is refused: give a plain function, which is not awaited",
     ),
     (lambda db: db.build_index("by_note"), r"build_index\('by_note'\) is refused: give an index of a class"),
     (lambda db: db.build_index(ANY), r"give an index of a class, .*, or a sum; Order has by_note$"),
-    (lambda db: db.build_index(DerivationOf(Order, "by_nte")), r"build_index\(Order.by_nte\) .*; Order has by_note$"),
-    (lambda db: db.bulk(on_progress=5), r"bulk\(on_progress=5\) is refused: give a plain function"),
     (lambda db: db.create_tables(order()), r"Order\(shop='a'.* is an entity, and not a model; give its class, Order"),
     (lambda db: db.create_tables([Order]), r"\[<class .*Order'>\] is not a model"),
-    (lambda db: db.drop_table(order()), "is an entity, and not a model; give its class, Order"),
-    (lambda db: db.exists(order(), shop="a", number=1), r"takes a model or a key, got the entity Order\(shop='a'"),
-    (lambda db: db.get(order(), shop="a", number=1), r"got the entity Order\(shop='a'.*; refresh\(\) reads it again"),
-    (
-        lambda db: db.get_many(Order),
-        r"get_many\(<class .*Order'>\) is refused: give a list of keys; make them with Model.key",
-    ),
-    (
-        lambda db: db.get_many(Order.key(shop="a", number=1)),
-        r"get_many\(Key\(Order.*\) is refused: give a list of keys",
-    ),
     (
         lambda db: db.select_raw(Order),
         r"select_raw\(<class .*Order'>\): The specified resource name is not text: .*; a table name is letters",
@@ -256,49 +193,24 @@ CALLS: list[tuple[Callable[[Any], Any], str]] = [
         lambda db: db.select(Order).bind("local:x"),
         r"'local:x' is not a database; give one that connect\(url\) has made, or a scope of it",
     ),
-    (lambda db: db.run_transaction(5), r"run_transaction\(5\) is refused: give an `async def fn\(tx\)`"),
-    (
-        lambda db: db.run_transaction(print),
-        r"run_transaction\(<built-in function print>\) is refused: give an `async def",
-    ),
     (
         lambda db: db.run_transaction(order, attempts="5"),
         r"run_transaction\(attempts='5'\) is refused: try at least once",
     ),
-    (lambda db: db.grant(order(), "r", HOUR), "is an entity, and not a model; give its class, Order"),
     (lambda db: db.grant(Order, 5, HOUR), r"grant\(Order\): permissions=5 is refused; give letters of 'raud'"),
     (
         lambda db: db.grant(Order, "r", HOUR, start="a"),
         r"grant\(Order\): start='a' is refused; give fields of the key and their values",
     ),
-    (lambda db: db.policies(order()), "is an entity, and not a model; give its class, Order"),
-    (lambda db: db.policies(5), "5 is not a model"),
-    (lambda db: db.policies(Order).set(5), r"policies of Orders: set\(5\) is refused: a name has 1 to 64"),
     (lambda db: db.policies(Order).set("p", ["r"]), r"permissions=\['r'\] is refused"),
-    (lambda db: db.policies(Order).set("p", "r", starts_at="now"), r"set\('p'\) is refused: 'now' is not a datetime"),
-    (lambda db: db.merge(order(), 5, if_match="*"), r"merge\(only=5\) of Order is refused: give a list"),
     (lambda db: db.merge(order(), [[]], if_match="*"), r"merge\(only=\[...\]\) of Order: \[\] is not a field"),
     (lambda db: db.upsert(order(), []), r"upsert\(mode=\[\]\) is unknown"),
-    (lambda db: db.explain_write([], order()), r"explain_write\(\[\]\) is unknown"),
-    (
-        lambda db: db.scope(order(), shop="a").select_raw("Orders"),
-        "is an entity, and not a model; give its class, Order",
-    ),
-    (lambda db: db.scope(tenat="x").get(Order, shop="a", number=1), "the scope of tenat='x': 'tenat' is not a field"),
     (lambda db: db.scope(shop="b").insert(order()), "Order.shop is 'a', and this scope is of shop='b'"),
     (
         lambda db: db.get(Ticket, id=str(ID), at=AWARE),
         r"Ticket.partition_key: .* needs a UUID, got '00.*01' \(str\); give UUID\(text\) \(field 'id'\)",
     ),
     (lambda db: db.insert(ticket(seller=str(ID))), r"Ticket.seller: '00.*01' is a str, not a UUID; give UUID\(text\)"),
-    (
-        lambda db: db.insert(ticket(at=NAIVE)),
-        r"Ticket.at: .* is naive; give it a time zone, for example datetime.now\(UTC\)",
-    ),
-    (
-        insert_many,
-        r"the transaction has 202 operations, 100 are allowed; .*; use several transactions, or db.bulk\(\), which",
-    ),
     (read_page, "a page cannot be read by for: its entities are page.items"),
     (
         lambda db: db.changes(Ticket, id=ID),

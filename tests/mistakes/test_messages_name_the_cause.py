@@ -10,7 +10,6 @@ import pytest
 
 from tableorm import (
     Count,
-    Database,
     EncodeError,
     Entity,
     Index,
@@ -122,18 +121,6 @@ async def test_a_worker_says_what_it_is_for(
     async with connect("local::memory:") as db:
         db.worker(model)
     assert [each.levelno for each in caplog.records if each.getMessage().startswith(message)] == [level]
-
-
-async def test_a_database_opens_again() -> None:
-    """As the error of a closed one says."""
-    db: Database = await connect("local::memory:").open()
-    await db.close()
-    with pytest.raises(Exception, match=r"`await db.open\(\)` opens it again"):
-        await db.tables()
-    await db.open()
-    await db.create_tables(Coin)
-    assert await db.tables() == ["CoinsOfMessages"]
-    await db.close()
 
 
 class Unkind(Entity, table="MistakenKinds", partition_key="{land}", row_key="coin_{year:04d}", kind=None):

@@ -248,25 +248,3 @@ def test_a_function_that_needs_arguments_makes_no_value(declared: Any) -> None:
             {"table": "MistakenMakers", "partition_key": "a", "row_key": "made_{id}"},
             lambda space: space.update(members),
         )
-
-
-def is_loud(entity: Any) -> bool:
-    return bool(entity.name.isupper())
-
-
-async def test_a_condition_of_a_declaration_that_raises() -> None:
-    """The error names the declaration and the entity, and has the cause."""
-
-    class Failing(Entity, table="MistakenConditions", partition_key="a", row_key="failing_{id}"):
-        id: Mapped[int]
-        name: Mapped[str | None] = field(default=None)
-        by_id = Index(row_key="by_{id}", where=is_loud)
-
-    async with connect("local::memory:") as db:
-        await db.create_tables(Failing)
-        error = await failing(db.insert(Failing(id=1)))
-
-    assert isinstance(error, ModelError)
-    assert str(error).startswith("where= of the index Failing.by_id raised AttributeError(")
-    assert "when it was asked about Failing(id=1, name=None)" in str(error)
-    assert isinstance(error.__cause__, AttributeError)

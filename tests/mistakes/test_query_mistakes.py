@@ -86,35 +86,18 @@ def test_a_method_of_other_mappers_has_another_name_here(name: str, instead: str
 
 CONDITIONS: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: ANY.shop == "x" & ANY.total > 3, ModelError, r"parentheses around each comparison: \(a == 1\)"),
-    (lambda: ANY.total > 3 & ANY.number, ModelError, "parentheses"),
-    (lambda: ANY.shop == "x" | ANY.total > 3, ModelError, "parentheses"),
     (lambda: "x" & (ANY.total > 3), ModelError, "'x' is not a condition; put parentheses"),
-    (lambda: (ANY.total > 3) & True, ModelError, "True is not a condition; put parentheses"),
-    (lambda: ANY.paid & (ANY.total > 3), ModelError, "Order.paid> is not a condition"),
     (lambda: ~ANY.paid, ModelError, r"write Order.paid == False, or Order.paid.is_none\(\)"),
     (lambda: not ANY.paid, ModelError, "Order.paid is not a condition; compare it, as in Order.paid == value"),
     (lambda: ANY.total and ANY.total > 3, ModelError, "Order.total is not a condition"),
     (lambda: ANY.shop == "x" and ANY.total > 3, TypeError, "combine conditions with & | ~"),
     (lambda: 1 < ANY.total < 5, TypeError, r"x.between\(a, b\)"),
     (lambda: "x" in ANY.note, ModelError, "write Order.note == 'x', or filter in Python"),
-    (lambda: list(ANY.note), ModelError, "Order.note has no items"),
     (lambda: ANY.note.like("x%"), AttributeError, "Order.note has no 'like'; a condition is made by .*startswith"),
-    (lambda: ANY.note.lower() == "x", AttributeError, "Order.note has no 'lower'"),
     (lambda: ANY.total == None, ModelError, r"use Order.total.is_none\(\)"),  # noqa: E711
     (lambda: ANY.total > ANY.number, ModelError, "constant only"),
-    (
-        lambda: ANY.total > "x",
-        TableOrmError,
-        r"Order.total: 'x' in the condition Order.total > 'x' .* not an int",
-    ),
     (lambda: ANY.total == 1.5, TableOrmError, r"Order.total: 1.5 .* is a float, not an int; the field is int"),
     (lambda: ANY.total == True, TableOrmError, "is a bool, not an int"),  # noqa: E712
-    (lambda: ANY.shop != 3, TableOrmError, r"Order.shop: 3 in the condition Order.shop != 3"),
-    (
-        lambda: ANY.total.in_([1, "x"]),
-        TableOrmError,
-        r"'x' in the condition Order.total.in_\(\[1, 'x'\]\)",
-    ),
     (lambda: ANY.total.between(1, "x"), TableOrmError, "Order.total: 'x' in the condition Order.total <= 'x'"),
     (lambda: ANY.lines == [1], TableOrmError, "JSON text has no comparison; filter in Python"),
 ]

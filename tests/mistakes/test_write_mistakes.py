@@ -288,7 +288,7 @@ async def test_a_lost_race_says_that_it_may_be_repeated() -> None:
             await db.delete(Person, country="SE", id=1, if_match="*")
         rival.row_key = "team_x"
         others = (
-            "others wrote the rows that count, list or note it first, 50 times in a row; nothing was written; try it"
+            "others wrote its row, or those that count, list or note it, first, 50 times in a row; nothing was written"
         )
         with pytest.raises(LostRace, match=f"insert of Person.*: {others}"):
             await db.insert(Person(country="SE", id=2, team="x"))

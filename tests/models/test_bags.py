@@ -4,11 +4,8 @@ Property bags: a row without a model, each property with its type.
 
 import copy
 import datetime as dt
-import enum
-import math
 import pickle
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -33,10 +30,6 @@ values: st.SearchStrategy[Any] = st.one_of(
 )
 
 
-class Color(str, enum.Enum):  # noqa: UP042  # whose str() is its name
-    RED = "red"
-
-
 def bag(**properties: Any) -> PropertyBag:
     return PropertyBag("Directory", "p", "r", properties)
 
@@ -51,28 +44,6 @@ def test_a_bag_is_a_mapping(content: dict[str, Any]) -> None:
     assert len(found) == len(content)
     assert set(found) == set(content)
     check_row(found.row)
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"),
-    [
-        ("x", Edm.STRING),
-        (True, Edm.BOOLEAN),
-        (5, Edm.INT64),
-        (5.0, Edm.DOUBLE),
-        (math.inf, Edm.DOUBLE),
-        (NOON, Edm.DATETIME),
-        (UUID(int=1), Edm.GUID),
-        (b"x", Edm.BINARY),
-        (Color.RED, Edm.STRING),
-    ],
-)
-def test_types_of_new_properties(value: Any, kind: Edm) -> None:
-    """A new property has its value's natural type; a new int is Int64."""
-    found = bag(a=value)
-
-    assert found.type_of("a") is kind
-    assert found["a"] == (value.value if isinstance(value, Color) else value)
 
 
 @pytest.mark.parametrize(

@@ -71,9 +71,9 @@ def test_a_base_declares_it() -> None:
     class Stamp(Base):
         expires: Mapped[dt.datetime | None] = field(default=None)
 
-    expiry = schema_of(Ticket).expiry
-    assert expiry is not None and expiry.name == "expires"
-    assert schema_of(Stamp).expiry is None
+    visibility = schema_of(Ticket).visibility
+    assert visibility is not None and visibility.needs == ("expires",)
+    assert schema_of(Stamp).visibility is None
 
 
 def test_an_index_holds_it() -> None:
@@ -104,4 +104,4 @@ def test_a_write_makes_it() -> None:
             default=None, expiry=True, on_write=lambda: utc_now() + dt.timedelta(hours=1)
         )
 
-    assert schema_of(Lease).expiry in schema_of(Lease).filled
+    assert [info.name for info in schema_of(Lease).filled] == ["expires"]

@@ -138,21 +138,6 @@ def test_an_abstract_base_is_all_of_its_kinds() -> None:
     assert [type(entity) for entity in found] == [Customer, Staff, StaffTrainee, type(None), type(None)]
 
 
-def test_heads_are_more_than_their_literal_text() -> None:
-    """A kind whose digits begin where another's letters do is told apart, in either order."""
-
-    class Thing(Entity, table="Things", partition_key="p", row_key="a{n:03d}", discriminator="row_key"):
-        n: Mapped[int]
-
-    class Named(Entity, table="Things", partition_key="p", row_key="ab_{name}", discriminator="row_key"):
-        name: Mapped[str]
-
-    for models in ([Thing, Named], [Named, Thing]):
-        assert load(models, {"PartitionKey": "p", "RowKey": "ab_x"}) == Named(name="x")
-        assert load(models, {"PartitionKey": "p", "RowKey": "a007"}) == Thing(n=7)
-    assert load([Thing], {"PartitionKey": "p", "RowKey": "ab_x"}) is None
-
-
 def test_a_function_tells_kinds() -> None:
     """A function from a bag to a model decides; for None or another model the row is not of these kinds."""
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tableorm import Count, Entity, Index, Mapped, ModelError, MovedFrom, field
-from tableorm.models.rekeyed_rows import entity_of_old, old_place_of
 from tableorm.models.state import state_of
+from tableorm.rekey.rekeying import old_place_of
+from tableorm.rekey.rows import entity_of_old
 from tests.rekeys import rekeying_of
 
 
@@ -102,7 +103,7 @@ class Plain(Entity, table="MovedFromPlain", tracked=True, partition_key="{a}", r
 def test_a_model_alone_copies_fields() -> None:
     """Fields of the same name are copied; a new one gets its default. The newer model is tracked without saying so."""
 
-    class More(Entity, table="MovedFromPlain", partition_key="{b}", row_key="m_{a}", moved_from=Plain):
+    class More(Entity, table="MovedFromPlain", partition_key="{b}", row_key="m_{a}", moved_from=MovedFrom(Plain)):
         a: Mapped[str]
         b: Mapped[str]
         c: Mapped[int] = field(default=0)
@@ -174,25 +175,38 @@ def declared(moved_from: Any, **keywords: Any) -> type[Entity]:
 
 
 MISTAKES: list[tuple[Callable[[], Any], str]] = [
-    (lambda: declared("Plain"), r"Wrong: moved_from='Plain' is refused: give a model, or MovedFrom\(model\)"),
-    (lambda: declared(Entity), r"Wrong: moved_from=.*Entity.* is refused: give a model"),
-    (lambda: declared(Abstract), r"Wrong: moved_from=Abstract is refused: Abstract is abstract; name a model"),
-    (lambda: declared(Kindless), r"a row of Kindless that is about to be moved could be read as an entity; give Kin"),
+    (lambda: declared("Plain"), r"Wrong: moved_from='Plain' is refused: write moved_from=MovedFrom\(OldModel\)"),
+    (lambda: declared(Plain), r"Wrong: moved_from=.*Plain.* is refused: write moved_from=MovedFrom\(Plain\)"),
+    (lambda: declared(MovedFrom(Entity)), r"Wrong: moved_from=MovedFrom\(.*Entity.*\) is refused: give a model"),
     (
-        lambda: declared(Plain, kind="Plain"),
+        lambda: declared(MovedFrom(Abstract)),
+        r"Wrong: moved_from=Abstract is refused: Abstract is abstract; name a model",
+    ),
+    (
+        lambda: declared(MovedFrom(Kindless)),
+        r"a row of Kindless that is about to be moved could be read as an entity; give Kin",
+    ),
+    (
+        lambda: declared(MovedFrom(Plain), kind="Plain"),
         r"both have the kind 'Plain' in table MovedFromPlain, so that nobody could",
     ),
     (
-        lambda: declared(Untracked),
+        lambda: declared(MovedFrom(Untracked)),
         r"Untracked is not tracked, so that an upsert of it would .* class Untracked\(\.\.\., tracked=True\)",
     ),
-    (lambda: declared(Periods), r"moved_from=Periods is refused: Periods has a table for each period"),
-    (lambda: declared(Expiring), r"moved_from=Expiring is refused: Expiring has entities that expire"),
-    (lambda: declared(Kept), r"moved_from=Kept is refused: Kept has fields that other entities keep"),
-    (lambda: declared(Counted), r"Counted has Counted.counts, and only an Index in the partition of its entities fol"),
-    (lambda: declared(Eventual), r"Eventual has Eventual.by_b, and only an Index in the partition"),
-    (lambda: declared(ByPlane), r"ByPlane has moved_from= itself; finish that re-key first"),
-    (lambda: declared(Flight), r"Wrong has no field 'origin', so that its value would be lost; declare the field, or"),
+    (lambda: declared(MovedFrom(Periods)), r"moved_from=Periods is refused: Periods has a table for each period"),
+    (lambda: declared(MovedFrom(Expiring)), r"moved_from=Expiring is refused: Expiring has entities that expire"),
+    (lambda: declared(MovedFrom(Kept)), r"moved_from=Kept is refused: Kept has fields that other entities keep"),
+    (
+        lambda: declared(MovedFrom(Counted)),
+        r"Counted has Counted.counts, and only an Index in the partition of its entities fol",
+    ),
+    (lambda: declared(MovedFrom(Eventual)), r"Eventual has Eventual.by_b, and only an Index in the partition"),
+    (lambda: declared(MovedFrom(ByPlane)), r"ByPlane has moved_from= itself; finish that re-key first"),
+    (
+        lambda: declared(MovedFrom(Flight)),
+        r"Wrong has no field 'origin', so that its value would be lost; declare the field, or",
+    ),
     (
         lambda: declared(MovedFrom(Flight, to_new=lambda _: None)),
         r"Wrong: moved_from=Flight is refused: Flight has no field 'a', so that its value .* or give to_old=",

@@ -11,10 +11,9 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from attrs import validators
 
-from tableorm import Entity, Index, Int32, Mapped, field
-from tableorm.models.state import PackedState, state_of
+from tableorm import Entity, Int32, Mapped, field
+from tableorm.models.state import state_of
 from tableorm.stores import Row
 
 
@@ -30,18 +29,6 @@ class Worker(Entity, table="Workers", partition_key="{department}", row_key="emp
     badge: Mapped[UUID | None] = field(default=None)
     photo: Mapped[bytes | None] = field(default=None)
     tags: Mapped[list[str]] = field(factory=list)
-
-
-class Indexed(Worker, write_token=False):
-    by_name = Index(row_key="name_{name}_{id:06d}")
-
-
-class Validated(
-    Entity, table="Validated", partition_key="{group}", row_key="thing_{name}", version=2, discriminator="row_key"
-):
-    group: Mapped[str]
-    name: Mapped[str]
-    size: Mapped[int] = field(default=1, validator=validators.ge(0))
 
 
 def worker_row(**members: Any) -> Row:
@@ -91,49 +78,6 @@ ODD: list[Row] = [
     {"Timestamp": None, "Unknown": 1},
 ]
 """Rows that are spelled otherwise, or have more or less."""
-
-
-@pytest.mark.parametrize("members", PLAIN)
-def test_a_plain_row_is_remembered_by_its_values(members: Row) -> None:
-    """The row is not kept, and is made again as it was, with all annotations and spellings."""
-    row = worker_row(**members)
-    entity = Worker.__schema__.decode(row.copy())
-
-    assert isinstance(state_of(entity), PackedState)
-    assert state_of(entity).row == row
-    assert (entity.etag, state_of(entity).timestamp) == (row["odata.etag"], row["Timestamp"])
-    assert state_of(entity).keys == (row["PartitionKey"], row["RowKey"])
-    assert dict(entity.extra) == {}
-
-
-@pytest.mark.parametrize("members", ODD)
-def test_any_other_row_is_remembered_as_it_is(members: Row) -> None:
-    """Nothing of it is lost."""
-    row = worker_row(**members)
-    state = state_of(Worker.__schema__.decode(row.copy()))
-
-    assert not isinstance(state, PackedState)
-    assert state.row == row
-    assert all(type(value) is type(row[name]) for name, value in (state.row or {}).items())
-
-
-@pytest.mark.parametrize("version", [2, 2.0, True])
-def test_a_version_is_remembered_with_its_type(version: object) -> None:
-    """A version that is equal and of another type is none that the model writes."""
-    row = {
-        "odata.etag": "W/\"datetime'2026-01-01T00%3A00%3A00Z'\"",
-        "Timestamp": "2026-01-01T00:00:00Z",
-        "PartitionKey": "g",
-        "RowKey": "thing_a",
-        "EntityVersion": version,
-        "size": "3",
-        "size@odata.type": "Edm.Int64",
-    }
-    state = state_of(Validated.__schema__.decode_current(row.copy()))
-
-    assert state.row == row
-    assert type((state.row or {})["EntityVersion"]) is type(version)
-    assert isinstance(state, PackedState) == (type(version) is int)
 
 
 @pytest.mark.parametrize("members", [*PLAIN, *ODD])

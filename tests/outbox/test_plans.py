@@ -40,7 +40,7 @@ def places(plan: Plan, fault: AnyFault, writes: int, rounds: Rounds) -> Iterator
     Return the numbers of the writes that meet a fault, some of them, others for another fault; and whether what comes
     late arrives after the workers that follow, or before them.
     """
-    step = rounds(13, 1)
+    step = rounds(17, 1)
     numbers = range((PLANS.index(plan) + 2 * FAULTS.index(fault)) % step, writes, step)
     return product(numbers, (False, True) if fault in COMES_LATE else (False,))
 
@@ -52,6 +52,7 @@ async def arrive_and_recover(network: FaultyStore, fault: AnyFault, *, last: boo
     return problems + await recovered(network.store, extra=fault in COMES_LATE)
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize(("plan", "fault"), CASES)
 async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
     """What it has committed is carried out, what it has not is not there, and what it has said is so."""
@@ -78,6 +79,7 @@ async def test_a_writer_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: 
         assert problems == [], f"write {at} of {run.writes}, {last=}: {error!r}"
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize(("plan", "fault"), CASES)
 async def test_a_worker_that_meets_a_fault(plan: Plan, fault: AnyFault, rounds: Rounds) -> None:
     """The next one finishes what it has begun, although the writer has died after its commit."""
@@ -106,6 +108,7 @@ SINGLE_WRITES = [plan for plan in PLANS if plan.act not in (reinsert, move_on, i
 """The plans whose error is of all that they write."""
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("plan", SINGLE_WRITES, ids=[plan.name for plan in SINGLE_WRITES])
 async def test_an_error_says_whether_it_may_happen_yet(plan: Plan, rounds: Rounds) -> None:
     """
@@ -116,7 +119,7 @@ async def test_an_error_says_whether_it_may_happen_yet(plan: Plan, rounds: Round
     async with connected(network, ONCE) as db:
         await plan.act(db)
     cases = list(product(range(network.requests), (Fate.BUSY, Fate.LOST_REPLY, Fate.LATE), OUTAGES))
-    step = rounds(11 if plan.act in (move, archive) else 61, 1)
+    step = rounds(31 if plan.act in (move, archive) else 151, 1)
     for at, fate, (fine, refused) in cases[SINGLE_WRITES.index(plan) % step :: step]:
         store = await prepared(plan)
         fates = [*repeat(Fate.FINE, at), fate, *repeat(Fate.FINE, fine), *repeat(Fate.BUSY, refused)]
@@ -142,12 +145,13 @@ async def set_back(db: Database) -> None:
     await db.upsert(Member(town="Bern", id=1, email="a@x"), "replace")
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("role", ["writer", "worker"])
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
 async def test_a_request_that_later_changes_overtake(plan: Plan, role: str, rounds: Rounds) -> None:
     """A request of who has died changes nothing that was made right for a later change, when it arrives after that."""
     writes = (await run_plan(plan)).writes if role == "writer" else await worker_writes(plan)
-    for at in range(PLANS.index(plan) % rounds(5, 1), writes, rounds(5, 1)):
+    for at in range(PLANS.index(plan) % rounds(13, 1), writes, rounds(13, 1)):
         store = await prepared(plan)
         if role == "worker":
             await die_after_commit(store, plan)
@@ -165,6 +169,7 @@ async def test_a_request_that_later_changes_overtake(plan: Plan, role: str, roun
         assert problems == [], f"write {at} of {writes}"
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("plan", PLANS, ids=[plan.name for plan in PLANS])
 async def test_messages_that_come_again(plan: Plan) -> None:
     """A message is worked on by two workers at the same time, and after all is done; nothing is done twice."""
@@ -252,9 +257,10 @@ async def write_something(db: Database, model: type[Person | Former], chance: ra
             await db.modify(model, set_values, **keys)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("trouble", ["none", "faults", "deaths"])
 @pytest.mark.parametrize("model", [Person, Former])
-@seeds(5, 400)
+@seeds(2, 400)
 async def test_writers_that_race(model: type[Person | Former], seed: int, trouble: str) -> None:
     """
     Whatever they do to the same people at the same time, in the end all indexes and lists are right; only after
@@ -288,8 +294,9 @@ async def test_writers_that_race(model: type[Person | Former], seed: int, troubl
     assert await recovered(store, extra=trouble != "none") == []
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("plan", [each for each in SINGLE_WRITES if each.before], ids=lambda plan: plan.name)
-@seeds(3, 300)
+@seeds(1, 300)
 async def test_a_worker_that_overtakes_a_failing_writer(seed: int, plan: Plan) -> None:
     """An error other than `OutcomeUnknown` is the truth also if a worker does the writer's work at the same time."""
     run, chance = await run_plan(plan), random.Random(f"{plan.name}{seed}")

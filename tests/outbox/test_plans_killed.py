@@ -28,18 +28,20 @@ def killed(url: str, count: int, names: Sequence[str]) -> list[tuple[str, list[s
 SOME = pytest.param(NAMES[::3], id="some")
 
 
+@pytest.mark.one_of(3, group="killed")
 @pytest.mark.parametrize("names", [SOME] if choose_rounds(1, 0) else [[name] for name in NAMES], ids="-".join)
 def test_writers_and_workers_that_are_killed(tmp_path: Path, names: list[str], rounds: Rounds) -> None:
     """
     After each request of a writer, and each of a worker after it: another worker finishes what was committed, and of
-    what was not there is nothing. Without torture these are 10 deaths of every third plan.
+    what was not there is nothing. Without torture these are 4 deaths of every third plan.
     """
-    found = killed(f"local:{tmp_path}/test.tables", rounds(10, 0), names)
+    found = killed(f"local:{tmp_path}/test.tables", rounds(4, 0), names)
 
-    assert len(found) == 10 or rounds(0, len(found)) > 10
+    assert len(found) == 4 or rounds(0, len(found)) > 10
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 def test_writers_and_workers_that_are_killed_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
     """The same on another store, whose queues are real ones."""
     count = rounds(2, 100)

@@ -262,7 +262,7 @@ async def test_a_queue_whose_name_names_no_partition(tables: CountingStore, part
     assert [each.body for each in await queues.take("mail")] == [b"first"]
 
 
-@seeds(5, 500)
+@seeds(2, 500)
 async def test_a_network_that_fails(seed: int, clock: None) -> None:
     """Each message whose put was answered is there until a delete of it was sent, whatever is lost, late or doubled."""
     chance = random.Random(seed)

@@ -156,6 +156,7 @@ SKIPS = {
 """Modules with a skip, and whether CI accepts it."""
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("ci", ["true", ""])
 def test_skips_in_ci(tmp_path: Path, ci: str) -> None:
     """A test or module that is skipped fails in CI, unless a backend lacks the capability; elsewhere it is skipped."""

@@ -183,28 +183,6 @@ def test_table_tokens_of_the_client(options: dict[str, Any]) -> None:
         assert sorted(parse_qsl(sign_sas(token, "acc", KEY))) == sorted(parse_qsl(made))
 
 
-@given(
-    st.sets(st.sampled_from(["read", "write", "delete", "list", "add", "create", "update", "process"]), min_size=1),
-    st.sets(st.sampled_from(["service", "object", "container"]), min_size=1),
-    st.fixed_dictionaries({}, optional={name: optional[name] for name in ["start", "ip_address_or_range", "protocol"]}),
-)
-def test_account_tokens_of_the_client(permissions: set[str], types: set[str], options: dict[str, Any]) -> None:
-    """Likewise for an account."""
-    made: str = TABLES.generate_account_sas(
-        CREDENTIAL,
-        TABLES.ResourceTypes(**dict.fromkeys(types, True)),
-        TABLES.AccountSasPermissions(**dict.fromkeys(permissions, True)),
-        dt.datetime(2100, 1, 2),  # noqa: DTZ001 - the client takes it for UTC
-        **options,
-    )
-
-    token, signature = parse_sas("?" + made)
-    assert verify_sas(token, signature, "acc", [OTHER, KEY])
-    assert not verify_sas(token, signature, "acc", [OTHER])
-    assert isinstance(token, AccountSas) and token.allows_tables
-    assert sorted(parse_qsl(sign_sas(token, "acc", KEY))) == sorted(parse_qsl(made))
-
-
 # Query strings.
 
 

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 import importlib
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import attrs
@@ -228,58 +228,12 @@ async def wire() -> AsyncIterator[Wire]:
         yield Wire(server.sockets[0].getsockname()[1], requests)
 
 
-ODD = "O'Neil,(=)$@!*+ %~é\U0001f600"
-REQUESTS: list[tuple[str, Callable[[Any], Any]]] = [
-    ("create", lambda service: service.create_table("People")),
-    ("read", lambda service: service.get_table_client("People").get_entity(ODD, ODD)),
-    ("write", lambda service: service.get_table_client("People").create_entity({"PartitionKey": ODD, "RowKey": ODD})),
-    ("replace", lambda service: service.get_table_client("People").upsert_entity({"PartitionKey": ODD, "RowKey": "é"})),
-    ("acl", lambda service: service.get_table_client("People").get_table_access_policy()),
-    ("properties", lambda service: service.get_service_properties()),
-    ("statistics", lambda service: service.get_service_stats()),
-    (
-        "transaction",
-        lambda service: service.get_table_client("People").submit_transaction(
-            [("create", {"PartitionKey": "p", "RowKey": "r"})]
-        ),
-    ),
-]
-CALLS = pytest.mark.parametrize("call", [call for _, call in REQUESTS], ids=[name for name, _ in REQUESTS])
-
-
 def make_client(module: str, wire: Wire, **options: Any) -> Any:
     key = b64encode(KEY).decode()
     credential: Any = importlib.import_module("azure.core.credentials").AzureNamedKeyCredential("acc", key)
     tables: Any = importlib.import_module(module)
     options = {"retry_total": 0, "retry_backoff_factor": 0, **options}
     return tables.TableServiceClient(f"http://127.0.0.1:{wire.port}/acc", credential=credential, **options)
-
-
-@CALLS
-async def test_requests_of_the_async_client(wire: Wire, call: Callable[[Any], Awaitable[object]]) -> None:
-    """Whatever azure-data-tables sends through aiohttp verifies against the request line, and under its key only."""
-    async with make_client("azure.data.tables.aio", wire) as service:
-        with pytest.raises(Exception, match="Error"):
-            await call(service)
-
-    [(parts, header)] = wire.requests
-    assert verify(header, parts, [OTHER, KEY])
-    assert not verify(header, parts, [OTHER])
-
-
-@CALLS
-async def test_requests_of_the_sync_client(wire: Wire, call: Callable[[Any], object]) -> None:
-    """Likewise through requests, which percent-encodes otherwise."""
-
-    def blocking() -> None:
-        with make_client("azure.data.tables", wire) as service, pytest.raises(Exception, match="Error"):
-            call(service)
-
-    await asyncio.to_thread(blocking)
-
-    [(parts, header)] = wire.requests
-    assert verify(header, parts, [OTHER, KEY])
-    assert not verify(header, parts, [OTHER])
 
 
 async def test_a_read_that_fails_over(wire: Wire) -> None:

@@ -213,6 +213,7 @@ def run(
     )
 
 
+@pytest.mark.one_of(3)
 @runs(
     run("two workers, of which one crashes, or misses a reply", worker("V"), lost=1, crash=1),
     run("two workers, of which one meets any fault", worker("V"), lost=1, late=1, crash=1, large=True),
@@ -226,6 +227,7 @@ def test_what_is_deleted_is_in_the_archive(run: Run) -> None:
     verify(run)
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize(
     ("broken", "other", "problem"),
     [

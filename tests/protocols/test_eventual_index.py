@@ -8,6 +8,8 @@ message of a change finds the decision row and does the same; where there is non
 that the change can never commit, and drops the message.
 """
 
+import pytest
+
 from tests.protocols.explorer import (
     EXISTS,
     LOST,
@@ -259,6 +261,7 @@ TOUCH = Client("D", touch, ("d",))
 WORKER = Client("W", work, fails=False)
 
 
+@pytest.mark.one_of(2)
 @runs(
     Run(title="two values in turn", rows=stored(), clients=(TO_J, TO_S), at_end=STRICT),
     Run(title="a change and a delete", rows=stored(), clients=(TO_J, GONE), at_end=STRICT),

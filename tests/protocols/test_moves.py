@@ -13,6 +13,8 @@ the mark of the confirmed row is cleared.
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.protocols.explorer import (
     EXISTS,
     LOST,
@@ -408,6 +410,7 @@ STEADY = {title: user._replace(fails=False) for title, user in USERS.items()}
 """The same users, whose requests meet no fault."""
 
 
+@pytest.mark.one_of(3)
 @runs(
     *(run_of(title, MOVE, user) for title, user in USERS.items()),
     *(run_of(f"{title}, a crash", MOVE, user, crash=1) for title, user in USERS.items()),

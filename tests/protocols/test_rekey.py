@@ -166,6 +166,7 @@ def verify_pairs(
             verify(run_of(title, start, one, two, sealed=sealed, lost=faults, late=faults, crash=1))
 
 
+@pytest.mark.one_of(7)
 @pytest.mark.torture
 @pytest.mark.parametrize("start", STARTS)
 @of_clients(MOVER, *LIVE)
@@ -175,6 +176,7 @@ def test_an_entity_is_moved_while_others_write(start: str, clients: Sequence[Cli
     verify_pairs(STARTS[start], clients, others)
 
 
+@pytest.mark.one_of(7)
 @pytest.mark.torture
 @pytest.mark.parametrize("start", STARTS_BACK)
 @of_clients(ROLL_BACK, *BACK)
@@ -203,6 +205,7 @@ def test_an_entity_is_rolled_back_that_was_read_before(run: Run) -> None:
     verify(run)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.torture
 @pytest.mark.parametrize("start", STARTS_SEALED)
 @of_clients(FINALIZE, *SEALED)

@@ -227,6 +227,7 @@ def run(title: str, *workers: Worker, broken: str = "", anew: bool = False, **fa
 A, B = Worker("A"), Worker("B")
 
 
+@pytest.mark.one_of(3)
 @runs(
     run("two processes", A, B),
     run("two processes, of which one takes over", A, B._replace(take_overs=1), large=True),
@@ -246,6 +247,7 @@ def test_a_run_ends_once_with_all_ranges_done(run: Run) -> None:
     verify(run)
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize(
     ("broken", "problem", "faults"),
     [

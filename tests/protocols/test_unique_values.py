@@ -13,6 +13,8 @@ and token after the commit; until then the decision row tells of the new owner, 
 from collections.abc import Callable, Generator
 from typing import Any
 
+import pytest
+
 from tests.protocols.explorer import (
     LOST,
     OK,
@@ -330,6 +332,7 @@ def each_pair(make: Callable[[str, tuple[Client, Client]], Run]) -> list[Run]:
     return [make(title, pair) for title, pair in PAIRS.items()]
 
 
+@pytest.mark.one_of(3)
 @runs(
     *each_pair(lambda title, pair: Run(title=title, rows=STORED, clients=pair, always=held_once, at_end=STRICT)),
     *each_pair(

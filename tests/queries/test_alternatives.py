@@ -76,6 +76,7 @@ def test_the_kind_that_would_scan_is_named() -> None:
         planner_of(KindSet.of([Sample, Batch])).plan([Sample.day == 5])
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("conditions", "count"),
     [

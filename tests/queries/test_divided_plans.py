@@ -67,6 +67,7 @@ def test_keys_are_divided_as_they_can_be() -> None:
     assert len(bags.plan([PartitionKey == "a"], parallel=3).requests) == 3
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("parts", [1, 2, 3, 4, 10])
 @pytest.mark.parametrize(
     "where",

@@ -9,6 +9,7 @@ import pytest
 from benchmarks.expiry import compare_reads, compare_sweeps
 
 
+@pytest.mark.one_of(8, group="benchmarks")
 async def test_the_benchmark_compares_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same entities are read with expiry and without, and half of them are swept and deleted."""
     await compare_reads(tmp_path, 40, rounds=1)

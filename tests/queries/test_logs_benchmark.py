@@ -10,6 +10,7 @@ from benchmarks.logs import compare_spread, compare_tail, fill_tail
 from tableorm import connect
 
 
+@pytest.mark.one_of(8, group="benchmarks")
 async def test_the_benchmarks_compare_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The newest entries against a point read, and buckets against one partition."""
     async with connect("local::memory:") as db:

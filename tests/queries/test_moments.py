@@ -12,12 +12,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tableorm import Database, DecodeError, Entity, Expression, Index, Mapped, RowKey, Timestamp, connect, field
+from tableorm import Database, DecodeError, Entity, Index, Mapped, RowKey, Timestamp, connect, field
 from tableorm.models.property_bag import bag_of_row
-from tableorm.protocol.edm import MAX_TICKS, text_from_ticks, ticks_from_datetime, ticks_from_text
+from tableorm.protocol.edm import MAX_TICKS, text_from_ticks, ticks_from_datetime
 from tableorm.queries.planning.plan import Access
 from tableorm.stores import Operation, Verb
 
@@ -61,7 +60,6 @@ Judge = Callable[[int], bool]
 
 moments = st.integers(-3, 3).map(lambda number: NOON + number * MICROSECOND)
 TICKS = [T + number for number in (-20, -13, -10, -1, 0, 1, 4, 9, 10, 11, 20)]
-CHEAP = settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture
@@ -98,74 +96,6 @@ def exactly(name: str, value: dt.datetime) -> Judge:
     return within(name, value)
 
 
-def conditions(
-    at: Any, judge: Callable[[str, dt.datetime], Judge] = within
-) -> st.SearchStrategy[tuple[Expression, Judge]]:
-    """Draw conditions on a moment, each with what it says of stored ticks."""
-
-    def compare(name: str, value: dt.datetime) -> tuple[Expression, Judge]:
-        return getattr(operator, name)(at, value), judge(name, value)
-
-    def one_of(values: list[dt.datetime]) -> tuple[Expression, Judge]:
-        judges = [judge("eq", value) for value in values]
-        return at.in_(values), lambda ticks: any(each(ticks) for each in judges)
-
-    def combine(pair: tuple[Any, Any], *, every: bool) -> tuple[Expression, Judge]:
-        (one, first), (other, second) = pair
-        if every:
-            return one & other, lambda ticks: first(ticks) and second(ticks)
-        return one | other, lambda ticks: first(ticks) or second(ticks)
-
-    def negate(drawn: tuple[Expression, Judge]) -> tuple[Expression, Judge]:
-        condition, holds = drawn
-        return ~condition, lambda ticks: not holds(ticks)
-
-    leaf = st.one_of(
-        st.builds(compare, st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), moments),
-        st.lists(moments, min_size=1, max_size=3).map(one_of),
-    )
-    return st.recursive(
-        leaf,
-        lambda inner: st.one_of(
-            st.tuples(inner, inner).map(lambda pair: combine(pair, every=True)),
-            st.tuples(inner, inner).map(lambda pair: combine(pair, every=False)),
-            inner.map(negate),
-        ),
-        max_leaves=4,
-    )
-
-
-@given(drawn=conditions(Measured.at))
-@CHEAP
-async def test_a_stored_moment_is_found_by_what_is_read(db: Database, drawn: tuple[Expression, Judge]) -> None:
-    """Whether the store evaluates the conditions or this program; a row without the moment satisfies none of them."""
-    condition, judge = drawn
-    never = Measured.weight < Decimal(-1)  # no service evaluates it, nor what is joined with it by `|`
-    expected = [n for n, each in enumerate(TICKS) if judge(each)]
-    here = db.select(Measured).where(condition | never)
-
-    assert here.explain().client_side
-    assert [each.n for each in await here.all()] == expected
-    assert [each.n for each in await db.select(Measured).where(condition).all()] == expected
-
-
-@pytest.mark.parametrize("model", [Up, Down, Followed])
-@given(data=st.data())
-@CHEAP
-async def test_a_key_is_found_by_what_is_read(db: Database, model: Any, data: st.DataObject) -> None:
-    """A range has all ticks of a microsecond or none; a key that no datetime makes is refused, not left out."""
-    condition, judge = data.draw(conditions(model.at, exactly))
-    never = model.weight < Decimal(-1)
-    expected = sorted(filter(judge, TICKS), reverse=model is not Up)
-    for query in (db.select(model).where(condition), db.select(model).where(condition | never)):
-        assert await query.count() == len(expected)
-        if any(each % 10 for each in expected):
-            with pytest.raises(DecodeError, match="between two microseconds"):
-                await query.all()
-        else:
-            assert [ticks_from_datetime(each.at) for each in await query.all()] == expected
-
-
 @pytest.mark.parametrize("model", [Up, Down])
 async def test_a_key_leads_back_to_its_row_or_says_that_it_does_not(db: Database, model: Any) -> None:
     """What is read from a key is found by `get`; what no datetime makes is refused, with the key and what to do."""
@@ -178,22 +108,6 @@ async def test_a_key_leads_back_to_its_row_or_says_that_it_does_not(db: Database
         else:
             (found,) = await query.all()
             assert await db.get(model, at=found.at) == found
-
-
-@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
-async def test_the_time_of_the_last_write_is_found_by_what_is_read(db: Database, name: str) -> None:
-    """`Timestamp` compares as a field does, in queries of models and, for values, in raw ones."""
-    rows = await db.select_raw("Moments").allow_scan().all()
-    stamps = {bag.row_key: ticks_from_text(str(bag.row["Timestamp"])) for bag in rows}
-    for bag in rows:
-        assert bag.timestamp is not None
-        expected = [key for key, each in stamps.items() if within(name, bag.timestamp)(each)]
-        query = db.select(Measured).where(getattr(operator, name)(Timestamp, bag.timestamp))
-        raw = db.select_raw("Moments").allow_scan().where(f"Timestamp {name} {{}}", bag.timestamp)
-
-        assert [each.key.row_key for each in await query.all()] == expected
-        assert [each.row_key for each in await raw.all()] == expected
-        assert await raw.where(f"not (Timestamp {name} {{}})", bag.timestamp).count() == 0
 
 
 async def test_the_newest_row_is_not_found_again(db: Database) -> None:

@@ -2,10 +2,8 @@
 Plans of known shapes: what is kept of one query gives another the very plan that it would have had without.
 """
 
-import datetime as dt
 from typing import Any
 
-import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -15,7 +13,6 @@ from tableorm import (
     Expression,
     Mapped,
     PropertyBag,
-    RowKey,
     TemplateError,
     connect,
     field,
@@ -134,31 +131,6 @@ def test_a_known_shape_gives_the_plan_that_an_unknown_one_gives(
 SHOP = Order.shop == "a"
 
 
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        ([Order.number == 7, Order.number == 7], [Order.number == 7, Order.number == 8]),
-        ([Order.number == 7, Order.code.startswith("x")], [Order.number == 7, Order.code.startswith("\uffff")]),
-        ([Order.number.in_([1, 2])], [Order.number.in_([2, 1, 2, -1, 10**6])]),
-        (
-            [Order.number.in_([1, 2]), Order.code.in_(["a"])],
-            [Order.number.in_(range(50)), Order.code.in_(map(str, range(50)))],
-        ),
-        ([~(Order.amount > 7)], [~(Order.amount > 2**40)]),
-        ([~(Order.number.between(3, 7))], [~(Order.number.between(-3, 10**6))]),
-        ([Order.note == "x"], [Order.note == "x" * 7_000]),
-        ([Order.note.in_(["x"]), Order.amount > 1], [Order.note.in_(["é" * 900, "y"]), Order.amount > 1]),
-        ([RowKey >= "0001", Order.number < 7], [RowKey >= "0009", Order.number < 7]),
-    ],
-)
-def test_values_that_take_another_way(one: list[Expression], two: list[Expression]) -> None:
-    """What no key can hold, what contradicts or overlaps, what is too long or too many: whichever was planned first."""
-    for first, second in ((one, two), (two, one)):
-        kinds = fresh(Order)
-        planner_of(kinds).plan([SHOP, *first], allow_scan=True)
-        assert outcome(kinds, [SHOP, *second]) == outcome(fresh(Order), [SHOP, *second])
-
-
 async def test_a_database_knows_shapes_of_any_models() -> None:
     """Of one, of several, of an abstract base, of rows of any kind: selects of the same have the same kinds."""
     async with connect("local::memory:") as db:
@@ -208,36 +180,3 @@ def test_kinds_that_are_declared_later_count() -> None:
     assert (Square.__name__, Circle.__name__) == ("Square", "Circle")
     assert before != after
     assert after == content(planner_of(fresh(PropertyBag, Order)).plan([SHOP, Shape.edges > 3]))
-
-
-def test_moments_are_written_anew() -> None:
-    """A partition of a day and a row of its moment, from one value."""
-
-    class Visit(Entity, table="Visits", partition_key="{at:%Y%m%d}", row_key="{at:ticks}"):
-        at: Mapped[dt.datetime]
-
-    kinds = fresh(Visit)
-    days = [dt.datetime(2024, 2, day, 12, tzinfo=dt.UTC) for day in (1, 2, 3)]
-    found = [planner_of(kinds).plan([Visit.at == day]).requests for day in days]
-
-    assert [point.partition_key for (point,) in found if isinstance(point, Point)] == [
-        "20240201",
-        "20240202",
-        "20240203",
-    ]
-    many = planner_of(kinds).plan([Visit.at.in_(days)])
-    assert many.requests == tuple(point for (point,) in found)
-
-
-async def test_all_of_some_conditions_after_any_of_them() -> None:
-    """Conditions that differ only in `&` and `|` are of two shapes: neither query gets the plan of the other."""
-    async with connect("local::memory:") as db:
-        await db.create_tables(Order)
-        for number in range(4):
-            note, amount = "yes" if number % 2 else "no", number // 2
-            await db.insert(Order(shop="a", number=number, code="c", note=note, amount=amount))
-        orders = db.select(Order).where(Order.shop == "a")
-        either = await orders.where((Order.note == "yes") | (Order.amount == 1)).all()
-        both = await orders.where((Order.note == "yes") & (Order.amount == 1)).all()
-
-    assert ([each.number for each in either], [each.number for each in both]) == ([1, 2, 3], [3])

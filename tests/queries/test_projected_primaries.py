@@ -116,15 +116,6 @@ async def test_primaries_are_fetched_in_part(backend: Selected, office: Database
         assert backend.selected[-1] is None
 
 
-async def test_conditions_on_primaries_see_fields_that_are_not_loaded(backend: Selected, office: Database) -> None:
-    """They are read for it, and not part of the entity."""
-    for query in of_name(office, "Li"):
-        found = await query.where(Clerk.pay > Decimal(1), Clerk.note == "long").only(Clerk.age).all()
-
-        assert [loaded(each) for each in found] == [{"office": "Oslo", "id": 2, "age": 22}]
-        assert {"pay", "note"} <= set(backend.selected[-1] or ())
-
-
 async def test_a_primary_of_an_older_version_is_read_in_full(backend: Selected, office: Database) -> None:
     """Its upgrade may need any property; it costs one more request."""
     row = await backend.get("Office", "Oslo", "id_000")
@@ -153,34 +144,6 @@ async def test_what_primaries_are_asked_is_explained(office: Database) -> None:
     assert hidden.primary_conditions == ("a condition on note",)
     assert query.limit(0).explain().client_side == ()
     assert of_name(office, "Li")[0].explain().primary_conditions == ()
-
-
-async def test_an_entry_of_an_older_version_is_read_by_its_primary(backend: Selected, office: Database) -> None:
-    """Also where entries hold all fields: the explanation bounds the requests that it takes."""
-    for key, kind in (("id_000", "Clerk"), ("number_0", "Clerk#by_id")):
-        row = await backend.get("Office", "Oslo", key)
-        await backend.write("Office", Operation(Verb.REPLACE, row | {"EntityType": kind}, "*"))
-    query = office.select(Clerk.by_id).where(Clerk.office == "Oslo", Clerk.id == 0).only(Clerk.note)
-    before = office.stats.requests
-
-    assert (await query.one()).note == "long"
-    assert office.stats.requests - before == query.explain().max_transactions == 3
-
-
-async def test_what_is_fetched_in_part_can_be_paged_saved_and_deleted(office: Database) -> None:
-    """As if it had been found by its own key."""
-    for query in of_name(office, "Li"):
-        some = query.only(Clerk.age)
-        assert [each.id async for page in some.pages(1) for each in page.items] == [1, 2]
-        assert await some.count() == 2
-        first = await some.first()
-        assert first is not None
-        first.age = 50 if first.age != 50 else 51
-        await office.save(first)
-        assert (await office.get(first.key)).age == first.age
-    report = await of_name(office, "Li")[0].only(Clerk.age).delete()
-    assert (report.written, report.failures) == (2, 0)
-    assert await office.select(Clerk.by_name).where(Clerk.office == "Oslo").count() == 1
 
 
 async def test_a_count_reads_no_more_than_it_needs(backend: Selected, office: Database) -> None:

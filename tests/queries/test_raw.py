@@ -8,8 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tableorm import (
     Access,
@@ -21,10 +19,8 @@ from tableorm import (
     PropertyBag,
     RowKey,
     ScanRefused,
-    connect,
     field,
 )
-from tableorm.queries.raw import RawSelect
 
 NOON = dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC)
 
@@ -57,34 +53,6 @@ async def test_rows_of_any_kind_come_as_bags(people: Database) -> None:
 
     assert keys(found) == [("a", f"n{number}") for number in range(5)] + [("a", "o'neil")]
     assert found[0]["age"] == 20 and found[0]["EntityType"] == "Person" and found[5]["Age"] == "old"
-
-
-@pytest.mark.parametrize(
-    ("text", "values", "names"),
-    [
-        ("age gt {}", (22,), ["n3", "n4"]),
-        ("badge eq {}", (UUID(int=2),), ["n2"]),
-        ("since lt {} or age eq 20", (NOON,), ["n0"]),
-        ("RowKey eq {}", ("o'neil",), ["o'neil"]),
-        ("RowKey ge {} and RowKey lt {}", ("n1", "n3"), ["n1", "n2"]),
-        ("not (age gt {})", (20,), ["n0"]),
-        ("Age eq '{}' or age eq {}", (24,), ["n4"]),
-    ],
-)
-async def test_parameters_are_constants(people: Database, text: str, values: tuple[Any, ...], names: list[str]) -> None:
-    """Of every type, and never text: quotes need no doubling, braces inside of quotes are text."""
-    found = await people.select_raw("People").where("PartitionKey eq 'a'").where(text, *values).all()
-
-    assert [bag.row_key for bag in found] == names
-
-
-@given(st.text(max_size=20))
-def test_nothing_is_injected(text: str) -> None:
-    """Whatever a parameter holds, it is one constant of one comparison."""
-    query: RawSelect = connect("local::memory:").select_raw("People").where("PartitionKey eq 'a' and x eq {}", text)
-
-    sent = query.explain().requests[0].filter
-    assert sent == "PartitionKey eq 'a' and x eq '" + text.replace("'", "''") + "'"
 
 
 async def test_conditions_on_keys_give_the_requests(people: Database) -> None:

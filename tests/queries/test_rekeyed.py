@@ -26,11 +26,11 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
-from tableorm.queries import rekeyed
+from tableorm.rekey import select as rekeyed
+from tableorm.rekey.phases import RekeyPhase
+from tableorm.rekey.window import move_window
 from tableorm.stores import RowPage, RowQuery
 from tableorm.testing import MemoryStore
-from tableorm.writes.rekey.window import move_window
 from tests.azurite import Azurite
 from tests.faults import FaultyStore
 from tests.rekeys import Turns, move, opened, rekeying_of, roll_back, rows_of, set_phase
@@ -49,7 +49,9 @@ class Lap(Entity, table="RekeyedQueries", partition_key="{track}", row_key="lap_
     by_text = Index(row_key="text_{text}_{id:02d}")
 
 
-class NewLap(Entity, table="RekeyedQueries", partition_key="n{id:02d}", row_key="lap_{track}", moved_from=Lap):
+class NewLap(
+    Entity, table="RekeyedQueries", partition_key="n{id:02d}", row_key="lap_{track}", moved_from=MovedFrom(Lap)
+):
     track: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="a")
@@ -142,7 +144,7 @@ async def db(network: FaultyStore) -> AsyncIterator[Database]:
         yield db
 
 
-@seeds(12, 3000)
+@seeds(4, 3000)
 async def test_queries_find_what_they_find_in_the_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same entities in the same order, whatever has been moved by then, and however few are held in memory."""
     random = Random(seed)
@@ -171,7 +173,7 @@ async def test_queries_find_what_they_find_in_the_end(seed: int, monkeypatch: py
             assert answers[0] == answers[1], f"{conditions} limit {limit}"
 
 
-@seeds(8, 1000)
+@seeds(3, 1000)
 async def test_queries_beside_movers(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However requests follow each other, no entity comes twice; and none is missed before and after its move."""
     random = Random(seed)

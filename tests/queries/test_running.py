@@ -5,9 +5,8 @@ Running queries: pages ahead, several requests at once, and nothing left behind 
 import asyncio
 import gc
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
@@ -19,17 +18,15 @@ from tableorm import (
     Mapped,
     ModelError,
     NotSupported,
-    Select,
     TableNotFound,
     TableOrmError,
-    Union,
     connect,
     field,
 )
 from tableorm.protocol.codes import Code, Fault
 from tableorm.queries import run as running
 from tableorm.stores import Bounds, Row, RowPage, RowQuery
-from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled, Slow
+from tests.database.between import Between, Gated, Recorded, Shuffled, Slow
 
 pytestmark = pytest.mark.limit(10)  # what hangs shall fail soon
 
@@ -42,15 +39,6 @@ class Item(Entity, table="Items", partition_key="{group}", row_key="{number:05d}
 
 
 PARTS = ["a", "b", "c", "d"]
-
-
-class Hasty(Recorded):
-    """Partitions with short names answer first."""
-
-    async def query(self, table: str, query: RowQuery, limit: int = 1000, continuation: str | None = None) -> RowPage:
-        for _ in range(10 * len(query.partition.lower or "")):
-            await asyncio.sleep(0)
-        return await super().query(table, query, limit, continuation)
 
 
 async def fill(db: Database, count: int, *groups: str) -> None:
@@ -97,19 +85,6 @@ async def settled() -> None:
     """Let everything that can go on do so: what waits at the gate stays there."""
     for _ in range(50):
         await asyncio.sleep(0)
-
-
-async def test_short_and_empty_pages_are_gone_through() -> None:
-    """A page may have fewer rows than asked for, or none, and more may follow."""
-    async with Database(Awkward(7, most=2, empty=0.6)) as db:
-        await fill(db, 30, "a", "b")
-        both = db.select(Item).where(Item.group.in_(["b", "a"]))
-
-        assert names(await both.all()) == [f"{group}{n}" for group in "ab" for n in range(30)]
-        assert names(await both.limit(33).all()) == names((await both.all())[:33])
-        assert await both.count() == 60
-        assert await both.exists() is True
-        assert await both.where(Item.number > 40).exists() is False
 
 
 def ahead(backend: Recorded, count: int) -> bool:
@@ -363,15 +338,6 @@ async def test_a_union_sends_no_more_of_a_query_than_it_allows(gated: Gated, par
         assert names(found) == [f"{group}{n}" for group in PARTS for n in range(5)]
 
 
-async def test_order_is_kept_whoever_answers_first() -> None:
-    """Rows of the first partition, which answers last, come first; partitions sort by UTF-16 unit."""
-    async with Database(Slow("a", 3)) as db:
-        await fill(db, 2, "a", "b", "\ue000", "\U0001f600")
-        found = await db.select(Item).where(Item.group.in_(["\ue000", "b", "a", "\U0001f600"])).all()
-
-    assert names(found) == [f"{group}{n}" for group in ("a", "b", "\U0001f600", "\ue000") for n in range(2)]
-
-
 async def test_unordered_gives_what_comes_first() -> None:
     """One partition does not wait for another."""
     async with Database(Slow("a", 1)) as db:
@@ -392,49 +358,6 @@ async def test_a_limit_that_is_reached_waits_for_nobody(gated: Gated, parts: Dat
 
     assert names(found) == ["a0", "a1"]
     assert (gated.waiting, others()) == (0, before)
-
-
-Run = Callable[[Database, Select[Item]], Awaitable[object]]
-
-THREE = ["b6", "b7", "b8"]
-
-
-async def all_of(query: Select[Item] | Union[Item]) -> list[str]:
-    return names(await query.all())
-
-
-async def first_of(query: Select[Item]) -> list[str]:
-    found = await query.first()
-    return names([found] if found else [])
-
-
-async def deleted_by(query: Select[Item]) -> int:
-    return (await query.delete()).written
-
-
-LIMITED: dict[str, tuple[Run, object]] = {
-    "all": (lambda _, query: all_of(query.limit(3)), THREE),
-    "first": (lambda _, query: first_of(query), THREE[:1]),
-    "count": (lambda _, query: query.limit(3).count(), 3),
-    "exists": (lambda _, query: query.exists(), True),
-    "delete": (lambda _, query: deleted_by(query.limit(3)), 3),
-    "union": (lambda db, query: all_of(db.union(query.limit(3))), THREE),
-    "union as they come": (lambda db, query: all_of(db.union(query.limit(3)).unordered()), THREE),
-}
-
-
-@pytest.mark.parametrize("way", LIMITED)
-async def test_a_limit_goes_on_behind_pages_of_which_nothing_is_left(way: str) -> None:
-    """Although they had as many rows as it wants, as they come too: conditions that are evaluated here drop them."""
-    run, wanted = LIMITED[way]
-    async with Database(Recorded(3)) as db, asyncio.timeout(30):
-        await fill(db, 6, "a", "b")
-        for group, number in product("ab", range(6)):
-            await db.replace(Item(group=group, number=number, note="x"), if_match="*")
-        for number in range(6, 12):
-            await db.insert(Item(group="b", number=number))
-        query = db.select(Item).where(Item.group.in_(["a", "b"]), Item.note.is_none()).unordered()
-        assert await run(db, query) == wanted
 
 
 async def test_counting_to_a_limit_leaves_nothing_behind(gated: Gated, parts: Database) -> None:
@@ -458,39 +381,6 @@ async def test_a_stream_is_used_once_and_in_its_block(db: Database) -> None:
     with pytest.raises(ModelError, match="used already"):
         async with stream:
             pass
-
-
-async def test_a_store_without_order_is_sorted_here_within_bounds() -> None:
-    """Of several partitions with a limit, too; what is too much to sort is refused, or taken as it comes."""
-    async with Database(Shuffled(1000)) as db:
-        groups = ["aaa", "bb", "c"]
-        await fill(db, 60, *groups)
-        both = db.select(Item).where(Item.group.in_(["c", "aaa", "bb"]))
-        wanted = [f"{group}{n}" for group in groups for n in range(60)]
-
-        assert names(await both.all()) == wanted
-        assert names(await both.limit(70).all()) == wanted[:70]
-        assert (
-            names(await both.where(Item.number != 0).limit(61).all())
-            == [name for name in wanted if name not in ("aaa0", "bb0", "c0")][:61]
-        )
-        first = await both.first()
-        assert first is not None and names([first]) == ["aaa0"]
-
-
-async def test_a_limit_means_the_first_in_key_order_whoever_answers_first() -> None:
-    """In a union that gives results as they come, and of what is deleted; of a store without an order as well."""
-    wanted = ["aaa0", "aaa1", "aaa2", "aaa3", "bb0", "bb1"]
-    for backend in (Shuffled(2), Hasty(2)):
-        async with Database(backend) as db:
-            await fill(db, 4, "aaa", "bb", "c")
-            query = db.select(Item).where(Item.group.in_(["c", "bb", "aaa"])).limit(6)
-            others = db.select(Item).where(Item.group == "c")
-
-            found = names(await db.union(query, others).unordered().all())
-            assert sorted(found) == sorted([*wanted, "c0", "c1", "c2", "c3"])
-            assert (await query.delete()).written == 6
-            assert names(await db.select(Item).allow_scan().all()) == ["bb2", "bb3", "c0", "c1", "c2", "c3"]
 
 
 async def test_too_many_rows_without_order_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tableorm import Access, Database, Entity, Index, Mapped, PropertyBag, ScanRefused, Select, connect, field
 from tableorm.stores import RowPage, RowQuery
 from tests.database.between import Awkward, Between, Gated, Recorded, Shuffled
-from tests.queries.spread_worlds import SPREAD_WORLDS, Reading, merged
+from tests.queries.spread_worlds import SPREAD_WORLDS, merged
 from tests.queries.worlds import conditions, key_of, results
 
 pytestmark = pytest.mark.limit(20)  # what hangs shall fail soon
@@ -223,22 +223,6 @@ async def test_a_cursor_is_as_small_as_that_of_one_partition() -> None:
         assert ids(found) == ids(rest[29:])
 
 
-async def test_equal_row_keys_of_several_buckets_are_none_lost() -> None:
-    """They come in the order of their PartitionKeys, also where a page ends between them."""
-
-    class Same(Entity, table="SpreadSame", partition_key="{id:spread(8)}", row_key="same"):
-        id: Mapped[str]
-
-    async with Database(Recorded(1)) as db:
-        await fill(db, list({each.key.partition_key: each for each in [Same(id=f"{n}") for n in range(50)]}.values()))
-        found = await db.select(Same).all()
-
-        assert [each.key.partition_key for each in found] == [f"{n}" for n in range(8)]
-        for size in (1, 3):
-            pages = [page.items async for page in db.select(Same).pages(size)]
-            assert ids([entity for items in pages for entity in items]) == ids(found)
-
-
 async def test_more_than_64_buckets_have_to_be_allowed() -> None:
     """Then the table is read, in the order of its keys; buckets count together where a query names several."""
     async with connect("local::memory:") as db:
@@ -359,13 +343,3 @@ async def test_who_names_the_field_reads_its_buckets_alone() -> None:
         assert len(await one.all()) == 1 and len(await two.all()) == 2
         assert one.explain().merged_partitions == two.explain().merged_partitions == 0
         assert len(one.explain().requests) == 1 and len(two.explain().requests) == 2
-
-
-async def test_several_partitions_with_buckets_are_merged_together() -> None:
-    """Of the partitions that `in_` names, every bucket."""
-    async with connect("local::memory:") as db:
-        rows = [Reading(station=s, sensor=f"{n}", at=NOON + dt.timedelta(minutes=n)) for n in range(9) for s in "ab"]
-        await fill(db, rows)
-        query = db.select(Reading).where(Reading.station.in_(["a", "b"]), Reading.at >= NOON + dt.timedelta(minutes=3))
-        assert query.explain().merged_partitions == 8
-        assert ids(await query.all()) == ids(merged([row for row in rows if row.at >= NOON + dt.timedelta(minutes=3)]))

@@ -121,6 +121,7 @@ async def plant(db: Database, table: str, partition: str, row_key: str, kind: st
 PLACES = [("x", "y", "Nowhere"), ("x", "y", "no table!"), ("x", "y", "../x"), ("x" * 2000, "y", ""), ("a/b", "\1", "")]
 
 
+@pytest.mark.one_of(4)
 @pytest.mark.parametrize("repair", [False, True])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["by_city", "in_city", "nope"])
@@ -139,6 +140,7 @@ async def test_a_manifest_that_names_no_place_is_reported(
 KEYS = ["a/b", "a\1", "a" * 3000, "a?"]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("repair", [False, True])
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("which", ["partition", "row"])
@@ -245,7 +247,7 @@ HOLDERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize(("holder", "way"), every(2, product(HOLDERS, ["audit", "repair", "build"])))
+@pytest.mark.parametrize(("holder", "way"), every(5, product(HOLDERS, ["audit", "repair", "build"])))
 async def test_a_holder_ends_no_audit(db: Database, holder: str, way: str) -> None:
     """An entity in which others count may be as it likes: audits and builds end, and others are repaired and built."""
     kind, members = HOLDERS[holder]

@@ -180,7 +180,7 @@ async def world(tmp_path: Path) -> AsyncIterator[tuple[Engine, Api]]:
         yield world
 
 
-@seeds(4, 100)
+@seeds(1, 100)
 async def test_a_signed_request_is_good_for_itself_alone(world: tuple[Engine, Api], seed: int) -> None:
     """Of a request that was signed with the account's key, and altered on its way, nothing is done."""
     random, (owner, api) = Random(seed), world

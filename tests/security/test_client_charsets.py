@@ -25,6 +25,7 @@ BODIES = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
 @pytest.mark.parametrize("charset", list(BODIES))
 @pytest.mark.parametrize("what", list(CALLS))

@@ -282,6 +282,7 @@ async def test_a_decision_row_starts_workflows_of_its_table_alone(world: World) 
     assert RUN == []
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("entry", [{"add": ["a", {"b": 1}]}, {"to": ["a", {"b": "c"}]}, {"zz": []}, 5])
 @pytest.mark.parametrize("name", ["in_city", "by_city", "nope"])
 async def test_an_entry_of_another_form_ends_no_audit(name: str, entry: object) -> None:

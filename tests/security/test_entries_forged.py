@@ -76,6 +76,7 @@ async def refresh(db: Database, query: Any) -> None:
             assert each.tenant == "acme"
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("write", [delete_each, delete_in_bulk, delete_found, refresh], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("index", ["by_name", "partly", "elsewhere"])
 async def test_an_entry_is_of_the_entity_whose_fields_it_has(
@@ -103,6 +104,7 @@ class Bank(Entity, table="ForgedEntries", partition_key="{country}", row_key="ba
     amount: Mapped[int]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("write", [delete_each, delete_in_bulk, delete_found], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("index", ["by_name", "partly", "elsewhere"])
 async def test_an_entry_is_of_no_row_of_another_model(

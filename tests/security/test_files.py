@@ -307,7 +307,7 @@ async def test_values_of_another_kind(path: Path, statement: str) -> None:
     assert all("damaged" in fault.message for fault in faults if fault.code == Code.INTERNAL_ERROR)
 
 
-@seeds(3, 500)
+@seeds(1, 500)
 async def test_random_damage(path: Path, seed: int) -> None:
     """Whatever bytes of a file are changed, the engine answers, or says in its own words that it cannot."""
     chance = random.Random(seed)

@@ -143,6 +143,7 @@ async def upsert(db: Database) -> None:
 WRITES = [delete_by_key, delete_entity, delete_found, save, take_the_mail, upsert]
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=MANIFESTS)
 @pytest.mark.parametrize("scoped", [False, True], ids=["by the owner", "in a scope"])
 @pytest.mark.parametrize("write", WRITES, ids=lambda each: each.__name__)

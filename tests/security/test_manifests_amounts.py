@@ -46,6 +46,7 @@ async def db() -> AsyncIterator[Database]:
         yield db
 
 
+@pytest.mark.one_of(5)
 @pytest.mark.parametrize("kind", ["Soldier", "Soldier:1", "Soldier:2"])
 @pytest.mark.parametrize("name", ["counted", "other"])
 @pytest.mark.parametrize("address", ["account_ann amount", "squad budget", "squad new"])

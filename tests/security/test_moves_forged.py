@@ -165,7 +165,7 @@ async def test_a_nested_mark_is_told_of(db: Database, verb: str) -> None:
         await (db.get(Marked, dep="evil", id=1) if verb == "get" else db.upsert(Marked(dep="evil", id=1)))
 
 
-@pytest.mark.parametrize(("other", "state", "way"), every(7, product(PLACES, MoveState, WAYS)))
+@pytest.mark.parametrize(("other", "state", "way"), every(17, product(PLACES, MoveState, WAYS)))
 async def test_a_mark_touches_no_row_of_others(db: Database, other: list[str], state: MoveState, way: str) -> None:
     """
     Whatever a forged row says, and whatever ETag it names: who ends its move writes no row that says nothing of it.
@@ -178,7 +178,7 @@ async def test_a_mark_touches_no_row_of_others(db: Database, other: list[str], s
 
 
 @pytest.mark.parametrize(
-    ("writes", "state", "way"), every(5, product((MARK, TENTATIVE, FORWARD, CONFIRMED), MoveState, WAYS))
+    ("writes", "state", "way"), every(13, product((MARK, TENTATIVE, FORWARD, CONFIRMED), MoveState, WAYS))
 )
 async def test_a_mark_takes_part_in_no_move_of_others(
     db: Database, network: FaultyStore, writes: int, state: MoveState, way: str
@@ -240,7 +240,7 @@ async def test_a_forged_command_does_not_delete_a_tentative_row(
     await check_ann(db, "a" if source == "a" else "b")
 
 
-@pytest.mark.parametrize(("state", "way"), every(5, product(MoveState, WAYS)))
+@pytest.mark.parametrize(("state", "way"), every(13, product(MoveState, WAYS)))
 async def test_the_manifest_of_a_marker_row_is_not_believed(db: Database, state: MoveState, way: str) -> None:
     """
     Who may write but one row of a partition cannot have index entries and counts of others there deleted or changed by

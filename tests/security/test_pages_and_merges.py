@@ -29,6 +29,7 @@ async def read_pages(api: Api, query: str, level: str) -> list[Reply]:
     return pages
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("filtered", ["", "&$filter=RowKey%20ge%20'0'"], ids=["all", "within"])
 @pytest.mark.parametrize("level", [FULL_METADATA, NO_METADATA, "application/json"])
 async def test_properties_that_no_row_has_count_for_the_page(tmp_path: Path, level: str, filtered: str) -> None:

@@ -72,6 +72,7 @@ async def act(db: Database, way: str, claim: list[str], name: str) -> None:
         await db.save(found)
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("way", ["save", "mail", "delete", "worker", "audit"])
 @pytest.mark.parametrize("name", ["by_mail", "by_city", "gone"])
 @pytest.mark.parametrize("place", ["mail_ann@x mail", "city_Rome se_1"])

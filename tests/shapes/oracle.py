@@ -79,7 +79,7 @@ def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped], dict[str, lis
     plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
     for name in random.sample("xyz", random.randint(0, 2)):
         kind, plain[name] = random.choice(_LONG)
-        annotations[name] = Mapped[kind | None]
+        annotations[name] = cast("Any", Mapped)[kind | None]
         body[name] = field(default=None, chunked=True, compress=random.random() < 0.5)
     keys = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id}}", "write_token": random.random() < 0.5}
     body |= {"__annotations__": annotations, "__module__": __name__}
@@ -345,8 +345,11 @@ class World:
         assert found == wanted, self.log
         assert dict(entity.extra) == self.unknown, self.log
         stored = await self.db.store.get(TABLE, "p", self.row_key)
-        members = self.model.__schema__.by_path
-        found_paths = {path.removesuffix(".length") for path, each in members.items() if each.property in stored}
+        found_paths = {
+            path.removesuffix("[0]") if path[0] in "xyz" else path
+            for path, each in self.model.__schema__.by_path.items()
+            if each.property in stored
+        }
         assert {path for path in self.paths if path in found_paths} == {*self.row}, self.log
 
     def default_of(self, path: str) -> Any:

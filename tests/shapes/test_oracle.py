@@ -2,7 +2,7 @@
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import connect
@@ -10,7 +10,6 @@ from tests.azurite import Azurite
 from tests.shapes.oracle import TABLE, World
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 11), st.integers(0, 2**32))
 async def test_every_verb_leaves_the_row_that_it_ought_to(model: int, seed: int) -> None:
     """Random verbs by several entities of one row, of a random model."""

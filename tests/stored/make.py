@@ -26,11 +26,11 @@ import pytest
 from tableorm import Database, OutcomeUnknown, TableOrmError, connect
 from tableorm.audit import scan
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.logs import LogStream
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.table_queue import TableQueueStore
 from tableorm.queries.pages import Page
+from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
 from tableorm.testing.contract.base import everything
 from tableorm_migrations import RunReport, apply_revisions, run_rekey, run_rewrite, write_revision

@@ -22,6 +22,7 @@ from tableorm import (
     IndexList,
     Int32,
     Mapped,
+    MovedFrom,
     PropertyBag,
     Sum,
     Workflow,
@@ -210,7 +211,7 @@ class Trip(Entity, table="StoredTrips", partition_key="{day}", row_key="trip_{id
     text: Mapped[str] = field(default="")
 
 
-class NewTrip(Entity, table="StoredTrips", partition_key="trip_{id}", row_key="day_{day}", moved_from=Trip):
+class NewTrip(Entity, table="StoredTrips", partition_key="trip_{id}", row_key="day_{day}", moved_from=MovedFrom(Trip)):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
@@ -221,7 +222,9 @@ class Visit(Entity, table="StoredVisits", partition_key="{day}", row_key="visit_
     id: Mapped[int]
 
 
-class NewVisit(Entity, table="StoredNewVisits", partition_key="visit_{id}", row_key="day_{day}", moved_from=Visit):
+class NewVisit(
+    Entity, table="StoredNewVisits", partition_key="visit_{id}", row_key="day_{day}", moved_from=MovedFrom(Visit)
+):
     day: Mapped[str]
     id: Mapped[int]
 

@@ -11,6 +11,7 @@ from tests.azurite import KEY, Azurite
 from tests.stores.azure import AzureContract
 
 
+@pytest.mark.one_of(3)
 class TestAzurite(AzureContract):
     @pytest.fixture
     async def backend(self, azurite: Azurite) -> AsyncIterator[AzureBackend]:

@@ -50,7 +50,7 @@ def run(*command: str, cwd: Path) -> str:
 
 def test_mypy(folder: Path) -> None:
     """An error is found on every marked line, and on no other."""
-    settings = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(folder / "cache")]
+    settings = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(ROOT / ".mypy_cache")]
     quiet = ["--no-error-summary", "--hide-error-context", "--no-pretty"]
 
     output = run("mypy", *settings, *quiet, "programs.py", "misuse.py", cwd=folder)

@@ -187,7 +187,7 @@ async def run(model: type[Any], verb: str, stored: dict[str, Any], given: dict[s
 
 
 @pytest.mark.parametrize("model", [Plain, Indexed])
-@examples(25, 1_000)
+@examples(8, 1_000)
 @given(verb=st.sampled_from(VERBS), stored=some_values(), given=some_values(), small=st.booleans())
 @example(verb="save", stored={}, given={"text": "text"}, small=False)
 @example(verb="transaction", stored={}, given={"tags": []}, small=False)

@@ -4,8 +4,7 @@ Writes of entities with rows in other partitions: which requests they send, and 
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tableorm import (
     AccessDenied,
     Database,
     Entity,
-    EntityExists,
     Index,
     Mapped,
     NotSupported,
@@ -28,7 +26,7 @@ from tableorm import (
     upgrade,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.models.manifest import IndexEntry, PlacedEntry
+from tableorm.models.manifest import IndexEntry
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.outbox.decision import Decision, Work, settle_decision
 from tableorm.outbox.doorbell import Doorbell, doorbell_of
@@ -97,9 +95,6 @@ async def test_what_no_entry_holds_is_one_request(db: Database) -> None:
     await db.save(ann)
     await db.insert(Employee(team="a", id=2))
     assert db.stats.requests - before == 2
-
-
-Act = Callable[[Database, Employee], Awaitable[WriteExplanation]]
 
 
 async def change(db: Database, ann: Employee) -> WriteExplanation:
@@ -236,56 +231,11 @@ async def network() -> FaultyStore:
     return network
 
 
-def lose_transaction(network: FaultyStore) -> Iterator[Fate]:
-    """The message arrives; the transaction does not, and is void when it is sent again."""
-    yield Fate.FINE
-    network.meanwhile = partial(void, network)
-    yield Fate.LOST_REQUEST
-
-
 async def void(network: FaultyStore) -> None:
     """Make the transaction that was sent last void, as a worker does that takes its message at once."""
     row = network.sent[-1][-1].row
     async with connected(FaultyStore(network.store)) as db:
         await settle_decision(connection_of(db), "Staff", row["PartitionKey"], row["RowKey"].removeprefix("~o_"))
-
-
-@pytest.mark.parametrize("verb", ["insert", "save", "delete"])
-async def test_a_writer_that_was_too_slow(network: FaultyStore, verb: str) -> None:
-    """A transaction that a worker has made void is sent again under another token, even after a lost request."""
-    ann = Employee(team="a", id=1, city="Oslo")
-    async with connected(network) as db:
-        if verb != "insert":
-            await db.insert(ann)
-            ann.city = "Rome"
-            await settled(db)
-        network.fates = lose_transaction(network)
-        await getattr(db, verb)(ann)
-
-    people = await rows_of(network.store, "Employee")
-    assert ("a/emp_001" in people) == (verb != "delete")
-    assert {row["State"] for row in (await rows_of(network.store, "#_decision")).values()} == {"void"}
-    wanted = {"insert": {"city_Oslo/c_a_001"}, "save": {"city_Rome/c_a_001"}, "delete": set[str]()}[verb]
-    assert (await rows_of(network.store, "Employee#by_city")).keys() == wanted | {"city_x/c_a_099"}
-
-
-@pytest.mark.parametrize("verb", ["insert", "save", "delete"])
-async def test_a_decision_row_proves_the_write(network: FaultyStore, verb: str) -> None:
-    """When the reply is lost, and each repetition of the request, the decision row tells that it was written."""
-    ann = Employee(team="a", id=1, city="Oslo")
-    async with connected(network) as db:
-        if verb != "insert":
-            await db.insert(ann)
-            ann.city = "Rome"
-            await settled(db)
-        network.plan(Fate.FINE, Fate.LOST_REPLY, *[Fate.LOST_REQUEST] * (QUICK.attempts - 1))
-        await getattr(db, verb)(ann)
-        if verb == "save":
-            ann.note = "the ETag is right"
-            await db.save(ann)
-
-    assert await rows_of(network.store, "#_decision") == {}
-    assert ("a/emp_001" in await rows_of(network.store, "Employee")) == (verb != "delete")
 
 
 class Unreadable(FaultyStore):
@@ -320,18 +270,6 @@ async def test_a_decision_row_proves_the_write_of_what_cannot_be_read(network: F
     assert (unknown.value.found, ben.etag) == (None, None)
 
 
-async def test_what_never_arrived_is_void(network: FaultyStore) -> None:
-    """A write that nothing proves is made void, so that it can no longer arrive, and its outcome is unknown."""
-    async with connected(network) as db:
-        network.plan(Fate.FINE, Fate.LATE, *[Fate.LOST_REQUEST] * (QUICK.attempts - 1))
-        with pytest.raises(OutcomeUnknown, match="a reply was lost, and nothing proves"):
-            await db.insert(Employee(team="a", id=1, city="Oslo"))
-        await network.deliver()
-
-    assert (await rows_of(network.store, "Employee")).keys() == {"a/emp_099"}
-    assert [row["State"] for row in (await rows_of(network.store, "#_decision")).values()] == ["void"]
-
-
 async def test_a_write_in_doubt_whose_decision_row_cannot_be_written(network: FaultyStore) -> None:
     """The outcome of the write is unknown, whatever becomes of the question: it may still arrive."""
     async with connected(network) as db:
@@ -341,17 +279,6 @@ async def test_a_write_in_doubt_whose_decision_row_cannot_be_written(network: Fa
         network.plan()
         await network.deliver()
         assert (await db.get(Employee, team="a", id=1)).city == "Oslo"
-
-
-async def test_a_refused_write_rings_in_vain(network: FaultyStore) -> None:
-    """The message of a write that the store refuses is taken back, and no decision row is left."""
-    async with connected(network) as db:
-        with pytest.raises(EntityExists):
-            await db.insert(Employee(team="a", id=99, city="Oslo"))
-        assert await outbox_queues(connection_of(db)).length(OUTBOX) == 0
-
-    assert await rows_of(network.store, "#_decision") == {}
-    assert (await rows_of(network.store, "Employee#by_city")).keys() == {"city_x/c_a_099"}
 
 
 async def test_nobody_answers_the_bell(network: FaultyStore) -> None:
@@ -573,42 +500,12 @@ async def test_a_scope(db: Database) -> None:
     assert {row["RowKey"] for row in await everything(db.store, "Topics")} == {"acme_001", "other_001"}
 
 
-@pytest.mark.parametrize("name", ["by_city", "unknown"])
-async def test_what_a_decision_row_says_is_not_believed(db: Database, name: str) -> None:
-    """Who may write a partition may write any decision row into it: a worker changes no entry of another entity."""
-    await db.insert(Employee(team="b", id=1, city="Oslo"))
-    await db.insert(Employee(team="a", id=1, city="Bonn"))
-    await settled(db)
-    before = await rows_of(db.store, "Employee#by_city")
-    entries = (PlacedEntry("city_Oslo", "c_b_001", "Staff"), PlacedEntry("city_Rome", "c_a_001", "Staff"))
-    for row_key in ("emp_001", "emp_099", "emp_404"):
-        work = Work(kind="Employee", row_key=row_key, entries={name: entries})
-        forged = Decision(partition_key="a", token="forged_by_somebody", works=(work,))
-        await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), forged)
-
-    assert await rows_of(db.store, "Employee#by_city") == before
-
-
 async def test_work_of_another_form_is_left_to_others(db: Database) -> None:
     """An entry that is in the same partition by this program leaves no work: a newer program may know of one."""
     work = Work(kind="Employee", row_key="emp_001", entries={"by_city": (IndexEntry("c_a_001"),)})
     decision = Decision(partition_key="a", token="of_a_newer_program", works=(work,))
     with pytest.raises(NotSupported, match="'c_a_001' as 'by_city', which this program does not know; leave it to a"):
         await carry_out(connection_of(db), "Staff", schemas_by_kind([Employee.__schema__]), decision)
-
-
-async def test_a_decision_row_that_cannot_be_deleted(network: FaultyStore, caplog: pytest.LogCaptureFixture) -> None:
-    """The write has succeeded; the decision row is left to workers, and a line in the log says so."""
-    async with connected(network) as db:
-        network.plan(*[Fate.FINE] * 3, *[Fate.BUSY] * 99)
-        await db.insert(Employee(team="a", id=1, city="Oslo"))
-        await settled(db)
-
-    (decision,) = (await rows_of(network.store, "#_decision")).values()
-    token = decision["RowKey"].removeprefix("~o_")
-    (record,) = [each for each in caplog.records if "is left to workers" in each.message]
-    assert record.message.startswith(f"the decision row {token} in Staff is left to workers: ")
-    assert (record.name, record.levelname) == ("tableorm.outbox", "WARNING")
 
 
 async def test_a_token_for_one_table(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
+from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm.stores import Verb
 from tableorm.testing import MemoryStore
 from tests.faults import Fate, FaultyStore
@@ -43,7 +43,7 @@ class Ride(Entity, table="Expanded", partition_key="{day}", row_key="ride_{id}")
     by_code = Index(row_key="code_{code}", unique=True)
 
 
-class NewRide(Entity, table="Expanded", partition_key="{id}", row_key="day_{day}", moved_from=Ride):
+class NewRide(Entity, table="Expanded", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Ride)):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
@@ -337,7 +337,9 @@ class Toll(Entity, table="ExpandedTolls", tracked=True, partition_key="{day}", r
     text: Mapped[str] = field(default="")
 
 
-class NewToll(Entity, table="ExpandedNewTolls", tracked=True, partition_key="{id}", row_key="{day}", moved_from=Toll):
+class NewToll(
+    Entity, table="ExpandedNewTolls", tracked=True, partition_key="{id}", row_key="{day}", moved_from=MovedFrom(Toll)
+):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")

@@ -28,9 +28,9 @@ from tableorm import (
     upgrade,
     utc_now,
 )
-from tableorm.stores import CLOCK, Operation, Row, Verb
+from tableorm.stores import CLOCK, Row
 from tableorm.testing import assert_requests
-from tableorm.writes import over_expired
+from tableorm.writes import commit
 from tests.azurite import Azurite
 from tests.database.between import Between
 from tests.faults import QUICK, Fate, FaultyBackend
@@ -103,35 +103,6 @@ async def test_an_insert_replaces_the_row(db: Database) -> None:
     assert (found, dict(found.extra), found.etag) == (new, {}, new.etag)
 
 
-async def test_a_row_that_has_not_expired_stays(db: Database) -> None:
-    """The insert is refused as ever, after one look at the row."""
-    await db.insert(Plain(id=1, note="live", expires=utc_now() + HOUR))
-    await db.store.write("LivesPlain", Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": "002"}))
-
-    with assert_requests(db, 2), pytest.raises(EntityExists, match=r"insert of Plain \('p', '001'\)"):
-        await db.insert(Plain(id=1))
-    with pytest.raises(EntityExists):
-        await db.insert(Plain(id=2))
-
-    assert (await db.get(Plain, id=1)).note == "live"
-
-
-async def test_what_is_derived_follows(db: Database) -> None:
-    """Index entries, lists, counts and unique values become those of the new entity; an audit finds nothing."""
-    await db.insert(Booking(room="A", id=1, guest="ann", email="a@x", phone="1", expires=utc_now()))
-    await db.insert(Booking(room="A", id=2, guest="ann", expires=utc_now()))
-    assert (await db.get(Room, room="A")).bookings == 2
-
-    await db.insert(Booking(room="A", id=1, guest="bo", email="a@x", phone="1"))
-
-    assert (await db.get(Room, room="A")).bookings == 2
-    assert [each.id for each in await db.lookup(Booking.of_guest, room="A", guest="bo")] == [1]
-    assert (await db.get(Booking.by_email, room="A", email="a@x")).guest == "bo"
-    assert (await db.get(Booking.by_phone, phone="1")).guest == "bo"
-    assert await db.get_or_none(Booking.by_guest, room="A", guest="ann", id=1) is None
-    assert (await db.audit(Booking)).clean
-
-
 @pytest.mark.parametrize("taken", [{"email": "a@x"}, {"phone": "1"}])
 async def test_a_unique_value_is_free_when_it_is_swept(db: Database, taken: dict[str, Any]) -> None:
     """An entity that has expired keeps its unique values from others until it is deleted."""
@@ -143,18 +114,6 @@ async def test_a_unique_value_is_free_when_it_is_swept(db: Database, taken: dict
 
     await db.insert(Booking(room="A", id=2, guest="bo", **taken))
     assert (await db.audit(Booking)).clean
-
-
-async def test_what_others_count_in_it_stays(db: Database) -> None:
-    """Entities that are counted in the old one are counted in the new one, since they name the same key."""
-    await db.insert(Booking(room="A", id=1, guest="ann", expires=utc_now()))
-    await db.insert(Note(room="A", booking=1, id=1))
-    new = Booking(room="A", id=1, guest="bo")
-
-    await db.insert(new)
-
-    assert new.notes == (await db.get(Booking, room="A", id=1)).notes == 1
-    assert (await db.audit(Booking, Note)).clean
 
 
 async def test_transactions(db: Database) -> None:
@@ -201,21 +160,6 @@ async def test_a_save_beside_an_insert_over_an_expired_row(db: Database) -> None
     found = await db.get(Plain, id=2)
     assert (found.note, dict(found.extra)) == ("mine", {"More": 7})
     assert (await db.get(Plain, id=1)).note is None
-
-
-async def test_bulk(db: Database) -> None:
-    """A bulk inserts over rows that have expired, many at a time, and reports those that live."""
-    await insert_expired(db, *range(50))
-    await db.insert(Plain(id=60, expires=utc_now() + HOUR))
-
-    async with db.bulk(errors="report") as bulk:
-        for number in range(70):
-            await bulk.insert(Plain(id=number, note="new"))
-
-    assert (bulk.report.written, bulk.report.failures) == (69, 1)
-    assert isinstance(bulk.report.failed[0].error, EntityExists)
-    assert bulk.report.requests <= 4
-    assert sum(each.note == "new" for each in await db.select(Plain).all()) == 69
 
 
 async def by_get_or_insert(db: Database, new: Plain) -> None:
@@ -280,20 +224,6 @@ async def test_an_upsert_that_merges(db: Database) -> None:
     assert (found.note, dict(found.extra)) == ("old", {"left": "over"})
 
 
-async def test_a_life_is_prolonged(db: Database) -> None:
-    """Who has read an entity before it expired can save it afterwards; who has not finds none to change."""
-    session = Plain(id=1, expires=utc_now() + HOUR)
-    await db.insert(session)
-    CLOCK.advance(2 * HOUR)
-    with pytest.raises(EntityNotFound):
-        await db.modify(Plain, lambda each: None, id=1)
-
-    session.expires = None
-    await db.save(session)
-
-    assert await db.get(Plain, id=1) == session
-
-
 class Meanwhile(Between):
     """A store where somebody else writes right after the next read of a row."""
 
@@ -345,13 +275,13 @@ async def test_a_row_that_is_swept_meanwhile(stopped_clock: None) -> None:
 async def test_a_row_that_others_always_replace(stopped_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """An insert is tried so many times, with pauses that grow; then the error says that nothing was written."""
     backend, pauses = Meanwhile(), list[int]()
-    monkeypatch.setattr(over_expired, "ATTEMPTS", 4)
+    monkeypatch.setattr(commit, "ATTEMPTS", 4)
 
     def pause_of(_: object, attempt: int) -> float:
         pauses.append(attempt)
         return 0.0
 
-    monkeypatch.setattr(over_expired, "pause_of", pause_of)
+    monkeypatch.setattr(commit, "pause_of", pause_of)
     async with Database(backend) as db:
         await db.create_tables(Plain)
         await insert_expired(db, 1)
@@ -365,7 +295,7 @@ async def test_a_row_that_others_always_replace(stopped_clock: None, monkeypatch
         with pytest.raises(LostRace, match=r"insert of Plain \('p', '001'\): others wrote .* 4 times in a row"):
             await db.insert(Plain(id=1, note="new"))
 
-        assert pauses == [1, 2, 3]
+        assert pauses == [2, 3]
         assert await db.get_or_none(Plain, id=1) is None
 
 

@@ -174,7 +174,7 @@ async def outcomes(db: Database, deeds: list[Deed], *, create: bool, together: b
     return [await act(deed) for deed in deeds]
 
 
-@examples(25, 1500)
+@examples(8, 1500)
 @given(deeds=DEEDS, there=st.booleans(), create=st.booleans())
 def test_results_and_errors_are_as_one_after_the_other(deeds: list[Deed], there: bool, create: bool) -> None:
     """Whatever the functions do: what raises, or cannot be stored, is left out; the rest has its effect."""

@@ -306,7 +306,8 @@ WRITES = 20  # of a move, with its messages and decision rows
 FATES = [fate for fate in Fate if fate is not Fate.FINE]
 
 
-@pytest.mark.parametrize(("number", "fate"), every(3, product(range(WRITES), FATES)))
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize(("number", "fate"), every(7, product(range(WRITES), FATES)))
 async def test_each_request_is_lost(number: int, fate: Fate) -> None:
     """Whatever happens to one request, the entity is in one place, and afterwards nothing is left of the move."""
     async with World() as world:
@@ -322,7 +323,8 @@ async def test_each_request_is_lost(number: int, fate: Fate) -> None:
 ACTS = ("recover", "save", "modify", "delete", "upsert", "move", "back", "insert")
 
 
-@pytest.mark.parametrize(("number", "act"), every(7, product(range(1, WRITES), ACTS)))
+@pytest.mark.one_of(3)
+@pytest.mark.parametrize(("number", "act"), every(13, product(range(1, WRITES), ACTS)))
 async def test_a_crash_before_each_request(world: World, number: int, act: str) -> None:
     """A worker completes a move; until then the entity is found at one key, and can be written there."""
     db = world.db
@@ -420,7 +422,7 @@ async def move(db: Database, dep: str, to: str) -> None:
     await db.move(await db.get(Person, dep=dep, id=1), dep=to)
 
 
-@seeds(25, 3000)
+@seeds(6, 3000)
 async def test_users_at_the_same_time(seed: int) -> None:
     """Updates, deletes and moves of one entity: it has one home, no acknowledged update is lost, nothing comes back."""
     case = Case(seed)

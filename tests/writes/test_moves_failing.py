@@ -21,7 +21,6 @@ from tableorm import (
     PreconditionFailed,
     ReferenceNotFound,
     TableOrmError,
-    Unavailable,
     field,
 )
 from tableorm.connection.connection import connection_of
@@ -34,13 +33,12 @@ from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import CLOCK, Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
-from tableorm.writes.commit import RELOCATION
-from tableorm.writes.move_entity import carry_out_moves, handle_moves
+from tableorm.writes.move_entity import RELOCATION, carry_out_moves, handle_moves
 from tableorm.writes.plan import Change
 from tableorm.writes.relocation import entity_of_row
-from tests.faults import QUICK, Fate, FaultyStore
+from tests.faults import Fate, FaultyStore
 from tests.rekeys import record_pauses
-from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of, move_half, work
+from tests.unfinished_moves import FORWARD, HOUR, MARK, database_on, handler_of, move_half, work
 
 
 class Crew(Entity, table="MovesFailing", partition_key="{ship}", row_key="crew"):
@@ -153,37 +151,6 @@ async def test_a_failed_move_whose_mark_stays(db: Database, network: Met, fate: 
     assert await ships_of(db) == {"b": 1}
 
 
-async def test_a_commit_that_is_refused_for_now(db: Database, network: Met) -> None:
-    """The move can never happen any more, and leaves nothing: no tentative row, no mark, no message."""
-    network.plan(Fate.FINE, Fate.FINE, *[Fate.BUSY] * QUICK.attempts)
-    with pytest.raises(Unavailable):
-        await db.move(await db.get(Sailor, ship="a", id=1), ship="b")
-
-    assert await ships_of(db) == {"a": 1} and await outbox_queues(connection_of(db)).length(OUTBOX) == 0
-    assert sorted([bag.row_key async for bag in db.select_raw("MovesFailing").allow_scan()]) == [
-        *("crew", "crew", "sailor_1"),
-    ]
-
-
-async def test_a_source_that_others_write_while_a_step_is_in_doubt(db: Database, network: Met) -> None:
-    """Nobody knows whether the tentative row arrives after all; the source cannot leave any more."""
-
-    async def touch(table: str, row: Row) -> None:
-        if row["PartitionKey"] == "a" and MOVE in row:
-            network.others = None
-            await network.store.write(
-                table, Operation(Verb.MERGE, {n: row[n] for n in ("PartitionKey", "RowKey")}, "*")
-            )
-
-    sailor, network.others = await db.get(Sailor, ship="a", id=1), touch
-    network.plan(Fate.FINE, *[Fate.LOST_REQUEST] * QUICK.attempts)
-    with pytest.raises(OutcomeUnknown, match="nothing proves whether it was written"):
-        await db.move(sailor, ship="b")
-
-    assert await work(db, Sailor) == [Outcome.VOID]
-    assert await ships_of(db) == {"a": 1}
-
-
 @pytest.mark.parametrize("verb", [Verb.MERGE, Verb.DELETE])
 async def test_a_source_that_others_write_before_the_commit(db: Database, network: Met, verb: Verb) -> None:
     """The move does not happen, and leaves no tentative row."""
@@ -250,30 +217,6 @@ async def test_a_new_key_that_others_take_again_and_again(db: Database, monkeypa
     assert str(caught.value).startswith(
         "move of Sailor ('b', 'sailor_1'): others moved entities to that key, 3 times in a row; try it again"
     )
-
-
-@pytest.mark.parametrize("writes", [MARK, TENTATIVE, FORWARD, FORWARD + 1])
-async def test_a_step_in_doubt_is_looked_at_once_more(db: Database, network: Met, writes: int) -> None:
-    """A move goes on when a request of it was given up, and is complete when that works at the second time."""
-    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * QUICK.attempts)
-    sailor = await db.get(Sailor, ship="a", id=1)
-    await db.move(sailor, ship="b")
-
-    sailor.text = "saved"
-    await db.save(sailor)  # it is known as it is stored
-    assert await ships_of(db) == {"b": 1}
-    assert await work(db, Sailor) == []
-
-
-@pytest.mark.parametrize("writes", [MARK, TENTATIVE, FORWARD, FORWARD + 1])
-async def test_a_step_in_doubt_is_looked_at_no_third_time(db: Database, network: Met, writes: int) -> None:
-    """Then a worker goes on."""
-    network.plan(*[Fate.FINE] * writes, *[Fate.LOST_REQUEST] * 2 * QUICK.attempts)
-    with pytest.raises(OutcomeUnknown):
-        await db.move(await db.get(Sailor, ship="a", id=1), ship="b")
-
-    assert await work(db, Sailor) == [Outcome.DONE]
-    assert await ships_of(db) == {"b": 1}
 
 
 async def test_what_counts_the_entity_is_gone_when_the_move_is_completed(db: Database, network: Met) -> None:

@@ -38,7 +38,7 @@ from tableorm.outbox.worker import Outcome
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm.writes import relocation
-from tableorm.writes.commit import RELOCATION
+from tableorm.writes.move_entity import RELOCATION
 from tests import unfinished_moves
 from tests.faults import Fate, FaultyStore
 from tests.unfinished_moves import FORWARD, HOUR, MARK, TENTATIVE, database_on, handler_of

@@ -17,6 +17,7 @@ from tableorm import (
     Index,
     LostRace,
     Mapped,
+    MovedFrom,
     NotSupported,
     OutcomeUnknown,
     PreconditionFailed,
@@ -26,18 +27,19 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.connection.rows import read_row
 from tableorm.models.marker_rows import MoveMark, MoveState, mark_of, row_of_marker
-from tableorm.models.rekeyed_rows import entity_of_old
 from tableorm.models.reserved import MOVE
+from tableorm.rekey.finalize import finalize_window
+from tableorm.rekey.phases import RekeyPhase
+from tableorm.rekey.report import WindowReport
+from tableorm.rekey.rollback import roll_back_window
+from tableorm.rekey.rows import entity_of_old
+from tableorm.rekey.steps import move_row
+from tableorm.rekey.window import move_window
 from tableorm.stores import CLOCK, Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes.commit import RELOCATION, ROW_STEPS
-from tableorm.writes.rekey.finalize import finalize_window
-from tableorm.writes.rekey.report import WindowReport
-from tableorm.writes.rekey.rollback import roll_back_window
-from tableorm.writes.rekey.window import move_window
+from tableorm.writes.move_entity import RELOCATION
 from tests.azurite import Azurite
 from tests.faults import QUICK, Fate, FaultyStore
 from tests.rekeys import finalize, kinds_of, move, record_pauses, rekeying_of, roll_back, rows_of, set_phase
@@ -55,7 +57,7 @@ class Trip(Entity, table="Rekeyed", partition_key="{day}", row_key="trip_{id}"):
     by_text = Index(row_key="text_{text}_{id}")
 
 
-class NewTrip(Entity, table="Rekeyed", partition_key="{id}", row_key="day_{day}", moved_from=Trip):
+class NewTrip(Entity, table="Rekeyed", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Trip)):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
@@ -69,7 +71,7 @@ class Stop(Entity, table="RekeyedStops", tracked=True, partition_key="{day}", ro
     text: Mapped[str] = field(default="")
 
 
-class NewStop(Entity, table="RekeyedStops", partition_key="{id}", row_key="day_{day}", moved_from=Stop):
+class NewStop(Entity, table="RekeyedStops", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Stop)):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")
@@ -443,8 +445,8 @@ async def test_a_marker_row_that_says_nothing(db: Database) -> None:
     await connection_of(db).store.write("Rekeyed", Operation(Verb.INSERT, row))
     rekeying, place = rekeying_of(NewTrip), RowAddress("Rekeyed", "tue", "trip_2")
 
-    assert not await ROW_STEPS.move(connection_of(db), rekeying, place)
-    assert not await ROW_STEPS.move(connection_of(db), rekeying, place, row | {"odata.etag": "e"})
+    assert not await move_row(connection_of(db), rekeying, place)
+    assert not await move_row(connection_of(db), rekeying, place, row | {"odata.etag": "e"})
     assert "tue Trip#_tentative" in await kinds_of(db, NewTrip)
 
 

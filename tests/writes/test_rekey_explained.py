@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, Entity, Index, Mapped, NotSupported, connect, field
+from tableorm import Database, Entity, Index, Mapped, MovedFrom, NotSupported, connect, field
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.connection.requests import row_path
+from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tests.faults import FaultyStore
@@ -25,7 +25,12 @@ class Fare(Entity, table="ExplainedFares", tracked=True, partition_key="{day}", 
 
 
 class NewFare(
-    Entity, table="ExplainedNewFares", tracked=True, partition_key="{id}", row_key="day_{day}", moved_from=Fare
+    Entity,
+    table="ExplainedNewFares",
+    tracked=True,
+    partition_key="{id}",
+    row_key="day_{day}",
+    moved_from=MovedFrom(Fare),
 ):
     day: Mapped[str]
     id: Mapped[int]
@@ -40,7 +45,9 @@ class Pass(Entity, table="ExplainedPasses", partition_key="{day}", row_key="pass
     by_text = Index(row_key="text_{text}_{id}")
 
 
-class NewPass(Entity, table="ExplainedNewPasses", partition_key="{id}", row_key="day_{day}", moved_from=Pass):
+class NewPass(
+    Entity, table="ExplainedNewPasses", partition_key="{id}", row_key="day_{day}", moved_from=MovedFrom(Pass)
+):
     day: Mapped[str]
     id: Mapped[int]
     text: Mapped[str] = field(default="")

@@ -21,13 +21,13 @@ from tableorm import (
     field,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.models.marker_rows import MoveMark, MoveState
 from tableorm.models.reserved import MOVE
+from tableorm.rekey.phases import RekeyPhase
+from tableorm.rekey.rollback import roll_back_window
+from tableorm.rekey.window import move_window
 from tableorm.stores import Operation, RowAddress, Verb
 from tableorm.testing import MemoryStore
-from tableorm.writes.rekey.rollback import roll_back_window
-from tableorm.writes.rekey.window import move_window
 from tests.faults import FaultyStore
 from tests.rekeys import kinds_of, move, rekeying_of, roll_back, rows_of, set_phase
 from tests.unfinished_moves import database_on
@@ -115,7 +115,12 @@ class Old(
 
 
 class New(
-    Entity, table="RekeyedByKeys", partition_key="{b}", row_key="new_{a}", discriminator="row_key", moved_from=Old
+    Entity,
+    table="RekeyedByKeys",
+    partition_key="{b}",
+    row_key="new_{a}",
+    discriminator="row_key",
+    moved_from=MovedFrom(Old),
 ):
     a: Mapped[str]
     b: Mapped[str]
@@ -128,7 +133,11 @@ class Stay(Entity, table="RekeyedStays", tracked=True, partition_key="{guest}", 
 
 
 class NewStay(
-    Entity, table="RekeyedNewStays", partition_key="{day:%Y%m}", row_key="{guest:lower}_{day:%Y%m%d}", moved_from=Stay
+    Entity,
+    table="RekeyedNewStays",
+    partition_key="{day:%Y%m}",
+    row_key="{guest:lower}_{day:%Y%m%d}",
+    moved_from=MovedFrom(Stay),
 ):
     guest: Mapped[str]
     day: Mapped[dt.date]

@@ -86,19 +86,6 @@ async def test_changes_of_one_row_become_one_operation(things: Database) -> None
     assert (await load(things, "replaced")) == Thing(name="replaced", number=4)
 
 
-async def test_taking_a_change_back_takes_it_back(things: Database) -> None:
-    """A save after a save compares with the one before, not with the table."""
-    thing = Thing(name="a")
-    await things.insert(thing)
-    async with things.transaction() as tx:
-        thing.number = 1
-        tx.save(thing)
-        thing.number = 0
-        tx.save(thing)
-
-    assert (await load(things, "a")).number == 0
-
-
 @pytest.mark.parametrize(
     ("steps", "cause"),
     [
@@ -273,26 +260,6 @@ async def test_a_transaction_fails_where_there_is_no_row_to_read(things: Databas
     assert (raised.value.index, type(raised.value.__cause__)) == (1, PreconditionFailed)
     assert (raised.value.code, raised.value.entity) == ("UpdateConditionNotSatisfied", late)
     assert await things.get_or_none(Thing, group="g", name="new") is None
-
-
-async def test_every_verb_in_a_transaction(things: Database) -> None:
-    """Merge, replace, upsert in both modes, save and delete by key, for entities and bags."""
-    for name in "abcd":
-        await things.insert(Thing(name=name, text="t"))
-    a, b = await load(things, "a"), await load(things, "b")
-    a.number, a.text, b.number = 1, "not sent", 2
-    bag = await things.get(PropertyBag.key("Things", "g", "c"))
-    bag["number"] = 3
-    async with things.transaction() as tx:
-        tx.merge(a, only=[Thing.number])
-        tx.replace(b)
-        tx.save(bag)
-        tx.delete(Thing.key(group="g", name="d"), if_match="*")
-        tx.upsert(Thing(name="e", number=4))
-        tx.upsert(PropertyBag("Things", "g", "f", {"EntityType": "Thing", "number": 5}), mode="replace")
-
-    found = {t.name: (t.text, t.number) for t in await things.select(Thing).where(Thing.group == "g").all()}
-    assert found == {"a": ("t", 1), "b": ("t", 2), "c": ("t", 3), "e": (None, 4), "f": (None, 5)}
 
 
 @also_in_file

@@ -109,33 +109,6 @@ async def test_an_etag_that_is_given_counts_after_other_changes(things: Database
     assert await things.get_or_none(Thing, name="b") is None
 
 
-@pytest.mark.parametrize("second", ["merge some", "merge", "upsert"])
-@pytest.mark.parametrize("first", ["save", "replace"])
-@pytest.mark.parametrize("whole", [False, True])
-async def test_what_one_change_removes_the_next_need_not(
-    things: Database, first: str, second: str, whole: bool
-) -> None:
-    """Together they are one replace, as they would be one after the other; of an entity and of a bag."""
-    await things.insert(Thing(name="a", text="old", number=1))
-    thing: Any = await (things.get(PropertyBag.key("Things", "g", "a")) if whole else load(things))
-    async with things.transaction() as tx:
-        if whole:
-            thing.pop("text")
-        else:
-            thing.text = None
-        tx.save(thing) if first == "save" else tx.replace(thing)
-        if whole:
-            thing["number"] = 7
-        else:
-            thing.number = 7
-        if second == "upsert":
-            tx.upsert(thing)
-        else:
-            tx.merge(thing, only=["number"] if second == "merge some" else None)
-
-    assert dict(await things.get(PropertyBag.key("Things", "g", "a"))) == {"EntityType": "Thing", "number": 7}
-
-
 @pytest.mark.parametrize("mode", ["merge", "replace"])
 async def test_an_upsert_and_an_etag(things: Database, mode: Any) -> None:
     """Together they are a write of that version of the row: it is there, and no other is written over."""
@@ -219,38 +192,6 @@ async def test_what_an_insert_filled_stays(things: Database, verb: str, then: st
     assert stored.created is not None
     assert stored == thing
     assert stored.number == 1
-
-
-@pytest.mark.parametrize("mode", ["merge", "replace"])
-@pytest.mark.parametrize("model", [Thing, Known])
-async def test_an_upsert_does_not_bring_dropped_properties_back(things: Database, model: Any, mode: Any) -> None:
-    """In the same transaction it writes what the entity has but those, whether rows carry write tokens or not."""
-    thing = model(name="a")
-    await things.insert(thing)
-    thing.extra["odd"] = "s"
-    await things.save(thing)
-    async with things.transaction() as tx:
-        tx.replace(thing, drop_extra=True)
-        tx.upsert(thing, mode=mode)
-
-    assert "odd" not in (await things.get(PropertyBag.key("Things", "g", "a")))
-    assert "odd" not in thing.extra
-
-
-async def test_dropped_properties_do_not_come_back(things: Database) -> None:
-    """Also if they were looked at; what is set after the replace is kept."""
-    await things.insert(PropertyBag("Things", "g", "a", {"EntityType": "Thing", "foo": "bar"}))
-    thing = await load(things)
-    assert thing.extra["foo"] == "bar"
-    async with things.transaction() as tx:
-        tx.replace(thing, drop_extra=True)
-        thing.number, thing.extra["new"] = 3, 1
-        tx.save(thing)
-
-    assert dict((await load(things)).extra) == dict(thing.extra) == {"new": 1}
-    operations = things.stats.operations
-    await things.save(thing)
-    assert things.stats.operations == operations
 
 
 async def test_an_upsert_claims_no_removal_and_knows_of_deletions(things: Database) -> None:

@@ -268,33 +268,6 @@ async def test_upsert_inserts_or_writes_over(things: Database, sent: Sent, mode:
     assert again.etag == (await load(things, "a")).etag
 
 
-async def test_after_a_blind_merge_nothing_unknown_is_lost(things: Database, sent: Sent) -> None:
-    """What was not seen is read when a replace needs it, under the ETag, and kept."""
-    await put(things, "a", text="t", number=2, x=1)
-    thing = Thing(name="a", number=3)
-    await things.upsert(thing)
-    sent.take()
-    requests = things.stats.requests
-    thing.number = 4
-    await things.save(thing)
-    assert [row for _, _, row in sent.take()] == [{"number": "4"}]
-    assert things.stats.requests == requests + 1
-    etag = thing.etag
-    await things.replace(thing)
-
-    assert things.stats.requests == requests + 3
-    assert sent.take() == [("replace", etag, {"EntityType": "Thing", "number": "4", "tags": "[]", "x": 1})]
-    thing = await load(things, "a")
-    thing.number = 5
-    await things.upsert(thing)
-    sent.take()
-    await things.save(thing)
-    assert not sent.take()  # what was merged is known
-    assert dict(thing.extra) == {"x": 1}
-    with pytest.raises(ModelError, match=r"mode='both'.* is unknown"):
-        await things.upsert(thing, mode="both")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-
 async def test_after_a_blind_merge_a_lost_race_is_noticed(things: Database) -> None:
     """The row that is read to complete a replace must be the one that was written."""
     await put(things, "a", x=1)

@@ -15,6 +15,7 @@ import attrs
 
 from tableorm import Database, Entity, NotSupported
 from tableorm.cli.arguments import add_database, add_models, open_existing, parse_count
+from tableorm.rekey.rekeying import rekeying_of
 
 from ..rekey.finalize import finalize_rekey
 from ..rekey.offline import run_rekey
@@ -268,7 +269,7 @@ def _find_model(args: argparse.Namespace) -> type[Entity]:
     Raises:
         NotSupported: No model was named that says in `moved_from=` what the older one is.
     """
-    models: list[type[Entity]] = [each for each in args.models if each.__schema__.moved_from is not None]
+    models: list[type[Entity]] = [each for each in args.models if rekeying_of(each.__schema__) is not None]
     if len(models) != 1:
         raise NotSupported(f"give one model with moved_from=, as MODULE:MODEL; {len(models)} were found")
     return models[0]
@@ -276,9 +277,11 @@ def _find_model(args: argparse.Namespace) -> type[Entity]:
 
 def _older(model: type[Entity]) -> type[Entity]:
     """Return the model whose entities a model takes over."""
-    moved_from: Any = model.__schema__.moved_from
-    older: type[Entity] = moved_from.old.model
-    return older
+    rekeying = rekeying_of(model.__schema__)
+    assert rekeying is not None
+    older: Any = rekeying.old.model
+    found: type[Entity] = older
+    return found
 
 
 @asynccontextmanager

@@ -10,8 +10,8 @@ import attrs
 
 from tableorm import Database, Entity, Key, NotSupported
 from tableorm.audit.ranges import AuditRange
-from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.protocol.edm import ticks_from_text
+from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
 

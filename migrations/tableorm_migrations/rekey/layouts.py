@@ -11,14 +11,14 @@ import attrs
 from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
 from tableorm.audit.ranges import purpose_of
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase, change_phase, load_phase
 from tableorm.errors import shown
-from tableorm.models.entity import schema_of
+from tableorm.models.entity import copy_unknown, schema_of
 from tableorm.models.kinds import KindSet
-from tableorm.models.moved_from import copy_fields, copy_unknown
-from tableorm.models.rekeying import Rekeying
 from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
+from tableorm.rekey.moved_from import copy_fields
+from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
+from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Row
 
 from ..runs.process import default_name
@@ -98,8 +98,9 @@ class Layouts:
                 f"{label} is refused: both have the kind {old.kind!r} in table {old.table}, so that nobody could tell "
                 f'their rows apart; give the newer one another: class {new.name}(Entity, kind="...", ...)'
             )
-        if to_new is None and new.moved_from is not None and new.moved_from.old is old:
-            to_new = new.moved_from.to_new
+        rekeying = rekeying_of(new)
+        if to_new is None and rekeying is not None and rekeying.old is old:
+            to_new = rekeying.to_new
         return cls(
             db=db,
             target=db if target is None else target,
@@ -143,9 +144,9 @@ class Layouts:
                             raise
 
     @property
-    def _rekeying(self) -> Rekeying[Schema] | None:
+    def _rekeying(self) -> Rekeying | None:
         """What the newer model says of the older one, if it is this one."""
-        found = self.new.moved_from
+        found = rekeying_of(self.new)
         return found if found is not None and found.old is self.old else None
 
     async def enter(self, verb: str, phase: RekeyPhase) -> None:
@@ -231,7 +232,7 @@ class Layouts:
                     f"to_new returned {shown(each)} for {entity!r}; return a {self.new.name}, a list of such, or None"
                 )
             if not state_of(each).unknown(self.new.known):
-                copy_unknown(entity, self.old, each, self.new)
+                copy_unknown(entity, each)
         return found
 
 

@@ -25,9 +25,9 @@ from tableorm import (
 from tableorm.audit.ranges import AuditRange
 from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
-from tableorm.connection.rekey_phases import RekeyPhase
 from tableorm.errors import shown
 from tableorm.models.state import state_of
+from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row
 from tableorm.writes.bulk.bulk import insert_plainly
 from tableorm.writes.bulk.pacing import Pace

@@ -11,15 +11,15 @@ from typing import Literal
 import attrs
 
 from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
-from tableorm.connection.rekey_phases import RekeyPhase, StoredPhase
 from tableorm.connection.rows import read_live
 from tableorm.errors import counted, shown
+from tableorm.rekey.finalize import finalize_window
+from tableorm.rekey.meetings import resolve_window
+from tableorm.rekey.phases import RekeyPhase, StoredPhase
+from tableorm.rekey.report import WindowReport
+from tableorm.rekey.rollback import roll_back_window
+from tableorm.rekey.window import move_window
 from tableorm.stores import Row
-from tableorm.writes.rekey.finalize import finalize_window
-from tableorm.writes.rekey.meetings import resolve_window
-from tableorm.writes.rekey.report import WindowReport
-from tableorm.writes.rekey.rollback import roll_back_window
-from tableorm.writes.rekey.window import move_window
 
 from ..runs.process import Job, RunOptions, carry_out, default_name, is_open
 from ..runs.report import RunReport

@@ -5,23 +5,23 @@ An online re-key as the store knows it: its two models, its phase, and how long 
 import asyncio
 import datetime as dt
 import time
-from typing import Any, Self
+from typing import Self
 
 import attrs
 
 from tableorm import Database, Entity, ModelError, NotSupported
 from tableorm.connection.connection import Connection, connection_of
 from tableorm.connection.index_states import write_records
-from tableorm.connection.rekey_phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_phase, load_phase
 from tableorm.connection.rows import read_row
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.marker_rows import FORWARD, TENTATIVE
-from tableorm.models.rekeying import Rekeying
 from tableorm.models.reserved import ENTITY_TYPE, UPKEEP_TABLE
 from tableorm.models.schema import Schema
 from tableorm.protocol.edm import Edm, datetime_from_text
 from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
+from tableorm.rekey.phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_phase, load_phase
+from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Operation, Row, RowAddress, Verb
 
 from ..runs.process import Crew
@@ -50,7 +50,7 @@ class OnlineRekey:
 
     db: Database
     verb: str
-    rekeying: Rekeying[Schema]
+    rekeying: Rekeying
     old_kinds: KindSet
     new_kinds: KindSet
     crew: Crew = attrs.field(factory=Crew)
@@ -66,15 +66,15 @@ class OnlineRekey:
         """
         schema = schema_of(model)
         verb = f"{verb}({schema.name})"
-        if schema.moved_from is None:
+        rekeying = rekeying_of(schema)
+        if rekeying is None:
             raise ModelError(
                 f"{verb} is refused: {schema.name} does not say whose entities it takes over; declare class "
-                f"{schema.name}(..., moved_from=OlderModel)"
+                f"{schema.name}(..., moved_from=MovedFrom(OlderModel))"
             )
         connection = connection_of(db)
         connection.require_open()
         connection.boundary.check_whole_table(verb)
-        rekeying: Any = schema.moved_from
         old = rekeying.old
         return cls(
             db=db,

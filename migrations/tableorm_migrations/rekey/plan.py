@@ -20,6 +20,7 @@ from tableorm.errors import counted, shown
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.schema import Schema
 from tableorm.protocol.limits import MAX_PAGE, MAX_TRANSACTION_OPERATIONS
+from tableorm.rekey.rekeying import rekeying_of
 from tableorm.stores import Row
 
 from ..runs.plan import plan_ranges
@@ -171,7 +172,7 @@ async def plan_rekey(
     layouts = Layouts.of("plan_rekey", db, (old, new), to_new, target)
     if type(sample) is not int or sample < 1:
         raise ModelError(f"plan_rekey(sample={shown(sample)}) is refused: give a number of entities, 1 or more")
-    if online and new.__schema__.moved_from is None:
+    if online and rekeying_of(new.__schema__) is None:
         raise ModelError(f"plan_rekey(online=True) is refused: {new.__name__} has no moved_from=")
     with _open_file(rejected) as write:
         found = _Findings(layouts, write)

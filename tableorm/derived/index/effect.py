@@ -15,10 +15,10 @@ from ...audit.context import AuditContext
 from ...connection.rows import delete_as_read
 from ...errors import DecodeError, EntityExists, TableOrmError, TemplateError, UniqueViolation, shown
 from ...keys.template import Template
-from ...models.expiry import is_expired
 from ...models.manifest import IndexEntry, ManifestEntry
 from ...models.marker_rows import TENTATIVE, tentative_kind
 from ...models.reserved import COPY_OF, ENTITY_TYPE
+from ...models.visibility import is_live
 from ...models.write_tokens import with_tokens_of
 from ...protocol.codes import Code, Fault
 from ...stores import Operation, Row, Verb, utc_now
@@ -178,7 +178,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             with suppress(DecodeError):
                 held = index.decode(dict(stored))
                 found = held.__dict__
-                if is_expired(held, utc_now()):
+                if not is_live(held, utc_now()):
                     remedy = "it has expired, and keeps the value until db.sweep() deletes it: sweep, or choose another"
         # A format such as {email:lower} makes one key of several values: the stored one is shown.
         given = ", ".join(f"{name}={found.get(name, value)!r}" for name, value in fields.items())

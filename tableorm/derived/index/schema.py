@@ -99,7 +99,7 @@ class EntrySchema(Schema):
             write_token=self.exact,
         )
         self.name = self.label
-        self.expiry = primary.expiry
+        self.visibility = primary.visibility
         self.needed = tuple([name for name in self.key_fields if primary.fields[name].optional])
         # What entries have and their primary row does not.
         self._own = [info for info in self.stored if not primary.fields[info.name].stored]
@@ -193,9 +193,9 @@ class EntrySchema(Schema):
         return found
 
     def _held_fields(self, include: Sequence[str]) -> set[str]:
-        """Return the fields that entries hold of those declared, and the one by which readers drop what has expired."""
-        expiry = self.primary.expiry
-        return {*include} if expiry is None else {*include, expiry.name}
+        """Return the fields that entries hold of those declared, and those that tell whether the entity counts."""
+        visibility = self.primary.visibility
+        return {*include} if visibility is None else {*include, *visibility.needs}
 
     def describe(self) -> dict[str, Any]:
         """Return what was declared, as JSON has it."""

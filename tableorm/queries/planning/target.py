@@ -66,7 +66,7 @@ class QueryTarget:
             self.primaries = QueryTarget(KindSet(primaries, table, bags=False))
         self.fetches_primaries = any(schema.follows for schema in self.schemas)
         entries = [schema for schema in self.schemas if isinstance(schema, EntrySchema)]
-        self.drops_rows = self.fetches_primaries or kinds.expires or (self.filter is None and not self.bags)
+        self.drops_rows = self.fetches_primaries or kinds.hides or (self.filter is None and not self.bags)
         self.undecided = [schema.declaration for schema in entries if schema.building is None]
         self.asks_addresses = any(schema.follows and not schema.keys_only for schema in entries)
         self._parts: dict[tuple[Schema | None, ...], QueryTarget] = {}

@@ -31,7 +31,7 @@ from ...models.property_bag import PropertyBag
 from ...outbox.shared_bell import SharedBell
 from ...protocol.codes import Fault
 from ...stores import Row
-from ..over_expired import may_replace_expired
+from ..home import has_remedy
 from ..patch import Known
 from ..plan import Change, PlannedWrite, SendOptions, WritePlan
 from ..stages.change import (
@@ -48,6 +48,7 @@ from ..stages.derive import derives
 from ..stages.encode import encode, needs_row
 from ..stages.execute import claim, execute, is_light, most_bytes, plan_writes, refusal_of
 from ..stages.lost_replies import InDoubt
+from ..stages.seal import has_work
 from ..subject import check_change
 from .chunk import commit_chunk, defer, unexpected
 from .pacing import AdaptiveConcurrency, Pace
@@ -242,7 +243,7 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if queue is None:
             queue = self._queues[partition] = PartitionQueue(partition)
         queue.append(write, size)
-        queue.derives = queue.derives or late or derives(write) or may_replace_expired(write)
+        queue.derives = queue.derives or late or derives(write) or has_remedy(write) or has_work(write)
         self._waiting += 1
         self._bytes += size
         subject = id(change.subject)

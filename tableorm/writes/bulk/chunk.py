@@ -25,7 +25,7 @@ from ...errors import (
 from ...models.schema import Schema
 from ...outbox.shared_bell import SharedBell
 from ...stores import Operation, RetryBudget, Row, Verb
-from ..commit import RELOCATION, commit
+from ..commit import commit, read_current
 from ..plan import Change, Mode, PlannedWrite, SendOptions
 from ..stages.complete import complete
 from ..stages.encode import encode, needs_row
@@ -179,7 +179,7 @@ async def _complete(
         if change.row_key in read:
             return read[change.row_key]
         try:
-            row = await read_patiently(db, lambda: RELOCATION.read_current(db, change), throttled)
+            row = await read_patiently(db, lambda: read_current(db, change), throttled)
             found = encode(complete(change, row), 0)
         except TableOrmError as error:
             return error

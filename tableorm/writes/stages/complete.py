@@ -13,38 +13,23 @@ from ...errors import EntityExists, EntityNotFound, PreconditionFailed, WrongKin
 from ...models.entity import Entity
 from ...models.kinds import KindSet, describe_kind
 from ...models.manifest import IndexEntry, PlacedEntry
-from ...models.marker_rows import MoveMark, MoveState, is_marker, mark_of
-from ...models.rekeyed_rows import old_place_of
+from ...models.marker_rows import is_marker
 from ...models.reserved import COPY_OF, ENTITY_TYPE
 from ...models.schema import Schema
 from ...models.state import state_of
 from ...models.upgrades import stored_version
-from ...models.write_tokens import newest_token
 from ...protocol.codes import Code
 from ...protocol.edm import ANNOTATION
 from ...stores import Row
+from ..marker_errors import refuse_marker
 from ..patch import Expects, Extent, Known, Patch
 from ..plan import Change, Mode
 from ..rows import changes, content
 from .encode import is_partial
 
-__all__ = ["complete", "marker_error"]
+__all__ = ["complete"]
 
 _UPSERTS = (Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
-
-
-def _at_newer_key(change: Change, row: Row, old: MoveMark) -> Change:
-    """
-    Return a change of an entity that was read at its older key, as one of its row at the newer key.
-
-    Args:
-        change: The change.
-        row: The row at the newer key.
-        old: Where the entity was read, and its ETag there.
-    """
-    mark, etag = mark_of(row), row["odata.etag"]
-    same = mark is not None and mark.names(old.other) and mark.etag == old.etag and newest_token(row) == mark.move
-    return structs.replace(change, if_match=etag) if same and change.if_match == old.etag else change
 
 
 def complete(change: Change, row: Row | None) -> Change:
@@ -63,12 +48,7 @@ def complete(change: Change, row: Row | None) -> Change:
             copy or a list.
     """
     if row is not None and change.schema is not None and is_marker(row):
-        if change.mode in _UPSERTS:
-            raise marker_error(change, row)
-        mark = mark_of(row)
-        if mark is not None and mark.state in (MoveState.FORWARD, MoveState.SETTLED):
-            raise EntityNotFound(f"{change}: the entity was moved to {mark.other}", Code.RESOURCE_NOT_FOUND)
-        row = None
+        refuse_marker(change, row)
     if row is None:
         if change.mode not in _UPSERTS:
             raise EntityNotFound(f"{change}: table {change.table} has no such row", Code.RESOURCE_NOT_FOUND)
@@ -90,9 +70,11 @@ def complete(change: Change, row: Row | None) -> Change:
                 (change.partition_key, change.row_key),
                 row.get("EntityType"),
             )
-    old = None if known is None else old_place_of(known.row)
-    if old is not None and change.schema is not None:
-        change = _at_newer_key(change, row, old)
+    if change.schema is not None and not upgraded:
+        row = change.schema.unseal(row)
+    if known is not None and change.schema is not None and change.schema.home is not None:
+        etag_now = change.schema.home.etag_now(change.if_match, known.row, row)
+        change = structs.replace(change, if_match=etag_now)
     if change.if_match not in (None, "*", etag):
         raise PreconditionFailed(
             f"{change}: the row has changed since it was read; read it again and repeat the change",
@@ -107,15 +89,6 @@ def complete(change: Change, row: Row | None) -> Change:
         patch = structs.replace(patch, expects=Expects.PRESENT)
     stored = Known(row, proof=etag, upgraded=upgraded)
     return structs.replace(change, mode=mode, patch=patch, stored=stored, if_match=etag)
-
-
-def marker_error(change: Change, row: Row) -> EntityExists:
-    """Return the error of a write that would insert an entity where there is a marker row."""
-    problem = "an entity is being moved to or from that key; try again when the move has ended"
-    mark = mark_of(row)
-    if mark is not None and mark.stays:
-        problem += "; if no re-key of the table is under way, delete the row, which is no entity"
-    return EntityExists(f"{change}: {problem}", Code.ENTITY_EXISTS, change.subject)
 
 
 def _is_older(change: Change, row: Row) -> bool:

@@ -28,7 +28,6 @@ decides, and what it sets and removes. Here the patch is applied to what is know
 
 from msgspec import structs
 
-from ...models.rekeyed_rows import old_place_of
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
 from ...models.write_tokens import new_token, tokens_of, with_token
 from ...protocol.edm import ANNOTATION
@@ -39,7 +38,7 @@ from ..rows import compare, content
 from .patching import keep_kind
 from .prepare import refuse_removal
 
-__all__ = ["encode", "encode_patch", "is_partial", "is_stale", "needs_row"]
+__all__ = ["encode", "encode_patch", "encode_surely", "is_partial", "is_stale", "needs_row"]
 
 _GUARDS = (Mode.GUARD, Mode.REBUILD)
 _MADE = frozenset({WRITE_TOKENS, MANIFEST, MOVE})  # what each write makes anew
@@ -72,8 +71,8 @@ def needs_row(change: Change) -> bool:
         return True
     surely = known is not None and known.complete and known.proof is not None
     if schema is not None and schema.tracked:
-        at_older_key = schema.moved_from is not None and known is not None and old_place_of(known.row) is not None
-        return not surely or patch.expects is Expects.EITHER or at_older_key
+        elsewhere = schema.home is not None and known is not None and schema.home.is_elsewhere(known.row)
+        return not surely or patch.expects is Expects.EITHER or elsewhere
     if patch.extent is Extent.FIELDS:
         return not surely
     if patch.remove and change.mode is Mode.SAVE:
@@ -99,6 +98,13 @@ def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite
         there = stored.row if change.is_read and stored is not None else patch.remove
         refuse_removal(change.schema, sorted(name for name in patch.remove if name in there))
     return encode_patch(change, index, token)
+
+
+def encode_surely(change: Change, token: str | None = None) -> PlannedWrite:
+    """Return the operation of a single change that has something to write, as an insert, a delete and a guard have."""
+    write = encode(change, 0, token)
+    assert write is not None
+    return write
 
 
 def encode_patch(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:
@@ -175,6 +181,8 @@ def _finish(
     base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
     weight = change.weight if after is change.shown else None
+    if change.schema is not None and change.schema.stages:
+        weight = None  # a stage may make the row larger
     # Not for rows of which nothing is known: a plain table stays as other programs expect it. Nor for a copy of a row:
     # derived rows name its tokens.
     if (base is None and not carries) or WRITE_TOKENS in row:

@@ -57,6 +57,7 @@ from ..subject import forget
 from .derive import Derived
 from .lost_replies import InDoubt, resolve
 from .prepare import filled_values
+from .seal import sealed
 
 __all__ = [
     "claim",
@@ -227,7 +228,7 @@ def is_light(weight: int | None) -> bool:
 
 def most_bytes(write: PlannedWrite) -> int:
     """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
-    row = write.operation.row
+    row = sealed(write).row
     # A character of a key is at most four bytes, each three characters of the URL.
     around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
     if write.weight is not None and write.weight <= _SHORT:
@@ -242,7 +243,8 @@ def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> No
     if write.after is None:
         return
     # Of a row that is known in part only what is sent can be judged.
-    row = write.operation.row if write.partial else write.after
+    operation = sealed(write)
+    row = operation.row if write.partial or operation is not write.operation else write.after
     try:
         if write.operation.canonical:  # made by the encoder, so that only the keys and the size can be wrong
             check_key("PartitionKey", row["PartitionKey"])
@@ -303,7 +305,7 @@ def _remedy(fault: Fault, write: PlannedWrite, member: Member) -> str:
         return ""
     row, name = write.operation.row, member.property
     size = value_size(row[name], row.get(name + ANNOTATION))
-    return f" That is {size} bytes, of {MAX_VALUE_BYTES}; field(chunked=True) stores up to 15 times as much."
+    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True), or keep it in a blob."
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
@@ -342,7 +344,7 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
         return
     total = 0
     for write in writes:
-        row = write.operation.row
+        row = sealed(write).row
         keys = quote(row["PartitionKey"], safe="") + quote(row["RowKey"], safe="")
         total += _HEADERS + len(keys) + len(msgspec.json.encode(row))
         if total > MAX_TRANSACTION_BYTES:
@@ -429,7 +431,7 @@ async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
     if attempt == 1:
         counts.operations += 1
     try:
-        return [await store.write(plan.table, write.operation)]
+        return [await store.write(plan.table, sealed(write))]
     except Fault as fault:
         await make_missing_table(db, plan.table, [write.operation], fault, attempt)
     return await _send_one(db, plan, attempt + 1)
@@ -439,7 +441,7 @@ async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
     store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
     if attempt == 1:
         counts.operations += len(plan.writes)
-    operations = [write.operation for write in plan.writes]
+    operations = list(map(sealed, plan.writes))
     try:
         return await store.transact(plan.table, operations)
     except Fault as fault:

@@ -13,6 +13,7 @@ when somebody deletes the row; with writes beside it that have none, it is not s
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 import attrs
 from msgspec import structs
@@ -20,7 +21,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.period_tables import is_absent
 from ...connection.tasks import map_together
-from ...errors import OutcomeUnknown, TableOrmError
+from ...errors import DecodeError, OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import bag_of_row
 from ...models.write_tokens import tokens_of
@@ -312,7 +313,17 @@ def _equals(write: PlannedWrite, row: Row | None) -> bool:
     """Whether a row is as a write would leave it, as far as the write says."""
     if _deletes(write) or row is None:
         return _deletes(write) and row is None
-    return _has(row, write.operation.row, whole=write.operation.verb in _WHOLE)
+    return _has(_unsealed(write, row), write.operation.row, whole=write.operation.verb in _WHOLE)
+
+
+def _unsealed(write: PlannedWrite, row: Row) -> Row:
+    """Return a row as the model of a write says; as it is stored, if it is no row of an entity."""
+    schema = write.change.schema
+    if schema is None or write.effect is not None:
+        return row
+    with suppress(DecodeError):
+        return schema.unseal(row)
+    return row
 
 
 def _has(row: Row, members: Row, *, whole: bool) -> bool:
@@ -333,7 +344,7 @@ def _state(write: PlannedWrite, row: Row | None) -> Applied:
     # A foreign client may have merged without touching the tail; to take over its ETag would let our next save
     # overwrite what we never saw.
     newest = write.token is None or tokens_of(row)[:1] == (write.token,)
-    same = _has(row, write.after or {}, whole=not write.partial)
+    same = _has(_unsealed(write, row), write.after or {}, whole=not write.partial)
     return Applied(row["odata.etag"], superseded=not (newest and same))
 
 

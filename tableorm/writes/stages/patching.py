@@ -241,14 +241,14 @@ def _clearing(
             if name in schema.cleared and name not in row and values.get(info.name) is not None:
                 if _is_surely_absent(before, (member,)):
                     continue
-                found[name] = ""
+                found[name] = 0 if member.type.edm is Edm.INT32 else ""
                 if member.type.edm is Edm.BINARY:
                     found[name + ANNOTATION] = Edm.BINARY.value
     return found
 
 
 def _is_cleared(schema: Schema, row: Row, name: str) -> bool:
-    return name in schema.cleared and row.get(name) == ""
+    return name in schema.cleared and row.get(name) in ("", 0)
 
 
 def _is_only_made(shown: Shown, changed: Row) -> bool:
@@ -298,9 +298,8 @@ def _removed(shown: Shown, row: Row) -> list[str]:
         if member.field not in shown.values or name in row:
             continue
         # Of what was set without having been read, the row alone tells whether there is something to remove.
-        if member.field not in shown.read_names:
-            gone.append(name)
-        elif before.row.get(name) is not None and not _is_cleared(schema, before.row, name):
+        known = before.row.get(name) is not None and not _is_cleared(schema, before.row, name)
+        if known or member.field not in shown.read_names:
             gone.append(name)
     unknown = schema.unknown(before.row)
     return gone + [name for name in unknown if name not in shown.extra and ANNOTATION not in name]

@@ -261,6 +261,7 @@ async def notes_are_illegible(db: Database) -> None:
     await merge(db, E1, _ix="nonsense")
 
 
+@pytest.mark.one_of(3)
 @on_stores("case", CASES, lambda case: case.name)
 async def test_damage_is_found_and_repaired(db: Database, case: Case) -> None:
     """What is found is just that damage; once it is repaired all is right, and nothing else has changed."""
@@ -417,6 +418,7 @@ NO_LISTS = [
 MEMBERS: list[Row] = [{}, {"Divided": True}, {"Keys00": "nonsense"}]
 
 
+@pytest.mark.one_of(3)
 @on_stores("strange", product(NO_LISTS, MEMBERS), lambda each: f"{each[0]}-{each[1]}")
 async def test_a_row_whose_key_no_list_can_have_is_left(db: Database, strange: tuple[str, Row]) -> None:
     """It says that it is of the list: that is reported, with few requests, and nothing is written where it leads."""
@@ -655,7 +657,7 @@ async def harm(db: Database, pick: random.Random) -> None:
 
 
 @also_in_file
-@seeds(2, 60)
+@seeds(1, 60)
 async def test_whatever_others_do_can_be_repaired(db: Database, seed: int) -> None:
     """One repair makes all right again, in segments as in one, and the entities stay as they were left."""
     pick = random.Random(seed)

@@ -120,6 +120,7 @@ async def test_no_transaction_of_index_entries_is_too_large(db: Database, people
     assert (requests, sent_transactions) == (all_sent, transactions)
 
 
+@pytest.mark.one_of(3)
 @also_in_file
 async def test_while_others_write(db: Database) -> None:
     """Those who have the declarations may write: nobody is counted twice, and nobody is forgotten."""

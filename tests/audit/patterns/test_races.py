@@ -138,6 +138,7 @@ async def entry_is_changed(db: Database) -> None:
 HARMS = {case.name: case.harm for case in CASES}
 
 
+@pytest.mark.one_of(7)
 @pytest.mark.parametrize(
     ("harm", "deed"),
     [

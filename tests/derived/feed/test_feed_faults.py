@@ -139,7 +139,7 @@ async def test_who_always_loses_is_told_in_the_end(other: Database, network: Fau
     async with Database(backend, retry=QUICK) as losing:
         await losing.create_tables(Employee)
         with pytest.raises(
-            LostRace, match="others wrote the rows that count, list or note it first, 50 times in a row"
+            LostRace, match="others wrote its row, or those that count, list or note it, first, 50 times in a row"
         ):
             await losing.insert(Employee(id=1))
     assert ["insert empid_000001"] not in await noted(other)
@@ -237,7 +237,7 @@ async def write(db: Database, draw: random.Random, first: int, steps: int, made:
                 raise
 
 
-@seeds(2, 200)
+@seeds(1, 200)
 async def test_eight_writers_over_a_bad_network(db: Database, network: FaultyStore, seed: int) -> None:
     """Whatever is lost, late or delivered twice: a change is noted if it was made, once, and in order."""
     made = Counter[int]()

@@ -81,7 +81,7 @@ async def read(db: Database, draw: random.Random, writers: asyncio.Future[list[N
 
 
 @pytest.mark.usefixtures("stopped_clock")
-@seeds(2, 150)
+@seeds(1, 150)
 async def test_nobody_misses_a_change_without_being_told(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers go on without a gap, and each change is read once, however requests of writers and sweeps meet it."""
     monkeypatch.setattr(changes, "MAX_PAGE", 4)

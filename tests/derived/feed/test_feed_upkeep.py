@@ -118,6 +118,7 @@ async def filled(db: Database) -> Database:
     return db
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize(
     ("damage", "problem", "left"),
     [

@@ -54,17 +54,18 @@ async def test_writers_and_readers(tmp_path: Path, rounds: Rounds) -> None:
     path = tmp_path / "test.tables"
     async with connect(f"local:{path}", retry=QUICK) as one, connect(f"local:{path}", retry=QUICK) as two:
         await prepare(one)
-        writers, readers, auditor = await race([one, two], rounds(60, 1000), path)
+        writers, readers, auditor = await race([one, two], rounds(25, 1000), path)
         await settle(one, writers)
 
     assert all(reader.looks > 0 for reader in readers)
     assert auditor.audits > 0
     assert auditor.looked > 10 * auditor.audits
-    assert all(writer.done.total() > rounds(10, 300) for writer in writers)
+    assert all(writer.done.total() > rounds(4, 300) for writer in writers)
     steps = {step for writer in writers for step in writer.done}
-    assert len(steps) >= rounds(9, 13), steps  # each verb has succeeded, if there were rounds enough
+    assert len(steps) >= rounds(7, 13), steps  # each verb has succeeded, if there were rounds enough
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 async def test_writers_and_readers_on_azurite(azurite: Azurite, rounds: Rounds) -> None:
     """The same on another store; there a look is at one entity."""
     url = azurite.connection_string

@@ -7,7 +7,6 @@ import pytest
 
 from tableorm import (
     Conflict,
-    CursorError,
     Database,
     DecodeError,
     Entity,
@@ -280,19 +279,6 @@ async def test_queries_do_not_see_copies(db: Database) -> None:
     assert [type(each) for each in await db.select(Item).where(Item.department == "Sales").all()] == [Memo, Task]
     assert len(await read_table(db, "Staff")) == 4 + 3 + 2
     assert audit(await read_table(db, "Staff"), KINDS) == []
-
-
-async def test_cursors_belong_to_an_index(db: Database) -> None:
-    """A page of one is not gone on with by another."""
-    await db.create_tables(Employee)
-    for number in range(4):
-        await db.insert(employee(number))
-    query = db.select(Employee.by_email).where(Employee.department == "Sales")
-    page = await query.page(2)
-    assert [each.id for each in page.items] == [0, 1]
-    assert [each.id for each in (await query.page(2, page.cursor)).items] == [2, 3]
-    with pytest.raises(CursorError):
-        await db.select(Employee).where(Employee.department == "Sales").page(2, page.cursor)
 
 
 async def test_conditions_on_what_copies_lack(db: Database) -> None:

@@ -125,7 +125,7 @@ class World:
                 await self.pause()
 
 
-@seeds(3, 300)
+@seeds(1, 300)
 async def test_no_reader_sees_an_incomplete_index(seed: int, tmp_path: Path) -> None:
     """
     An older program writes for some time, newer ones write and read all the time, and the index and the list are built

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tableorm import connect
 from tests.azurite import Azurite
 from tests.children import environment
@@ -51,6 +53,7 @@ EVERYTHING = {
 DIVISION = ["replace Person#by_city", "insert Person#by_city", "insert Person#by_city"]
 
 
+@pytest.mark.one_of(3, group="killed")
 def test_a_process_killed_at_any_write(tmp_path: Path, rounds: Rounds) -> None:
     """
     The file holds all of a write or nothing of it, and who writes on meets nothing that is in the way; at length it is
@@ -62,6 +65,7 @@ def test_a_process_killed_at_any_write(tmp_path: Path, rounds: Rounds) -> None:
     assert DIVISION in [line["asked"] for line in lines]
 
 
+@pytest.mark.one_of(9, group="elsewhere")
 @seeds(1, 3)
 def test_a_process_killed_at_any_write_to_azurite(azurite: Azurite, seed: int, rounds: Rounds) -> None:
     """The same on another store; three tests at length reach every write, the short one reaches one of twelve."""

@@ -30,22 +30,6 @@ async def check(db: Database) -> None:
     assert audit(await read_table(db, "Staff"), KINDS) == []
 
 
-async def test_several_changes_of_one_entity_are_one(db: Database) -> None:
-    """The copies are those of the last; addresses on the way leave nothing."""
-    await db.create_tables(Employee)
-    one = employee(1)
-    async with db.transaction() as tx:
-        tx.insert(one)
-        one.email, one.age = "second@x", 31
-        tx.save(one)
-        one.email, one.active = "third@x", False
-        tx.merge(one, only=[Employee.email, Employee.active])
-    await check(db)
-    assert set(await read_table(db, "Staff")) == {
-        ("Sales", key) for key in ("empid_000001", "email_third@x", "name_Li_000001")
-    }
-
-
 @pytest.mark.parametrize("verb", ["insert", "save", "upsert", "replace"])
 @pytest.mark.parametrize("together", ["transaction", "bulk"])
 async def test_what_is_changed_after_it_was_given(db: Database, together: str, verb: str) -> None:
@@ -64,46 +48,6 @@ async def test_what_is_changed_after_it_was_given(db: Database, together: str, v
     await db.save(one)
     await check(db)
     assert (await db.get(Employee, department="Sales", id=1)).last_name == "Later"
-
-
-async def test_what_was_loaded_is_changed_twice(db: Database) -> None:
-    """Of the copies that were there before, none is left behind."""
-    one, *_ = await prepare(db)
-    async with db.transaction() as tx:
-        one.email = "second@x"
-        tx.save(one)
-        one.email, one.last_name = None, "Zed"
-        tx.save(one)
-    await check(db)
-    assert await db.get_or_none(Employee.by_email, department="Sales", email="e1@x") is None
-
-
-async def test_unique_values_are_exchanged(db: Database) -> None:
-    """Of two, and around three."""
-    one, two, three = await prepare(db)
-    async with db.transaction() as tx:
-        one.email, two.email = two.email, one.email
-        tx.save(one)
-        tx.save(two)
-    async with db.transaction() as tx:
-        one.email, two.email, three.email = two.email, three.email, one.email
-        for each in (three, one, two):
-            tx.save(each)
-    await check(db)
-    assert (await db.get(Employee.by_email, department="Sales", email="e3@x")).id == 2
-
-
-async def test_a_unique_value_is_taken_over_from_what_is_deleted(db: Database) -> None:
-    """Whichever of the two comes first in the block."""
-    one, two, _ = await prepare(db)
-    async with db.transaction() as tx:
-        tx.delete(one)
-        tx.insert(employee(7, email="e1@x"))
-    async with db.transaction() as tx:
-        tx.insert(employee(8, email="e2@x"))
-        tx.delete(two)
-    await check(db)
-    assert (await db.get(Employee.by_email, department="Sales", email="e2@x")).id == 8
 
 
 async def test_an_entity_takes_its_own_place(db: Database) -> None:

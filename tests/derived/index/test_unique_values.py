@@ -306,36 +306,6 @@ async def test_a_row_that_is_in_the_way(db: Database, row: Row) -> None:
     assert row.items() <= (await db.store.get("UniqueEmails", "email_z", "taken")).items()
 
 
-@pytest.mark.parametrize(("tenant", "number"), [("a", 5), ("b", 5)])
-async def test_a_forged_claim(db: Database, tenant: str, number: int) -> None:
-    """Who writes the claim of another entity into the manifest of one frees nothing when that is deleted."""
-    ann = await db.store.get("UniqueUsers", "a", "user_001")
-    forged = {"PartitionKey": tenant, "RowKey": f"user_{number:03d}", "EntityType": "User", "email": "x", "name": ""}
-    await db.store.write("UniqueUsers", Operation(Verb.INSERT, {**forged, "_ix": ann["_ix"]}))
-
-    await db.delete(User.key(tenant=tenant, id=number), if_match="*")
-
-    assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
-
-
-async def test_a_forged_claim_is_not_handed_over(db: Database) -> None:
-    """Nor does another entity get the value by a transaction that deletes such an entity, or moves it."""
-    ann = await db.store.get("UniqueUsers", "a", "user_001")
-    forged = {"PartitionKey": "a", "RowKey": "user_005", "EntityType": "User", "email": "ann@x", "name": ""}
-    await db.store.write("UniqueUsers", Operation(Verb.INSERT, {**forged, "_ix": ann["_ix"]}))
-
-    with pytest.raises(UniqueViolation, match=r"the entity \('a', 'user_001'\) has email='ann@x' already"):
-        await db.move(await db.get(User, tenant="a", id=5), id=6)
-    with pytest.raises(TransactionFailed, match=r"the entity \('a', 'user_001'\) has email='ann@x' already"):
-        async with db.transaction() as tx:
-            first, forger = await tx.get(User, tenant="a", id=1), await tx.get(User, tenant="a", id=5)
-            first.name = "Anna"
-            tx.save(first)
-            tx.move(forger, id=6)
-
-    assert await reserved(db) == {"email_ann@x/taken": ["a", "user_001"]}
-
-
 # Several entities of one transaction
 
 

@@ -125,7 +125,7 @@ async def run_steps(steps: list[tuple[int, int, int]]) -> None:
         await check(db, amounts)
 
 
-@examples(12, 500)
+@examples(4, 500)
 @given(steps=st.lists(STEP, max_size=8))
 @example(steps=[(0, 5, 0), (1, -3, 1), (0, 2, 3), (0, 0, 5)])
 def test_each_verb_is_refused_where_it_breaks_a_bound(steps: list[tuple[int, int, int]]) -> None:
@@ -154,7 +154,7 @@ async def run_transactions(blocks: list[list[tuple[int, int]]]) -> None:
 PAIRS = st.tuples(st.integers(0, 5), st.sampled_from([-9, -3, -1, 0, 2, 5]))
 
 
-@examples(12, 500)
+@examples(4, 500)
 @given(blocks=st.lists(st.lists(PAIRS, min_size=1, max_size=5), max_size=4))
 @example(blocks=[[(0, -3), (1, 5)], [(2, -3), (3, -1)], [(2, -1), (3, -1)]])
 def test_a_transaction_is_judged_by_its_end(blocks: list[list[tuple[int, int]]]) -> None:
@@ -181,7 +181,7 @@ async def run_bulk(before: int, given: list[int]) -> None:
         await check(db, done)
 
 
-@examples(12, 500)
+@examples(4, 500)
 @given(before=st.integers(0, 6), given=st.lists(st.sampled_from([-3, -1, 2]), max_size=7))
 @example(before=3, given=[-1, -3, 2])
 def test_a_bulk_fails_only_what_breaks_a_bound(before: int, given: list[int]) -> None:

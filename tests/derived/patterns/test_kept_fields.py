@@ -5,6 +5,8 @@ Fields that other entities keep: a write of the entity leaves them as they are s
 from itertools import product
 from typing import Any, Literal
 
+import pytest
+
 from tableorm import Database
 from tableorm.stores import Operation, Row, Verb
 from tests.derived.patterns.firm import Department, Employee, assert_consistent
@@ -39,6 +41,7 @@ SPELLINGS: list[dict[str, Any]] = [
 VERBS = ["replace", "replace as read", "merge", "upsert merge", "upsert replace", "save"]
 
 
+@pytest.mark.one_of(3)
 @on_stores("case", product(VERBS, SPELLINGS), lambda case: f"{case[0]}-{len(case[1])}")
 async def test_what_others_keep_stays_as_it_is_stored(db: Database, case: tuple[str, dict[str, Any]]) -> None:
     """Whatever writes the entity, seen or unseen; what is not there does not come to be."""

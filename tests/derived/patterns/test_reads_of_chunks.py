@@ -70,6 +70,7 @@ async def delete_all(db: Database, count: int) -> None:
 Write = Callable[[Database, int], Awaitable[None]]
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("write", [upsert_all, save_all, delete_all], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("count", [33, 34, 90])
 async def test_each_row_is_read_once(write: Write, count: int) -> None:

@@ -61,7 +61,7 @@ async def test_many_inserts_send_little_more_than_themselves(shop: Database) -> 
     assert len(noted) == 300
 
 
-@seeds(6, 300)
+@seeds(2, 300)
 async def test_writers_of_several_rows_neither_wait_for_ever_nor_lose_anything(shop: Database, seed: int) -> None:
     """Single writes, transactions and bulks that change the same rows in any order, some of them cancelled."""
     draw = random.Random(seed)

@@ -291,25 +291,6 @@ async def test_too_many_appends(engine: Engine, container: str) -> None:
     assert await engine.blobs.read(container, "log") == b"xyz"
 
 
-async def test_names_in_order_of_code_points(engine: Engine, container: str) -> None:
-    """Names are listed by code point, also beyond the first plane; a prefix is taken literally."""
-    names = ["A", "a", "a%", "a%b", "a_", "ab", "é", "\ue000", "\U0001f600"]
-    for name in reversed(names):
-        await engine.blobs.put(container, name, b"")
-
-    assert [each.name for each in (await engine.blobs.list_blobs(container)).blobs] == names
-    assert [each.name for each in (await engine.blobs.list_blobs(container, "a%")).blobs] == ["a%", "a%b"]
-
-
-async def test_a_blob_has_the_etag_of_its_last_write(engine: Engine, container: str) -> None:
-    """Who reads or lists it gets that, so that a write under it succeeds."""
-    first = await engine.blobs.put(container, "x", b"1")
-    second = await engine.blobs.put(container, "x", b"2", if_match=first.etag)
-
-    (listed,) = (await engine.blobs.list_blobs(container)).blobs
-    assert first.etag != second.etag == listed.etag == (await engine.blobs.info(container, "x")).etag
-
-
 @pytest.mark.parametrize("arguments", [("\ud800", None), ("", "\ud800")])
 async def test_text_that_cannot_be(engine: Engine, container: str, arguments: tuple[str, str | None]) -> None:
     """A prefix or continuation that no name can have is refused by name."""

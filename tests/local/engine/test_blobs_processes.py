@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import pytest
 
 from tableorm.stores import Clock
 from tableorm_local.engine import Engine
@@ -32,6 +33,7 @@ def child_module() -> Any:
     return module
 
 
+@pytest.mark.one_of(3, group="killed")
 @seeds(1, 40)
 async def test_killed_writers_lose_nothing_acknowledged(
     path: Path, child: Child, tableorm_clock: Clock, seed: int

@@ -62,6 +62,7 @@ _DAMAGE = {
 }
 
 
+@pytest.mark.one_of(3)
 @pytest.mark.parametrize("problem", _DAMAGE)
 def test_damage_is_named(path: Path, problem: str) -> None:
     """What is wrong is said with the file and the remedy."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import pytest
 
 from tableorm.stores import Bounds, Row, RowQuery
 from tableorm_local.engine import Engine
@@ -29,6 +30,7 @@ async def all_rows(engine: Engine, query: RowQuery | None = None) -> list[Row]:
         page = await engine.query("Shared", query or RowQuery(), continuation=page.continuation)
 
 
+@pytest.mark.one_of(3, group="killed")
 @seeds(1, 40)
 async def test_killed_writers_lose_nothing_acknowledged(path: Path, child: Child, seed: int) -> None:
     """After SIGKILL at random moments each acknowledged write is there with its ETag, and each transaction is whole."""

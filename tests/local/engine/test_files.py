@@ -625,6 +625,7 @@ def public_folder() -> Iterator[Path]:
         yield Path(name)
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("mode", [0o777, 0o555], ids=["writable folder", "read-only folder"])
 async def test_read_only_file(public_folder: Path, child: Child, mode: int) -> None:
     """Who may only read opens for reading, and gets a clear fault for a write."""
@@ -645,6 +646,7 @@ async def test_read_only_file(public_folder: Path, child: Child, mode: int) -> N
     assert "opened for reading only" in lines[1]
 
 
+@pytest.mark.one_of(2)
 @pytest.mark.parametrize("exists", [True, False])
 async def test_forbidden_file(public_folder: Path, child: Child, *, exists: bool) -> None:
     """Who may not read the file, or not make it, is told so."""

@@ -3,21 +3,19 @@ Group commit: requests that share a transaction, in order, and what each is told
 """
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apsw
 import pytest
 
 from tableorm.protocol.codes import Code, Fault
-from tableorm_local.engine import Engine, group_commit
+from tableorm_local.engine import Engine
 from tableorm_local.engine.catalog import SCHEMA
 from tableorm_local.engine.group_commit import GroupCommit
 from tableorm_local.engine.sqlite import connect
-from tableorm_local.engine.worker import InlineWorker, ThreadWorker
+from tableorm_local.engine.worker import InlineWorker
 from tableorm_local.engine.write_session import Work, WriteSession
 from tableorm_local.engine.writer_lock import WriterLock
 from tests.local.engine.conftest import callbacks_succeed
@@ -25,8 +23,6 @@ from tests.local.engine.conftest import callbacks_succeed
 T = TypeVar("T")
 
 _SECONDS = 30  # so that what hangs fails
-_GONE = "memory: the operating system failed to read or write the file (the disk is gone); check the disk."
-_APPLY = 1 / 16384  # the time that a request takes by the clock of these tests
 
 
 class Slow(InlineWorker):
@@ -45,28 +41,6 @@ class Slow(InlineWorker):
         asyncio.get_running_loop().call_soon(work)
 
 
-class Disk:
-    """Commits that take a time of their own on a clock of their own, and the requests in each of them."""
-
-    def __init__(self, session: WriteSession, sync: float) -> None:
-        self.session, self.sync, self.now = session, sync, 0.0
-        self.batches: list[int] = []
-        self._commit, self._applied = session.commit, 0
-        session.commit = self._sync  # type: ignore[method-assign]
-
-    def _sync(self) -> None:
-        self.now += self.sync
-        self.batches.append(self._applied)
-        self._applied = 0
-        self._commit()
-
-    def apply(self, session: WriteSession) -> None:
-        """Do a request."""
-        self.now += _APPLY
-        self._applied += 1
-        session.dirty = True
-
-
 @pytest.fixture
 async def session() -> AsyncIterator[WriteSession]:
     """A connection that writes, in memory."""
@@ -75,24 +49,6 @@ async def session() -> AsyncIterator[WriteSession]:
     with callbacks_succeed():
         yield WriteSession(connection, "memory")
     connection.close()
-
-
-async def test_background_jobs_and_requests_take_turns(session: WriteSession) -> None:
-    """While requests wait, no two background jobs follow each other."""
-    commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[str]()
-
-    async def ask() -> None:
-        for _ in range(4):
-            await commits.submit(lambda _: order.append("request"))
-
-    async def work() -> None:
-        for _ in range(4):
-            await commits.submit_background_job(lambda _: order.append("job"))
-
-    async with asyncio.timeout(_SECONDS):
-        await asyncio.gather(work(), ask())
-
-    assert order == ["request", "job"] * 4
 
 
 class TakenLock(WriterLock):
@@ -111,51 +67,6 @@ class TakenLock(WriterLock):
 
     def release(self) -> None:
         self.calls.append(("release", self.session.connection.in_transaction))
-
-
-@pytest.mark.parametrize("waits_for_lock", [False, True], ids=["on the event loop", "in the worker"])
-async def test_requests_are_done_in_order(
-    session: WriteSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits_for_lock: bool
-) -> None:
-    """Requests are done in the order they came, also those that come while others are done."""
-    disk, order, lock = Disk(session, 1.0), list[str](), TakenLock(tmp_path / "lock", session)
-    monkeypatch.setattr(group_commit, "time", SimpleNamespace(perf_counter=lambda: disk.now))
-    commits = GroupCommit(session, Slow(), lock if waits_for_lock else None, _SECONDS)
-    asked = list[asyncio.Future[Any]]()
-
-    def work(name: str) -> Work:
-        def apply(session: WriteSession) -> None:
-            disk.apply(session)
-            order.append(name)
-            if name == "long 0":
-                for other in ("a", "b", "c"):
-                    asked.append(commits.submit(work(other)))
-            if name.startswith("long"):
-                disk.now += 1.0
-
-        return apply
-
-    for number in range(4):
-        asked.append(commits.submit(work(f"long {number}")))
-    async with asyncio.timeout(_SECONDS):
-        await commits.drain()
-    lock.close()
-
-    assert all(each.done() for each in asked)
-    assert order == ["long 0", "long 1", "long 2", "long 3", "a", "b", "c"]
-    assert disk.batches[:4] == [1, 1, 1, 1]  # a long one is the last of its transaction
-
-
-async def test_cancelled_requests_are_not_begun(session: WriteSession) -> None:
-    """Those that are cancelled while they wait are passed over, and the others are done."""
-    commits, order = GroupCommit(session, Slow(), None, _SECONDS), list[int]()
-    async with asyncio.timeout(_SECONDS):
-        futures = [commits.submit(lambda _, n=n: order.append(n)) for n in range(10)]  # type: ignore[misc]
-        for future in futures[2:6]:
-            future.cancel()
-        await commits.drain()
-
-    assert order == [0, 1, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("place", ["on the event loop", "in the worker", "in the background"])
@@ -279,127 +190,6 @@ async def test_an_error_that_ends_the_transaction(
     assert [each.startswith(start) for each, start in zip(told, said, strict=True)] == [True] * 3, told
     assert len(tried) == tries
     assert session.connection.execute("SELECT count(*) FROM t").get == sum(each.startswith("row") for each in told)
-
-
-async def test_a_transaction_that_cannot_begin_in_the_worker_is_tried_again(
-    session: WriteSession, tmp_path: Path
-) -> None:
-    """After it has waited for another process: no request is taken before a transaction has begun."""
-    commits, begin = GroupCommit(session, Slow(), TakenLock(tmp_path / "lock", session), _SECONDS), session.begin
-
-    def fail() -> bool:
-        session.begin = begin  # type: ignore[method-assign]
-        raise apsw.IOError("the disk is gone")
-
-    session.begin = fail  # type: ignore[method-assign]
-    async with asyncio.timeout(_SECONDS):
-        assert await commits.submit(lambda _: "done") == "done"
-        await commits.drain()
-
-
-async def test_a_transaction_that_cannot_begin_fails_all_that_wait(session: WriteSession) -> None:
-    """Each caller gets the fault, and what is asked for later is done."""
-    commits, begin = GroupCommit(session, Slow(), None, _SECONDS), session.begin
-
-    def fail() -> bool:
-        session.begin = begin  # type: ignore[method-assign]
-        raise apsw.IOError("the disk is gone")
-
-    session.begin = fail  # type: ignore[method-assign]
-    async with asyncio.timeout(_SECONDS):
-        outcomes = await asyncio.gather(*(commits.submit(lambda _: "done") for _ in range(3)), return_exceptions=True)
-        assert [getattr(outcome, "message", outcome) for outcome in outcomes] == [_GONE] * 3
-        assert await commits.submit(lambda _: "done") == "done"
-        await commits.drain()
-
-
-@pytest.mark.parametrize("times", [1, 2])
-async def test_a_transaction_that_cannot_be_undone_says_why(session: WriteSession, times: int) -> None:
-    """If undoing it fails too, callers get that error, and the next transaction undoes it before it begins."""
-    session.connection.execute("CREATE TABLE t (x)")
-    commits, roll_back, failures = GroupCommit(session, Slow(), None, _SECONDS), session.roll_back, list[str]()
-
-    def fail() -> None:
-        failures.append("the disk is gone")
-        if len(failures) == times:
-            session.roll_back = roll_back  # type: ignore[method-assign]
-        raise apsw.IOError("the disk is gone")
-
-    def work(session: WriteSession) -> None:
-        session.connection.execute("INSERT INTO t VALUES (1)")
-        session.dirty = True
-        session.roll_back = fail  # type: ignore[method-assign]
-        raise apsw.FullError("the disk is full")
-
-    async with asyncio.timeout(_SECONDS):
-        for _ in range(times):
-            with pytest.raises(Fault) as caught:
-                await commits.submit(work)
-            assert caught.value.message == _GONE
-        count = await commits.submit(lambda session: session.connection.execute("SELECT count(*) FROM t").get)
-    assert count == 0
-
-
-async def test_a_job_that_finds_another_process_writing_does_not_wait(session: WriteSession, tmp_path: Path) -> None:
-    """A background job is refused at once, without the lock that writers wait for."""
-    lock = TakenLock(tmp_path / "lock", session)
-    commits = GroupCommit(session, Slow(), lock, _SECONDS)
-    async with asyncio.timeout(_SECONDS):
-        with pytest.raises(Fault, match="another process holds the write lock") as caught:
-            await commits.submit_background_job(lambda _: "done")
-        await commits.drain()
-    lock.close()
-
-    assert caught.value.code == Code.SERVER_BUSY
-    assert lock.calls == [("try", False)]
-
-
-class WaitingLock(WriterLock):
-    """The lock of writers, which somebody else has until the test lets it go."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(str(path))
-        self.free = threading.Event()
-
-    def try_acquire(self) -> bool:
-        return self.free.is_set()
-
-    def acquire(self) -> None:
-        self.free.wait(_SECONDS)
-
-    def release(self) -> None:
-        pass
-
-
-async def test_who_waits_for_another_process_waits_no_longer_than_it_may(tmp_path: Path) -> None:
-    """Requests whose time is over while another process writes are refused, those with time left are done then."""
-    connection = connect(":memory:", apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
-    connection.execute(SCHEMA)
-    lock, worker, order = WaitingLock(tmp_path / "lock"), ThreadWorker(asyncio.get_running_loop(), "test"), list[str]()
-    commits = GroupCommit(WriteSession(connection, "memory"), worker, lock, 0.02)
-    async with asyncio.timeout(_SECONDS):
-        hurried = [commits.submit(lambda _: order.append("hurried")) for _ in range(2)]
-        commits.__dict__["_timeout"] = _SECONDS
-        patient = commits.submit(lambda _: order.append("patient"))
-        for each in hurried:
-            with pytest.raises(Fault, match="did not give it back in time"):
-                await each
-        assert not patient.done()
-        lock.free.set()
-        await patient
-        lock.free.clear()
-        commits.__dict__["_timeout"] = 0.02
-        for _ in range(2):  # the second one comes while the worker waits for nobody
-            with pytest.raises(Fault, match="did not give it back in time"):
-                await commits.submit(lambda _: order.append("alone"))
-        lock.free.set()
-        await commits.drain()
-        assert await commits.submit(lambda _: "done") == "done"
-    worker.stop()
-    lock.close()
-    connection.close()
-
-    assert order == ["patient"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])

@@ -22,6 +22,7 @@ from tableorm_local.engine import Engine
 from tableorm_local.engine.files import Files, open_file
 from tableorm_local.engine.worker import ThreadWorker
 from tests.local.engine.turns import Turns
+from tests.torture import Rounds
 
 
 def row(row_key: str, **properties: object) -> Row:
@@ -361,7 +362,7 @@ async def test_cancelled_open(path: Path) -> None:
     assert {each.name for each in path.parent.iterdir()} == {path.name, path.name + "-lock"}
 
 
-def test_loop_that_ends_under_writes(path: Path) -> None:
+def test_loop_that_ends_under_writes(path: Path, rounds: Rounds) -> None:
     """If the loop ends with writes under way and nobody closes, nothing is printed, stays locked or is half done."""
     script = """
 import asyncio, sys
@@ -399,7 +400,7 @@ async def again():
 
 asyncio.run(again())
 """
-    for delay in range(4):
+    for delay in range(0, 4, rounds(3, 1)):
         file = path.with_name(f"data{delay}")
         done = subprocess.run(
             [sys.executable, "-X", "dev", "-c", script, str(file), str(delay)],

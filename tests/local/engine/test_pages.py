@@ -201,39 +201,6 @@ async def test_a_page_is_not_filled_by_rows_that_are_filtered_out(
     assert len(read) == 201
 
 
-async def test_what_a_caller_makes_of_rows_counts_too(memory: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page ends by the bytes that its rows have in the answer, of those rows that are found; the pages lose none."""
-    for number in range(60):
-        rows: list[Row] = [{"PartitionKey": f"{number:02}", "RowKey": key, "N": number} for key in "ab"]
-        await insert_rows(memory, rows)
-    monkeypatch.setattr(scan, "_PAGE_BYTES", 1_000_000)
-    counted = list[object]()
-
-    def count(row: Row) -> int:
-        counted.append(row["RowKey"])
-        return 100_000
-
-    async def pages(query: RowQuery) -> list[int]:
-        counted.clear()
-        sizes, token = list[int](), None
-        while True:
-            page = await memory.query("Shared", query, 1000, token, count)
-            sizes.append(len(page.rows))
-            token = page.continuation
-            if token is None:
-                return sizes
-
-    last = Compare("N", Op.GE, constant(45))
-    assert await pages(RowQuery()) == [25, 25, 25, 25, 20]
-    assert len(counted) == 120
-    assert await pages(RowQuery(row=Bounds.only("b"))) == [25, 25, 10]
-    assert counted == ["b"] * 60
-    assert await pages(RowQuery(where=last)) == [10, 20]
-    assert len(counted) == 30
-    assert await pages(RowQuery(row=Bounds.only("b"), where=last)) == [15]
-    assert counted == ["b"] * 15
-
-
 async def test_a_page_has_4_mib(memory: Engine, read: list[bytes]) -> None:
     """With what a caller makes of its rows, as in the service: one with less goes on, one with as much ends."""
     await insert_rows(memory, make_rows("p", 130))

@@ -46,6 +46,7 @@ async def everything(engine: Engine) -> list[Row]:
             return rows
 
 
+@pytest.mark.one_of(2, group="processes")
 async def test_four_writers(engine: Engine, path: Path, child: Child) -> None:
     """Four processes write at once: every row arrives once, no ETag occurs twice, none waits for the others' end."""
     count = 300

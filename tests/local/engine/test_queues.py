@@ -35,18 +35,6 @@ async def bodies(engine: Engine, queue: str) -> list[bytes]:
     return [message.body for message in await engine.queues.take(queue, 32)]
 
 
-async def test_longest_visible_first(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
-    """Messages come in the order in which they became visible."""
-    tableorm_clock.freeze()
-    for body, delay in ((b"4", 40), (b"2", 20), (b"3", 30), (b"1", 0)):
-        await engine.queues.put(queue, body, delay_seconds=delay)
-    tableorm_clock.advance(dt.timedelta(seconds=35))
-
-    assert await bodies(engine, queue) == [b"1", b"2", b"3"]
-    tableorm_clock.advance(dt.timedelta(seconds=10))
-    assert await bodies(engine, queue) == [b"4"]
-
-
 async def test_receipt_outlives_its_time(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """A message whose time is over is still its holder's, until another takes it."""
     tableorm_clock.freeze()
@@ -80,15 +68,6 @@ async def test_expired_in_the_hands_of_its_holder(engine: Engine, queue: str, ta
     assert await bodies(engine, queue) == []
 
 
-async def test_one_message_is_peeked_at_unless_more_are_asked_for(engine: Engine, queue: str) -> None:
-    """The oldest one."""
-    for body in (b"1", b"2", b"3"):
-        await engine.queues.put(queue, body)
-
-    assert [message.body for message in await engine.queues.peek(queue)] == [b"1"]
-    assert [message.body for message in await engine.queues.peek(queue, 2)] == [b"1", b"2"]
-
-
 async def test_many_expired_do_not_hide_the_living(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
     """
     A take removes all expired messages, and returns those behind them; the length follows. A look passes over 250 at a
@@ -116,22 +95,6 @@ async def test_time_to_live_beyond_all_time(engine: Engine, queue: str) -> None:
     await engine.queues.put(queue, b"x", ttl_seconds=10**30)
 
     assert await bodies(engine, queue) == [b"x"]
-
-
-async def test_length_is_exact(engine: Engine, queue: str) -> None:
-    """The length counts what is there, hidden or not, and in no other queue."""
-    first_queue, queue = queue, "second"
-    await engine.queues.create_queue(queue)
-    for number in range(5):
-        await engine.queues.put(queue, b"x", delay_seconds=number % 2)
-    first, second = await engine.queues.take(queue, 2)
-    await engine.queues.delete(queue, first)
-    await engine.queues.renew(queue, second, 0)
-
-    assert await engine.queues.length(queue) == 4
-    await engine.queues.clear(queue)
-    assert await engine.queues.length(queue) == 0
-    assert await engine.queues.length(first_queue) == 0
 
 
 @pytest.mark.parametrize("number", ["x", "", "0", "-1", "٣x", "9" * 19, "9" * 40])
@@ -221,14 +184,3 @@ async def test_closed_engine_refuses(path: Path) -> None:
     for call in (engine.queues.list_queues(), engine.queues.create_queue("abc"), engine.blobs.create_container("abc")):
         with pytest.raises(Fault, match="is not open"):
             await call
-
-
-async def test_a_message_comes_again_after_half_a_minute(engine: Engine, queue: str, tableorm_clock: Clock) -> None:
-    """30 seconds are the default of the service, to the second."""
-    tableorm_clock.freeze()
-    await engine.queues.put(queue, b"x")
-    assert await bodies(engine, queue) == [b"x"]
-    tableorm_clock.advance(dt.timedelta(seconds=29.9))
-    assert await bodies(engine, queue) == []
-    tableorm_clock.advance(dt.timedelta(seconds=0.1))
-    assert await bodies(engine, queue) == [b"x"]

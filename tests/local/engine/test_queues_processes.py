@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apsw
+import pytest
 
 from tableorm_local.engine import Engine
 from tableorm_local.engine.sqlite import Connection, connect
@@ -25,6 +26,7 @@ def all_messages(connection: Connection) -> dict[str, bytes]:
     return {str(number): body for number, body in connection.execute("SELECT id, body FROM messages")}
 
 
+@pytest.mark.one_of(2, group="processes")
 async def test_one_message_is_in_one_hand(engine: Engine, path: Path, child: Child) -> None:
     """Three processes take from one queue: while one holds a message, no other does; each is deleted once."""
     await engine.queues.create_queue("shared")
@@ -50,6 +52,7 @@ async def test_one_message_is_in_one_hand(engine: Engine, path: Path, child: Chi
     assert await engine.queues.length("shared") == 0
 
 
+@pytest.mark.one_of(3, group="killed")
 @seeds(1, 40)
 async def test_killed_processes_lose_nothing_acknowledged(path: Path, child: Child, seed: int) -> None:
     """After SIGKILL each message that was put is there, unless it was deleted; and none that was deleted."""

@@ -3,19 +3,16 @@ Giving back: what is deleted while one looks for the deleted is found too.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import apsw
 import pytest
 
 from tableorm.stores import Operation, Verb
-from tableorm_local.engine import Engine, blob_contents, blobs, catalog, queues, reclaim
+from tableorm_local.engine import Engine, reclaim
 from tableorm_local.engine.sqlite import Connection
-from tableorm_local.engine.write_session import WriteSession
 
 
 async def test_deletion_during_the_last_look(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,55 +144,6 @@ async def test_freeing_goes_on_after_what_passes(
 LEFT = """SELECT (SELECT count(*) FROM sqlite_schema WHERE name GLOB 'gone_*'), (SELECT count(*) FROM messages),
     (SELECT count(*) FROM queues), (SELECT count(*) FROM containers), (SELECT count(*) FROM blobs),
     (SELECT count(*) FROM contents), (SELECT count(*) FROM chunks)"""
-
-
-async def delete_everything(engine: Engine) -> None:
-    """Delete a table and a queue, of ten each, and a container of blobs without, with one and with ten chunks."""
-    await engine.create_table("Tab")
-    await engine.transact("Tab", [Operation(Verb.INSERT, {"PartitionKey": "p", "RowKey": str(n)}) for n in range(10)])
-    await engine.delete_table("Tab")
-    await engine.queues.create_queue("queue")
-    await engine.blobs.create_container("container")
-    for number in range(10):
-        await engine.queues.put("queue", b"message")
-        await engine.blobs.put("container", str(number), b"data" * (number % 2))
-    for _ in range(10):
-        await engine.blobs.append("container", "appended", b"data")
-    await engine.queues.delete_queue("queue")
-    await engine.blobs.delete_container("container")
-
-
-@pytest.mark.parametrize("rows", [1, 2, 3, 5, 9, 10, 11, 20, 21, 1000])
-async def test_slices_free_everything_and_no_more_than_they_may(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Whatever the size of the slices, each frees as much as it may, the next one goes on, and the last leaves none."""
-    monkeypatch.setattr(reclaim, "_RECLAIMERS", ())
-    engine, slices = Engine(None), Counter[str]()
-    await engine.open()
-    await delete_everything(engine)
-    assert await engine.read(lambda connection: connection.execute(LEFT).get) == (1, 10, 1, 1, 11, 11, 15)
-
-    def free(kind: ModuleType, session: WriteSession) -> bool:
-        connection, session.dirty = session.connection, True
-        before = connection.execute(LEFT).get
-        if not kind.reclaim(connection, rows):
-            return False
-        after = connection.execute(LEFT).get
-        # Messages, blobs, contents and chunks, of which there are many.
-        assert all(before[each] - after[each] <= rows for each in (1, 4, 5, 6))
-        slices[kind.__name__.rpartition(".")[2]] += 1
-        return True
-
-    for kind in (catalog, queues, blobs, blob_contents):
-        while await engine.submit(partial(free, kind)):
-            pass
-    assert await engine.read(lambda connection: connection.execute(LEFT).get) == (0, 0, 0, 0, 0, 0, 0)
-    assert await engine.list_tables() == []
-    await engine.close()
-
-    # The slice that finds less than it may have ends the table, the queue or the container.
-    assert slices["catalog"] == -(-10 // rows)
-    assert slices["queues"] == 10 // rows + 1
-    assert slices["blobs"] == 11 // rows + 1
 
 
 async def upload(engine: Engine) -> None:

@@ -297,66 +297,6 @@ async def state(api: Api) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "exists", "tag", "status", "code", "after"),
-    [
-        ("POST", True, None, 409, "EntityAlreadyExists", {"A": 1}),
-        ("POST", True, "*", 409, "EntityAlreadyExists", {"A": 1}),
-        ("POST", True, "current", 409, "EntityAlreadyExists", {"A": 1}),
-        ("POST", True, STALE, 409, "EntityAlreadyExists", {"A": 1}),
-        ("POST", False, None, 201, "", {"B": 2}),
-        ("POST", False, "*", 201, "", {"B": 2}),
-        ("PUT", True, None, 204, "", {"B": 2}),
-        ("PUT", True, "*", 204, "", {"B": 2}),
-        ("PUT", True, "current", 204, "", {"B": 2}),
-        ("PUT", True, STALE, 412, "UpdateConditionNotSatisfied", {"A": 1}),
-        ("PUT", False, None, 204, "", {"B": 2}),
-        ("PUT", False, "*", 404, "ResourceNotFound", None),
-        ("PUT", False, STALE, 404, "ResourceNotFound", None),
-        *(
-            (verb, *case)
-            for verb in ("PATCH", "MERGE", "X-MERGE")
-            for case in (
-                (True, None, 204, "", {"A": 1, "B": 2}),
-                (True, "*", 204, "", {"A": 1, "B": 2}),
-                (True, "current", 204, "", {"A": 1, "B": 2}),
-                (True, STALE, 412, "UpdateConditionNotSatisfied", {"A": 1}),
-                (False, None, 204, "", {"B": 2}),
-                (False, "*", 404, "ResourceNotFound", None),
-                (False, STALE, 404, "ResourceNotFound", None),
-            )
-        ),
-        ("DELETE", True, None, 400, "MissingRequiredHeader", {"A": 1}),
-        ("DELETE", True, "*", 204, "", None),
-        ("DELETE", True, "current", 204, "", None),
-        ("DELETE", True, STALE, 412, "UpdateConditionNotSatisfied", {"A": 1}),
-        ("DELETE", False, None, 400, "MissingRequiredHeader", None),
-        ("DELETE", False, "*", 404, "ResourceNotFound", None),
-        ("DELETE", False, STALE, 404, "ResourceNotFound", None),
-    ],
-)
-async def test_conditional_writes(
-    api: Api, verb: str, exists: bool, tag: str | None, status: int, code: str, after: dict[str, Any] | None
-) -> None:
-    """Every verb, on an entity that is there or not, with every sort of If-Match, does what the service does."""
-    current = (await api("POST", "/Tab", entity(A=1))).etag if exists else STALE
-    headers = {} if tag is None else {"If_Match": current if tag == "current" else tag}
-    path, body = ("/Tab" if verb == "POST" else ONE), None if verb == "DELETE" else entity(B=2)
-    if verb == "X-MERGE":
-        verb, headers = "POST", headers | {"X_HTTP_Method": "MERGE"}
-
-    reply = await api(verb, path, body, headers=headers)
-
-    assert reply.status == status
-    assert (reply.code if code else "") == code
-    assert await state(api) == after
-    if status == 204:
-        assert ("ETag" in reply.headers) is (verb != "DELETE")
-        assert reply.body == b""
-        if verb != "DELETE":
-            assert reply.etag == (await api("GET", ONE)).etag != current
-
-
-@pytest.mark.parametrize(
     "headers",
     [
         {"If_Match": "x"},

@@ -9,7 +9,7 @@ from tests.torture import Rounds
 
 async def test_requests(rounds: Rounds) -> None:
     """Whatever is sent, it is answered or closed: no fault of the server's own, nothing in its log, nothing kept."""
-    outcome = await fuzz_sockets(7, range(rounds(1000, 100_000)))
+    outcome = await fuzz_sockets(7, range(rounds(600, 100_000)))
 
     assert outcome.found == []
     # The inputs get far enough: past the signature, and to every kind of answer. A conflict comes a few times in a
@@ -20,10 +20,10 @@ async def test_requests(rounds: Rounds) -> None:
 
 def test_parts_of_requests(rounds: Rounds) -> None:
     """What reads filters, transactions, entities, XML and tokens takes every text or refuses it in its own words."""
-    outcome = fuzz_texts(7, range(rounds(3000, 200_000)))
+    outcome = fuzz_texts(7, range(rounds(1000, 200_000)))
 
     assert outcome.found == []
-    assert min(outcome.statuses[200], outcome.statuses[400]) > 500
+    assert min(outcome.statuses[200], outcome.statuses[400]) > 150
 
 
 def test_inputs_are_repeatable() -> None:

@@ -21,11 +21,8 @@ from unittest.mock import Mock
 import aiohttp
 import pytest
 from aiohttp import web
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from tableorm.protocol.edm import Edm
 from tableorm.protocol.shared_key import SignedParts, authorization, decode_key
 from tableorm_local.server import (
     DEVELOPMENT_ACCOUNT,
@@ -591,101 +588,6 @@ def test_lost_entries_are_counted() -> None:
     log.close()
 
     assert json.loads(stream.getvalue().splitlines()[-1])["lost"] == 7
-
-
-BYTES = st.binary(max_size=200)
-PIECES = st.sampled_from(
-    [
-        *(
-            piece.encode()
-            for piece in ["GET ", "POST ", "/devstoreaccount1", "/Tab", "(PartitionKey='", "',RowKey='", "')"]
-        ),
-        *(piece.encode() for piece in ["?", "&", "%2", "%ff"]),
-        *(piece.encode() for piece in ["$filter=", "sig=", "sv=2019-02-02", "5", "-1"]),
-        b" HTTP/1.1\r\n",
-        b"\r\n",
-        b"\r\n\r\n",
-        b"Host: localhost\r\n",
-        b"Content-Length: ",
-        b"Transfer-Encoding: chunked\r\n",
-        b"Expect: 100-continue\r\n",
-        b"Connection: upgrade\r\n",
-        b"Upgrade: websocket\r\n",
-        b"Authorization: SharedKey a:b\r\n",
-        b"x-ms-date: \r\n",
-        b"Origin: \xff\r\n",
-        b"\0",
-        b"\xff",
-    ]
-)
-
-
-@pytest.mark.usefixtures("nothing_left")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(PIECES | BYTES, max_size=12).map(b"".join))
-async def test_any_bytes(server: Server, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
-    """Whatever arrives, the server answers in the range of 100 to 499 or closes; it notes no error."""
-    wire = await Wire.connect(server)
-    wire.writer.write(data)
-    wire.writer.write_eof()
-    async with asyncio.timeout(20):
-        answer = await wire.everything()
-    await wire.close()
-
-    assert answer == b"" or answer.startswith(
-        (b"HTTP/1.1 4", b"HTTP/1.0 4", b"HTTP/1.1 1", b"HTTP/1.1 2", b"HTTP/1.1 501")
-    )
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-FRAGMENTS = st.sampled_from(
-    [
-        b"--",
-        b"\n",
-        b"\r\n",
-        b"--a\r\n",
-        b"--a--\r\n",
-        b"--b\r\n",
-        b"--b--\r\n",
-        b"Content-Type: multipart/mixed; boundary=b\r\n",
-        b"Content-Type: application/http\r\n",
-        b"Content-ID: 1\r\n",
-        b"If-Match: *\r\n",
-        b"POST /Tab HTTP/1.1\r\n",
-        b"PUT /Tab(PartitionKey='p',RowKey='r') HTTP/1.1\r\n",
-        b"GET /Tab() HTTP/1.1\r\n",
-        b'{"PartitionKey":"p","RowKey":"r"}',
-    ]
-)
-
-
-@pytest.mark.usefixtures("nothing_left")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(FRAGMENTS | BYTES, max_size=20).map(b"".join))
-async def test_any_transaction(api: Api, caplog: pytest.LogCaptureFixture, body: bytes) -> None:
-    """Whatever stands in a transaction, it is refused or done."""
-    reply = await api("POST", "/$batch", body, Content_Type="multipart/mixed; boundary=a")
-
-    assert reply.status in (202, 400)
-    assert b"HTTP/1.1 5" not in reply.body
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20), st.lists, max_leaves=3
-)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(VALUES, st.sampled_from([*Edm, "x"]), st.text(max_size=10))
-async def test_any_property(api: Api, value: object, kind: str, name: str) -> None:
-    """Whatever a property is, it is refused or stored, and then comes back."""
-    body = json.dumps({"PartitionKey": "p", "RowKey": "r", name: value, f"{name}@odata.type": kind}).encode()
-    reply = await api("PUT", "/Tab(PartitionKey='p',RowKey='r')", body)
-
-    assert reply.status in (204, 400)
-    if reply.status == 204:
-        assert (await api("GET", "/Tab(PartitionKey='p',RowKey='r')")).status == 200
 
 
 @pytest.mark.usefixtures("nothing_left")

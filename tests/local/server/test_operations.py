@@ -119,21 +119,6 @@ async def test_the_log_has_what_failed_in_a_transaction(session: aiohttp.ClientS
     assert [(entry["status"], entry.get("code", "")) for entry in entries] == [(202, "TableNotFound"), (202, "")]
 
 
-async def test_the_secondary_location_reads(session: aiohttp.ClientSession) -> None:
-    """Every operation that writes is refused there, whatever it is, and every one that reads is answered."""
-    async with serve(None, port=0) as server:
-        api = Api(session, root_of(server))
-        secondary = attrs.evolve(api, location=f"{DEVELOPMENT_ACCOUNT}-secondary")
-        for asked in WRITES:
-            if asked.path != "/$batch":
-                reply = await secondary(asked.verb, asked.path, asked.body, query=asked.query, headers=asked.headers)
-                assert (reply.status, reply.code) == (403, "InsufficientAccountPermissions"), asked
-                assert "Write operations are not allowed." in reply.body.decode()
-        assert [await ask(api, asked) for asked in WRITES[:4]] == [asked.status for asked in WRITES[:4]]
-        assert (await secondary("POST", "/$batch", BATCH, headers=MULTIPART)).code == "InsufficientAccountPermissions"
-        assert [await ask(secondary, asked) for asked in READS] == [200] * len(READS)
-
-
 @pytest.mark.parametrize("query", ["timeout=x", "$orderby=A"])
 async def test_options_are_checked_by_every_operation(session: aiohttp.ClientSession, query: str) -> None:
     """An option that the service does not have is refused before anything is done."""

@@ -4,7 +4,6 @@ A server that is at work: what it counts and logs, what it gives back, and what 
 # ruff: noqa: ASYNC240 - a test may look at its files
 
 import asyncio
-import gzip
 import io
 import json
 import socket
@@ -22,21 +21,14 @@ import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.engine import Engine
-from tableorm_local.server import Account, Limits, Server, serve, serving
+from tableorm_local.server import Account, Server, serve, serving
 from tableorm_local.server.dispatch import Service
-from tableorm_local.server.front.access_log import show_header, show_target
 from tableorm_local.server.security.cors import CorsRule, write_rules
 from tableorm_local.server.serving import read_certificate
 from tests.local.server.client import Api, Wire, head, root_of
 
 ROW = {"PartitionKey": "p", "RowKey": "r"}
 LARGE = ROW | {f"B{number}": "x" * 30_000 for number in range(4)}
-
-
-async def metrics_of(api: Api) -> dict[str, float]:
-    async with api.session.get(f"{api.root}/metrics") as reply:
-        lines = [line for line in (await reply.text()).splitlines() if not line.startswith("#")]
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 async def test_a_start_that_fails_leaves_nothing_open(server: Server, tmp_path: Path) -> None:
@@ -82,55 +74,6 @@ async def test_a_port_can_be_used_again_at_once(server: Server) -> None:
 
     async with serve(None, port=server.port) as again:
         assert again.port == server.port
-
-
-async def test_refusals_are_counted_and_logged(session: aiohttp.ClientSession) -> None:
-    """A request too many is told to come again, counted, and has its entry in the log."""
-    log = io.BytesIO()
-    async with serve(None, port=0, limits=Limits(requests=1), access_log=log) as server:
-        api = Api(session, root_of(server))
-        await api("POST", "/Tables", {"TableName": "Tab"})
-        waiting = await Wire.connect(server)
-        waiting.writer.write(head("POST", "/Tab", "Content-Length: 10", "Expect: 100-continue"))
-        assert await waiting.status() == 100
-        at_work = await metrics_of(api)
-        assert (at_work["tableorm_connections"], at_work["tableorm_requests_at_work"]) == (2, 1)
-        refused = await api("GET", "/Tables")
-        assert (refused.status, refused.code, refused.headers["Retry-After"]) == (503, "ServerBusy", "1")
-        counted = await metrics_of(api)
-        await waiting.close()
-    entries = [json.loads(line) for line in log.getvalue().splitlines()]
-
-    assert counted["tableorm_refused_total"] == 1
-    assert [(entry["status"], entry.get("code", ""), entry["operation"]) for entry in entries] == [
-        (201, "", "CreateTable"),
-        (503, "ServerBusy", "Unknown"),
-        (400, "ClientGone", "InsertEntity"),
-    ]
-
-
-async def test_compressed_answers(session: aiohttp.ClientSession) -> None:
-    """Answers are compressed in a thread or not; the log has the bytes that were sent."""
-    log = io.BytesIO()
-    async with serve(None, port=0, compress_for_all=True, access_log=log) as server:
-        api = Api(session, root_of(server))
-        await api("POST", "/Tables", {"TableName": "Tab"})
-        await api("POST", "/Tab", LARGE, Prefer="return-no-content")
-        sent = list[int]()
-        for select in ("", "$select=B0,B1", "$select=B0", "$select=None"):
-            wire = await Wire.connect(server)
-            wire.writer.write(head("GET", f"/Tab()?{select}", "Accept-Encoding: gzip", "Connection: close"))
-            top, _, body = (await wire.everything()).partition(b"\r\n\r\n")
-            await wire.close()
-            sent.append(len(body))
-            is_small = select == "$select=None"
-            assert (b"Content-Encoding: gzip\r\n" in top) is not is_small
-            assert (b"Vary: Accept-Encoding\r\n" in top) is not is_small
-            assert json.loads(body if is_small else gzip.decompress(body))["value"]
-    entries = [json.loads(line) for line in log.getvalue().splitlines()]
-
-    assert [entry["sent"] for entry in entries[-4:]] == sent
-    assert max(sent) < 10_000
 
 
 async def test_a_body_of_a_page_that_comes_late(server: Server) -> None:
@@ -234,47 +177,6 @@ async def test_a_log_that_fails_stops_nothing(session: aiohttp.ClientSession) ->
         for _ in range(4):
             assert (await api("GET", "/Tables")).status == 200
     assert len(log.getvalue().splitlines()) == 2
-
-
-def test_what_is_shown_at_its_limits() -> None:
-    """Plain headers up to 500 characters are shown, and plain values as long as the service's own are."""
-    assert show_header("x " * 250) == "x " * 250
-    assert show_header("x " * 250 + "x") == show_header("a\x00") == show_header("a=b") == "REDACTED"
-
-    def show(query: str) -> str:
-        return show_target(lambda name: (name, name == "b"), "h", f"/a/Tab?{query}").partition("?")[2]
-
-    for value in ("x" * 13, "2030-01-01T00:00:00.0000000Z", "", "0" * 28):
-        assert show(f"st={value}") == f"st={value}"
-    for value in ("x" * 14, "0" * 29, "X", "a0"):
-        assert show(f"st={value}") == "st=REDACTED"
-    # Of many parameters the first 64 are shown, and the rest as one; of a long query its first 4000 characters.
-    assert show("&".join(["st="] * 65)) == "&".join(["st="] * 65)
-    assert show("&".join(["st="] * 66)) == "st=&" * 64 + "st=REDACTED"
-    assert show(f"sig={'x' * 3988}&st=1&se=2") == "sig=REDACTED&st=1&se="
-    assert show_target(lambda name: (name, True), "h", "/a/Tab") == "/a-secondary/Tab"
-
-
-@pytest.mark.parametrize(
-    ("expected", "http", "answers"),
-    [
-        ("100-continue", "1.1", [100, 201]),
-        (" 100-Continue ", "1.1", [100, 201]),
-        ("100-continue", "1.0", [201]),
-        ("else", "1.1", [400]),
-    ],
-)
-async def test_what_a_client_expects(server: Server, api: Api, expected: str, http: str, answers: list[int]) -> None:
-    """Who expects 100 is told to go on, if that client knows such answers; nothing else can be expected."""
-    assert (await api("GET", "/Tab()")).rows == []
-    body = json.dumps(ROW).encode()
-    sent = head("POST", "/Tab", f"Expect: {expected}", f"Content-Length: {len(body)}", "Connection: close")
-    wire = await Wire.connect(server)
-    wire.writer.write(sent.replace(b" HTTP/1.1\r\n", f" HTTP/{http}\r\n".encode()) + body)
-    text = (await wire.everything()).decode()
-    await wire.close()
-
-    assert [int(line.split()[1]) for line in text.split("\r\n") if line.startswith("HTTP/")] == answers
 
 
 @pytest.mark.parametrize("turns", range(5))

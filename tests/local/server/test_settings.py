@@ -9,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tableorm.protocol.codes import Code, Fault
-from tableorm_local.engine import Engine
 from tableorm_local.server import DEVELOPMENT_KEY, Account, serve
-from tableorm_local.server.operations.service_properties import read_cors_rules
-from tableorm_local.server.security.accounts import Accounts, is_loopback, read_keys
-from tableorm_local.server.security.browsers import check_browser, names_this_machine
-from tableorm_local.server.security.cors import CorsRule, answer_preflight, headers_of
+from tableorm_local.server.security.accounts import Accounts, read_keys
 from tableorm_local.server.serving import bind, data_files
 
 KEYS = [base64.b64encode(bytes([number]) * 64).decode() for number in range(3)]
@@ -91,143 +86,6 @@ def test_files_of_keys(tmp_path: Path, text: str, count: int) -> None:
     with pytest.raises(ValueError, match=f"^{path}: ") as caught:
         read_keys(path)
     assert not any(key in str(caught.value) for key in KEYS)
-
-
-@pytest.mark.parametrize(
-    ("host", "is_here"),
-    [
-        ("localhost", True),
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("[::1]", True),
-        ("::1", True),
-        ("0.0.0.0", False),
-        ("10.0.0.1", False),
-        ("example.org", False),
-        ("", False),
-    ],
-)
-def test_addresses_of_this_machine(host: str, is_here: bool) -> None:
-    """Only loopback addresses are out of reach of other machines; a header may have a port, and a dot at its end."""
-    assert is_loopback(host) is is_here
-    if host != "::1":
-        assert names_this_machine(host) is is_here
-        assert names_this_machine(f"{host}:1") is is_here
-    assert names_this_machine("a.LOCALHOST.:1")
-    assert not names_this_machine("localhost.example.org")
-    assert not names_this_machine("example.org@localhost")
-
-
-@pytest.mark.parametrize(
-    ("headers", "allowed", "said"),
-    [
-        ({}, False, None),
-        ({"Origin": "http://localhost:1"}, False, None),
-        ({"Origin": "HTTP://LOCALHOST:1"}, False, None),
-        ({"Origin": "https://localhost:1"}, False, "need a rule of CORS"),
-        ({"Origin": "http://localhost:2"}, False, "need a rule of CORS"),
-        ({"Origin": "https://a.example"}, False, "need a rule of CORS (got 'https://a.example')"),
-        ({"Origin": "https://a.example"}, True, None),
-        ({"Sec-Fetch-Site": "same-origin"}, False, None),
-        ({"Sec-Fetch-Site": " Cross-Site"}, False, "need a rule of CORS (got 'another site')"),
-        ({"Sec-Fetch-Site": "cross-site"}, True, None),
-        ({"Host": "a.example"}, True, "names of this machine alone, such as 127.0.0.1 and localhost (got 'a.example')"),
-        ({"Host": ""}, True, "names of this machine alone, such as 127.0.0.1 and localhost (got '')"),
-        ({"Host": None}, True, "names of this machine alone, such as 127.0.0.1 and localhost (got '')"),
-        ({"Host": "x" * 81}, True, f"(got '{'x' * 80}')"),
-        ({"Origin": "x" * 81}, False, f"(got '{'x' * 80}')"),
-    ],
-)
-def test_pages_of_other_origins(headers: dict[str, str | None], allowed: bool, said: str | None) -> None:
-    """A request is refused if its host is no name of this machine, or if a page of another origin sends it."""
-    both = {"Host": "localhost:1"} | headers
-    given = {name: value for name, value in both.items() if value is not None}
-    if said is None:
-        check_browser("acc", "http", given, allowed=allowed)
-        return
-    with pytest.raises(Fault) as caught:
-        check_browser("acc", "http", given, allowed=allowed)
-    assert caught.value.code == Code.AUTHORIZATION_FAILURE
-    assert "The key of the account acc is published" in caught.value.message
-    assert said in caught.value.message
-
-
-def rule(
-    origins: str = "https://a.example", methods: str = "GET", headers: str = "", exposed: str = "", max_age: int = 5
-) -> CorsRule:
-    texts = (tuple(filter(None, each.split(","))) for each in (origins, methods, headers, exposed))
-    names = dict(zip(("origins", "methods", "headers", "exposed"), texts, strict=True))
-    return CorsRule(**names, max_age=max_age)
-
-
-def test_the_first_rule_that_allows_counts() -> None:
-    """The rules are tried in order, by origin, method and every header; their ages and headers are their own."""
-    asked = {"Origin": "https://a.example", "Access-Control-Request-Method": "PUT"}
-    rules = [
-        rule("https://b.example", "PUT", max_age=1),
-        rule(methods="GET,POST", max_age=2),
-        rule(methods="PUT", headers="x-a", max_age=3),
-        rule(methods="PUT", headers="x-a,X-B*", exposed="x-c,x-d", max_age=4),
-        rule("*", "PUT", "*", max_age=5),
-    ]
-    ages = {
-        names: answer_preflight(rules, asked | {"Access-Control-Request-Headers": names}).headers
-        for names in ("", "X-A", "x-a, x-bc", "x-b", " x-a,,x-e ")
-    }
-
-    assert [given["Access-Control-Max-Age"] for given in ages.values()] == ["3", "3", "4", "4", "5"]
-    assert [given.get("Access-Control-Allow-Headers") for given in ages.values()] == [None, *list(ages)[1:]]
-    assert [given.get("Vary") for given in ages.values()] == ["Origin"] * 4 + [None]
-    assert headers_of(rules[3:], "https://a.example", "PUT") == {
-        "Access-Control-Allow-Origin": "https://a.example",
-        "Access-Control-Allow-Credentials": "true",
-        "Access-Control-Expose-Headers": "x-c,x-d",
-        "Vary": "Origin",
-    }
-    assert headers_of(rules, "https://c.example", "PUT") == {"Access-Control-Allow-Origin": "*"}
-    assert headers_of(rules, "https://c.example", "GET") == {}
-    with pytest.raises(Fault) as caught:
-        answer_preflight(rules[:4], asked | {"Access-Control-Request-Headers": "x-e"})
-    assert caught.value.code == Code.CORS_PREFLIGHT_FAILURE
-    assert caught.value.message == (
-        "CORS not enabled or no matching rule found for this request. The service has 4 rules; none allows PUT from "
-        "'https://a.example' with these headers."
-    )
-    with pytest.raises(Fault) as caught:
-        answer_preflight([], {"Origin": "o" * 201, "Access-Control-Request-Method": "M" * 21})
-    assert caught.value.message.endswith(f"none allows {'M' * 20} from '{'o' * 200}' with these headers.")
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Origin": "https://a.example"},
-        {"Access-Control-Request-Method": "GET"},
-        {"Origin": "https://ä.example", "Access-Control-Request-Method": "GET"},
-        {"Origin": "https://a.example", "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "ä"},
-    ],
-)
-def test_preflights_that_are_none(headers: dict[str, str]) -> None:
-    """A preflight has an origin and a method, and can be sent back."""
-    with pytest.raises(Fault, match="needs the headers Origin and Access-Control-Request-Method") as caught:
-        answer_preflight([rule("*", "GET", "*")], headers)
-    assert caught.value.code == Code.INVALID_HEADER_VALUE
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [b"{", b'{"cors": 1}', b'{"sections": {"\xff": {}}}', b'{"more": ' + b"[" * 16_000],
-    ids=["cut", "other", "bytes", "deep"],
-)
-async def test_properties_that_are_damaged(stored: bytes) -> None:
-    """Whoever needs them is told so, whatever is wrong with what the file holds."""
-    engine = Engine(None)
-    await engine.open()
-    await engine.settings.put("service", stored)
-    with pytest.raises(Fault, match="The stored properties of the service are damaged"):
-        await read_cors_rules(engine)
-    await engine.close()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="capability: elsewhere a port is free at once")

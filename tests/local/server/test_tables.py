@@ -13,7 +13,6 @@ import pytest
 
 from tableorm.protocol.codes import Code, Fault
 from tableorm_local.engine import Engine
-from tableorm_local.server.operations import tables
 from tableorm_local.server.operations.table_changes import TableChanges
 from tableorm_local.server.wire.calls import Answer
 from tests.local.server.client import FULL_METADATA, NO_METADATA, Api
@@ -59,26 +58,6 @@ async def test_pages_of_tables(api: Api) -> None:
     assert [row["TableName"] for row in some.rows] == ["abd"]
     for where in ("Timestamp gt datetime'2020-01-01T00:00:00Z'", "not (Name eq 'x')"):
         assert (await api("GET", "/Tables", query=f"$filter={quote(where)}")).code == "InvalidInput"
-
-
-async def test_pages_of_filtered_tables(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the number of names that are looked at in one step, the pages together have every table once."""
-    names = ["Tab", *(f"Tab{number}" for number in range(8))]
-    for name in names[1:]:
-        await api("POST", "/Tables", {"TableName": name})
-    for at_once in (1, 2, 3, 100):
-        monkeypatch.setattr(tables, "_COMPARISONS_AT_ONCE", at_once)
-        for top in (1, 2, 3, 9, 10):
-            found, more = list[str](), ""
-            while True:
-                query = f"$filter=TableName%20ge%20'T'&$top={top}{more}"
-                reply = await api("GET", "/Tables", query=query)
-                assert len(reply.rows) == top or len(found) + len(reply.rows) == len(names)
-                found += [row["TableName"] for row in reply.rows]
-                if "x-ms-continuation-NextTableName" not in reply.headers:
-                    break
-                more = f"&NextTableName={quote(reply.headers['x-ms-continuation-NextTableName'], safe='')}"
-            assert found == names
 
 
 @pytest.mark.parametrize(

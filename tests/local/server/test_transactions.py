@@ -16,7 +16,6 @@ from tableorm_local.server.wire.addressing import Place, part_path
 from tests.local.server.client import Api, Clock, Reply
 
 Part = tuple[str, str, Any, dict[str, str]]
-ONE = "/Tab(PartitionKey='p',RowKey='there')"
 INVALID = "One of the request inputs is not valid: "
 
 
@@ -105,40 +104,6 @@ async def test_every_operation(api: Api) -> None:
     assert await rows(api) == {"a": 1, "b": 1, "c": 1, "e": 1, "f": 1, "g": 1, "new": 1}
     assert (await api("GET", one("a"))).etag == answers[1][1]["ETag"]
     assert "B" not in (await api("GET", one("a"))).json
-
-
-@pytest.mark.parametrize(
-    ("bad", "status", "code"),
-    [
-        (insert("there"), 409, "EntityAlreadyExists"),
-        (part("PUT", one("none"), {"A": 1}, If_Match="*"), 404, "ResourceNotFound"),
-        (part("DELETE", one("there"), If_Match="W/\"datetime'2020-01-01T00%3A00%3A00.0000000Z'\""), 412, None),
-        (part("DELETE", one("there"), If_Match='W/"wrong"'), 412, None),
-        (part("DELETE", one("there")), 400, "MissingRequiredHeader"),
-        (insert("x", "q"), 400, "CommandsInBatchActOnDifferentPartitions"),
-        (insert("0"), 400, "InvalidDuplicateRow"),
-        (insert("x", Big="x" * 32769), 400, "PropertyValueTooLarge"),
-        (insert("x", **{"a-b": 1}), 400, "PropertyNameInvalid"),
-        (part("POST", "/Other", {"PartitionKey": "p", "RowKey": "x"}), 400, "InvalidInput"),
-        (part("GET", one("there")), 400, "InvalidInput"),
-        (part("POST", "/Tables", {"TableName": "New"}), 400, "InvalidInput"),
-        (part("POST", "/Tab", [1]), 400, "InvalidInput"),
-        (part("PATCH", "/Tab(PartitionKey='p')", {}), 400, "InvalidInput"),
-        (part("PUT", f"{ONE}?$orderby=A", {}), 501, "NotImplemented"),
-        (part("PUT", f"{ONE}?timeout=x", {}), 400, "InvalidQueryParameterValue"),
-    ],
-)
-async def test_one_failure_undoes_all(api: Api, bad: Part, status: int, code: str | None) -> None:
-    """The first failure decides: one answer with its number, nothing is written."""
-    await api("POST", "/Tab", {"PartitionKey": "p", "RowKey": "there", "A": 0})
-
-    ((found, headers, body),) = await transact(api, insert("0"), insert("1"), bad, insert("3"))
-
-    assert (found, headers["x-ms-error-code"]) == (status, code or "UpdateConditionNotSatisfied")
-    assert body["odata.error"]["code"] == headers["x-ms-error-code"]
-    assert body["odata.error"]["message"]["value"].startswith("2:")
-    assert headers["Content-ID"] == "2"
-    assert await rows(api) == {"there": 0}
 
 
 async def test_rules_come_before_operations(api: Api) -> None:

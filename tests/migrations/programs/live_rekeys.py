@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.flights import TailFlight, fill_flights, make_flights, to_tail
 from tableorm import Database, EntityExists, EntityNotFound, TableOrmError, connect
-from tableorm.connection import rekey_phases
+from tableorm.rekey import phases as rekey_phases
 from tableorm_migrations import RunReport, finalize_move, rekey_phase, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases
 from tableorm_migrations.runs import plan

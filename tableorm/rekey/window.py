@@ -10,12 +10,12 @@ from operator import attrgetter
 
 import msgspec
 
-from ...connection.connection import Connection
-from ...connection.tasks import work_off
-from ...errors import TableOrmError
-from ...models.entity import Entity
-from ...models.kinds import KindSet
-from ...models.marker_rows import (
+from ..connection.connection import Connection
+from ..connection.tasks import work_off
+from ..errors import TableOrmError
+from ..models.entity import Entity
+from ..models.kinds import KindSet
+from ..models.marker_rows import (
     MoveMark,
     MoveState,
     is_kept_whole,
@@ -25,20 +25,21 @@ from ...models.marker_rows import (
     row_of_marker,
     tentative_kind,
 )
-from ...models.rekeying import Rekeying
-from ...models.reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
-from ...models.schema import Schema
-from ...models.state import EntityState, set_state, state_of
-from ...models.write_tokens import new_token
-from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import Operation, Row, RowAddress, Verb
-from ..commit import RELOCATION, ROW_STEPS, commit
-from ..move import confirming_write, tentative_write
-from ..plan import PlannedWrite, SendOptions
-from ..stages.change import plain_insert
+from ..models.reserved import ENTITY_TYPE, MANIFEST, MOVE, WRITE_TOKENS
+from ..models.schema import Schema
+from ..models.state import EntityState, set_state, state_of
+from ..models.write_tokens import new_token
+from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
+from ..stores import Operation, Row, RowAddress, Verb
+from ..writes.commit import commit
+from ..writes.move import confirming_write, tentative_write
+from ..writes.move_entity import RELOCATION
+from ..writes.plan import PlannedWrite, SendOptions
+from ..writes.stages.change import plain_insert
 from .chunks import each_row, in_chunks, send_operations
+from .rekeying import Rekeying
 from .report import RowFailure, WindowReport
-from .steps import keeping_write, target_of
+from .steps import keeping_write, move_row, target_of
 
 __all__ = ["move_window"]
 
@@ -100,7 +101,7 @@ def _changed_of(row: Row) -> Row:
     return {name: row[name] for name in _CHANGED if name in row}
 
 
-async def move_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
+async def move_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -> WindowReport:
     """
     Give entities their newer keys.
 
@@ -120,16 +121,16 @@ async def move_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable
     alone: list[tuple[RowAddress, Row | None]] = []
     moves = _find_moves(rekeying, rows, report, alone)
     left = await _Mover(db, rekeying, report).run(moves)
-    await each_row(report, alone + left, lambda place, row: ROW_STEPS.move(db, rekeying, place, row))
+    await each_row(report, alone + left, lambda place, row: move_row(db, rekeying, place, row))
     return report
 
 
 def _find_moves(
-    rekeying: Rekeying[Schema], rows: Iterable[Row], report: WindowReport, alone: list[tuple[RowAddress, Row | None]]
+    rekeying: Rekeying, rows: Iterable[Row], report: WindowReport, alone: list[tuple[RowAddress, Row | None]]
 ) -> Iterator[_Move]:
     """Yield the moves of entities; add rows that need a closer look to those that are dealt with alone."""
     old = rekeying.old
-    kinds = KindSet((old,), old.table_name(), bags=False)
+    kinds = KindSet.alone(old)
     targets = set[RowAddress]()
     for row in rows:
         source = RowAddress.of_row(kinds.table, row)
@@ -202,7 +203,7 @@ class _Mover:
         report: Gets the numbers.
     """
 
-    def __init__(self, db: Connection, rekeying: Rekeying[Schema], report: WindowReport) -> None:
+    def __init__(self, db: Connection, rekeying: Rekeying, report: WindowReport) -> None:
         self._db, self._rekeying, self._report = db, rekeying, report
         self._new, self._old = rekeying.new, rekeying.old
         own = [sum(each.own_rows(None) for each in schema.derived.values()) for schema in (self._new, self._old)]

@@ -4,20 +4,20 @@ Tentative rows that a mover has left at newer keys.
 
 from collections.abc import Iterable
 
-from ...connection.connection import Connection
-from ...models.marker_rows import MoveState, mark_of
-from ...models.rekeying import Rekeying
-from ...models.reserved import ENTITY_TYPE
-from ...models.schema import Schema
-from ...stores import Row, RowAddress
-from ..commit import RELOCATION
+from ..connection.connection import Connection
+from ..models.marker_rows import MoveState, mark_of
+from ..models.reserved import ENTITY_TYPE
+from ..models.schema import Schema
+from ..stores import Row, RowAddress
+from ..writes.move_entity import RELOCATION
 from .chunks import each_row
+from .rekeying import Rekeying
 from .report import WindowReport
 
 __all__ = ["resolve_row", "resolve_window"]
 
 
-async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
+async def resolve_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -> WindowReport:
     """
     Confirm the tentative rows that are entities, and delete the others after their moves were made impossible.
 
@@ -32,7 +32,7 @@ async def resolve_window(db: Connection, rekeying: Rekeying[Schema], rows: Itera
     return report
 
 
-async def resolve_row(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
+async def resolve_row(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Do so with one row; return whether it was confirmed."""
     mark = mark_of(row)
     if row is None or mark is None or mark.state is not MoveState.TENTATIVE or not _is_of(rekeying.new, place, row):

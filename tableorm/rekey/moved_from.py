@@ -7,28 +7,30 @@ for programs that know the older model alone, and for undoing everything.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, overload
 
 import msgspec
 
 from ..errors import ModelError, NotSupported, TemplateError, shown
-from .json_values import new_entity
-from .key import Key, Storable
-from .property_bag import PropertyBag
-from .rekeying import Rekeying
-from .schema import FieldInfo, Schema
-from .state import state_of
+from ..models.derivation import HomeDeclaration
+from ..models.entity import copy_unknown
+from ..models.json_values import new_entity
+from ..models.key import Key, Storable
+from ..models.schema import FieldInfo, Schema
+from ..models.state import state_of
+from .home import RekeyedHome
 
-__all__ = ["MAX_OLD_KEYS", "MovedFrom", "bind_moved_from", "copy_fields", "copy_unknown"]
+__all__ = ["MAX_OLD_KEYS", "MovedFrom", "copy_fields"]
 
 O = TypeVar("O", bound=Storable)  # noqa: E741
 N = TypeVar("N", bound=Storable)
+M = TypeVar("M", bound=Storable)
 
 MAX_OLD_KEYS = 16
 """How many older keys an entity may have had, as far as its newer key tells."""
 
 
-class MovedFrom(Generic[O, N]):
+class MovedFrom(HomeDeclaration, Generic[O, N]):
     """
     Says that a model takes over the entities of an older model: `class Flight(Entity, ..., moved_from=MovedFrom(...))`.
 
@@ -41,6 +43,15 @@ class MovedFrom(Generic[O, N]):
             may have had, at most 16. It is not needed if the newer key has all fields of the older one.
     """
 
+    @overload
+    def __init__(
+        self: "MovedFrom[M, Any]",
+        old: type[M],
+        *,
+        old_keys: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+    ) -> None: ...
+
+    @overload
     def __init__(
         self,
         old: type[O],
@@ -48,25 +59,39 @@ class MovedFrom(Generic[O, N]):
         to_new: Callable[[O], N | None] | None = None,
         to_old: Callable[[N], O] | None = None,
         old_keys: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self: "MovedFrom[Any, Any]",
+        old: type[Any],
+        *,
+        to_new: Callable[[Any], Any] | None = None,
+        to_old: Callable[[Any], Any] | None = None,
+        old_keys: Callable[..., Iterable[Mapping[str, Any]]] | None = None,
     ) -> None:
         self.old, self.to_new, self.to_old, self.old_keys = old, to_new, to_old, old_keys
 
+    def _bind_home(self, schema: Schema) -> RekeyedHome:
+        return _bind(self, schema)
 
-def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
+
+def _bind(declared: MovedFrom[Any, Any], schema: Schema) -> RekeyedHome:
     """
     Bind what a model says in `moved_from=`.
 
     Args:
-        given: A model, or a `MovedFrom`.
+        declared: What it says.
         schema: The schema of the newer model.
 
     Raises:
         ModelError: The two models, or functions, do not fit.
     """
-    declared = cast(Any, given if isinstance(cast(object, given), MovedFrom) else MovedFrom(_model(given, schema)))
-    old = getattr(_model(declared.old, schema), "__schema__", None)
-    if not isinstance(old, Schema):
-        raise ModelError(f"{schema.name}: moved_from={shown(given)} is refused: give a model, or MovedFrom(model)")
+    old: Schema | None = getattr(cast("object", declared.old), "__schema__", None)
+    if old is None:
+        raise ModelError(
+            f"{schema.name}: moved_from=MovedFrom({shown(declared.old)}) is refused: give a model whose entities it "
+            "takes over"
+        )
     label = f"{schema.name}: moved_from={old.name}"
     for each in (old, schema):
         _refuse_layout(label, each)
@@ -75,7 +100,7 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
             f"{label} is refused: {old.name} is not tracked, so that an upsert of it would overwrite what says where "
             f"an entity is by then; declare class {old.name}(..., tracked=True)"
         )
-    if old.moved_from is not None:
+    if old.home is not None:
         raise ModelError(f"{label} is refused: {old.name} has moved_from= itself; finish that re-key first")
     if old.table_name().lower() == schema.table_name().lower() and old.kind == schema.kind:
         raise ModelError(
@@ -96,11 +121,11 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
         return Key(old.model, old.table_name(), *old.make_keys(back.__dict__))
 
     def checked_old(entity: Any) -> Any:
-        return _complete(label, "to_old", entity, schema, to_old(entity), old)
+        return _complete(label, "to_old", entity, to_old(entity), old)
 
     def checked_new(entity: Any) -> Any:
         made = to_new(entity)
-        return None if made is None else _complete(label, "to_new", entity, old, made, schema)
+        return None if made is None else _complete(label, "to_new", entity, made, schema)
 
     def old_keys(fields: Mapping[str, Any]) -> Sequence[Key[Any]]:
         if declared.old_keys is None:
@@ -114,7 +139,7 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
     digest = blake2b(msgspec.json.encode(layouts), digest_size=16).hexdigest()
     own, other = ({name: _type_of(info) for name, info in each.fields.items()} for each in (old, schema))
     copied = [name for name in own if own[name] == other.get(name)]
-    return Rekeying(
+    return RekeyedHome(
         old=old,
         new=schema,
         copied=frozenset(copied if declared.to_new is None else ()),
@@ -128,13 +153,7 @@ def bind_moved_from(given: Any, schema: Schema) -> Rekeying[Schema]:
 
 def _type_of(info: FieldInfo) -> tuple[Any, ...]:
     """Return what must be the same of a field in two models so that a condition means the same."""
-    return info.type.annotation, [(member.path, member.type.edm) for member in info.members]
-
-
-def _model(given: Any, schema: Schema) -> Any:
-    if not isinstance(given, type) or not issubclass(cast(Any, given), Storable):
-        raise ModelError(f"{schema.name}: moved_from={shown(given)} is refused: give a model, or MovedFrom(model)")
-    return given
+    return info.type.annotation, [member.type.edm for member in info.members]
 
 
 def _refuse_layout(label: str, schema: Schema) -> None:
@@ -149,8 +168,9 @@ def _refuse_layout(label: str, schema: Schema) -> None:
         )
     causes = {
         "a table for each period": schema.periods is not None,
-        "entities that expire": schema.expiry is not None,
+        "entities that expire": schema.visibility is not None,
         "fields that other entities keep": bool(schema.maintained),
+        "row stages": bool(schema.stages),
         **{
             each.label: not each.movable or each.deferred or each.row_schema is None for each in schema.derived.values()
         },
@@ -181,26 +201,18 @@ def copy_fields(label: str, source: Schema, target: Schema, argument: str) -> Ca
                 f"{source.name}, so that its value would be lost; remove it from the row, or give {argument}="
             )
         made = new_entity(target, {name: own[name] for name in source.fields})
-        copy_unknown(entity, source, made, target)
+        copy_unknown(entity, made)
         return made
 
     return copy
 
 
-def copy_unknown(entity: Any, source: Schema, made: Any, target: Schema) -> None:
-    """Give an entity the properties of another one that neither model knows."""
-    unknown = {n: v for n, v in state_of(entity).unknown(source.known).items() if n not in target.known}
-    if unknown:
-        extra: PropertyBag = made.extra
-        extra.row.update(unknown)
-
-
-def _complete(label: str, function: str, entity: Any, source: Schema, made: Any, target: Schema) -> Any:
+def _complete(label: str, function: str, entity: Any, made: Any, target: Schema) -> Any:
     """Return what a function made of an entity, with its unknown properties unless the function gave it others."""
     if getattr(cast(Any, type(made)), "__schema__", None) is not target:
         raise ModelError(f"{label}: {function} returned {shown(made)}, which is not a {target.name}")
     if not state_of(made).unknown(target.known):
-        copy_unknown(entity, source, made, target)
+        copy_unknown(entity, made)
     return made
 
 

@@ -4,8 +4,8 @@ What became of some rows of a re-key.
 
 import attrs
 
-from ...errors import TableOrmError
-from ...stores import RowAddress
+from ..errors import TableOrmError
+from ..stores import RowAddress
 
 __all__ = ["RowFailure", "WindowReport"]
 

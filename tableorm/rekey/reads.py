@@ -8,22 +8,21 @@ from typing import Any
 
 import attrs
 
+from ..connection.connection import Connection
+from ..connection.rows import MOST_LOOKS, lost_look, read_live, read_row
 from ..errors import NotSupported, TableNotFound
 from ..models.marker_rows import is_marker, row_of_marker
-from ..models.rekeyed_rows import entity_of_old
-from ..models.rekeying import Rekeying
-from ..models.schema import Schema
 from ..models.state import state_of
 from ..stores import Row, RowAddress
-from .connection import Connection
-from .rekey_phases import RekeyPhase, current_phase
-from .rows import MOST_LOOKS, lost_look, read_live, read_row
+from .phases import RekeyPhase, current_phase
+from .rekeying import Rekeying
+from .rows import entity_of_old
 
-__all__ = ["Home", "has_older_keys", "is_over", "older_places", "read_home"]
+__all__ = ["FoundRow", "find_row", "has_older_keys", "older_places"]
 
 
 @attrs.frozen(kw_only=True)
-class Home:
+class FoundRow:
     """
     Where an entity was found.
 
@@ -39,26 +38,19 @@ class Home:
     older: Row | None = None
 
 
-_Look = Callable[[], Awaitable[tuple[Home | None, Sequence[str | None]]]]
+_Look = Callable[[], Awaitable[tuple[FoundRow | None, Sequence[str | None]]]]
 """Looks for an entity at one place; returns it, and the ETags of what is there otherwise."""
 
 
-def is_over(phase: RekeyPhase) -> bool:
-    """Return whether all entities have their newer keys, so that nobody looks for older ones any more."""
-    return phase in (RekeyPhase.SEALED, RekeyPhase.DONE)
-
-
-async def has_older_keys(db: Connection, rekeying: Rekeying[Schema]) -> bool:
+async def has_older_keys(db: Connection, rekeying: Rekeying) -> bool:
     """
     Return whether entities that have their older keys are written there, so that the newer table may be missing. Raises
     what `current_phase` raises.
     """
-    return await current_phase(db, rekeying) in (RekeyPhase.EXPAND, RekeyPhase.BACK)
+    return (await current_phase(db, rekeying)).writes_older
 
 
-def older_places(
-    rekeying: Rekeying[Schema], target: RowAddress, fields: Mapping[str, Any] | None
-) -> Sequence[RowAddress]:
+def older_places(rekeying: Rekeying, target: RowAddress, fields: Mapping[str, Any] | None) -> Sequence[RowAddress]:
     """
     Return where the entity of a newer key may be by the older model; nowhere if no entity has such a key.
 
@@ -84,9 +76,9 @@ def older_places(
     return [RowAddress.of(key) for key in rekeying.old_keys(found)]
 
 
-async def read_home(
-    db: Connection, rekeying: Rekeying[Schema], target: RowAddress, fields: Mapping[str, Any] | None
-) -> Home | None:
+async def find_row(
+    db: Connection, rekeying: Rekeying, target: RowAddress, fields: Mapping[str, Any] | None
+) -> FoundRow | None:
     """
     Read the entity of a newer key where it is.
 
@@ -109,9 +101,9 @@ async def read_home(
         LostRace: The rows were others each time.
     """
     phase = await current_phase(db, rekeying)
-    if is_over(phase):
-        home, _ = await _look_at_newer(db, rekeying, target)
-        return home
+    if phase.is_over:
+        newer, _ = await _look_at_newer(db, rekeying, target)
+        return newer
     sources = older_places(rekeying, target, fields)
     looks: list[_Look] = [
         partial(_look_at_newer, db, rekeying, target),
@@ -122,10 +114,10 @@ async def read_home(
     for _ in range(MOST_LOOKS):
         versions: list[Sequence[str | None]] = []
         for look in (*looks, *looks):
-            home, found = await look()
-            if home is not None:
-                return home
-            versions.append(found)
+            found, seen = await look()
+            if found is not None:
+                return found
+            versions.append(seen)
             if versions[2:] == [versions[0]] and not any(versions[1]):
                 return None  # nothing has ever been at the second place
         if versions[2:] == versions[:2]:
@@ -134,8 +126,8 @@ async def read_home(
 
 
 async def _look_at_newer(
-    db: Connection, rekeying: Rekeying[Schema], target: RowAddress
-) -> tuple[Home | None, list[str | None]]:
+    db: Connection, rekeying: Rekeying, target: RowAddress
+) -> tuple[FoundRow | None, list[str | None]]:
     """Return the entity of a newer key if it is there, and the ETag of what is there otherwise."""
     try:
         row = await read_row(db, target)
@@ -146,12 +138,12 @@ async def _look_at_newer(
     if row is None:
         return None, [None]
     live = await read_live(db, target) if is_marker(row) else row
-    return (None if live is None else Home(row=live)), [row["odata.etag"]]
+    return (None if live is None else FoundRow(row=live)), [row["odata.etag"]]
 
 
 async def _look_at_older(
-    db: Connection, rekeying: Rekeying[Schema], target: RowAddress, sources: Sequence[RowAddress]
-) -> tuple[Home | None, list[str | None]]:
+    db: Connection, rekeying: Rekeying, target: RowAddress, sources: Sequence[RowAddress]
+) -> tuple[FoundRow | None, list[str | None]]:
     """Return the entity of a newer key if it has one of some older keys, and the ETags of what they have otherwise."""
     versions: list[str | None] = []
     for source in sources:
@@ -168,5 +160,5 @@ async def _look_at_older(
         found = state_of(entity).row
         assert found is not None
         if (found["PartitionKey"], found["RowKey"]) == (target.partition_key, target.row_key):
-            return Home(row=found, source=source, older=live), versions
+            return FoundRow(row=found, source=source, older=live), versions
     return None, versions

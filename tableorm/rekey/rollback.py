@@ -9,34 +9,34 @@ bring back what was deleted since.
 from collections.abc import Iterable
 from contextlib import suppress
 
-from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
-from ...connection.rows import read_other, read_row, settle_forward, write_as_read
-from ...errors import Conflict, EntityExists, LostRace
-from ...models.kinds import KindSet
-from ...models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
-from ...models.property_bag import bag_of_row
-from ...models.rekeying import Rekeying
-from ...models.reserved import ENTITY_TYPE
-from ...models.schema import Schema
-from ...models.write_tokens import new_token
-from ...outbox.move_command import MoveCommand
-from ...protocol.codes import Code
-from ...stores import Operation, Row, RowAddress, Verb
-from ..commit import RELOCATION, commit
-from ..move import leaving_write, tentative_write
-from ..relocation import LOST, entity_of_row
-from ..stages.change import guard_change, over_row, plain_insert
-from ..stages.encode import encode
+from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts
+from ..connection.rows import read_other, read_row, settle_forward, write_as_read
+from ..errors import Conflict, LostRace
+from ..models.kinds import KindSet
+from ..models.marker_rows import MoveMark, MoveState, is_forward, is_marker, mark_of
+from ..models.property_bag import bag_of_row
+from ..models.reserved import ENTITY_TYPE
+from ..models.schema import Schema
+from ..models.write_tokens import new_token
+from ..outbox.move_command import MoveCommand
+from ..stores import Operation, Row, RowAddress, Verb
+from ..writes.commit import commit
+from ..writes.move import leaving_write, tentative_write
+from ..writes.move_entity import RELOCATION
+from ..writes.relocation import LOST, entity_of_row
+from ..writes.stages.change import guard_change, over_row, plain_insert
+from ..writes.stages.encode import encode_surely
 from .chunks import each_row
 from .meetings import resolve_row
+from .rekeying import Rekeying
 from .report import WindowReport
-from .steps import settled_row, source_of
+from .steps import collision, settled_row, source_of
 
 __all__ = ["roll_back_window"]
 
 
-async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row]) -> WindowReport:
+async def roll_back_window(db: Connection, rekeying: Rekeying, rows: Iterable[Row]) -> WindowReport:
     """
     Give entities their older keys again, and free older keys whose entities were deleted.
 
@@ -47,7 +47,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Ite
             rows of the older one. Other rows are passed over.
     """
     report, new, old = WindowReport(), rekeying.new, rekeying.old
-    entities = KindSet((new,), new.table_name(), bags=False)
+    entities = KindSet.alone(new)
     newer: list[tuple[RowAddress, Row | None]] = []
     older: list[tuple[RowAddress, Row | None]] = []
     for row in rows:
@@ -62,7 +62,7 @@ async def roll_back_window(db: Connection, rekeying: Rekeying[Schema], rows: Ite
     return report
 
 
-async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
+async def _roll_back(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Give the entity of a newer row its older key; return whether this call did."""
     begun = set[str]()
     async for attempt in Attempts(db, ATTEMPTS):
@@ -90,13 +90,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddre
             again = await read_row(db, place)
             if again is None or again["odata.etag"] != row["odata.etag"]:
                 continue  # it has gone back between the two reads, or was written
-            raise EntityExists(
-                f"{rekeying}, back: {place} cannot get its older key {source}, which another entity has; keep one "
-                f"of the two: read the other with db.get(), by {rekeying.old.name} or {rekeying.new.name}, delete it, "
-                "and go back once more",
-                Code.ENTITY_EXISTS,
-                entity,
-            )
+            raise collision(rekeying, f", back: {place} cannot get its older key", source, "go back", entity)
         other = mark_of(here)
         if other is not None and other.state is MoveState.FORWARD and (mark is None or mark.move != other.move):
             found = mark_of(await read_row(db, place))  # after the forward, which may be of a later move than the row
@@ -110,8 +104,7 @@ async def _roll_back(db: Connection, rekeying: Rekeying[Schema], place: RowAddre
                 continue
             with suppress(*LOST):
                 if other.etag == row["odata.etag"]:
-                    touch = encode(guard_change(bag_of_row(place.table, row)), 0)  # so that the move never happens
-                    assert touch is not None
+                    touch = encode_surely(guard_change(bag_of_row(place.table, row)))  # so that the move never happens
                     await commit(db, (touch,))
                 await RELOCATION.delete(db, source, here, other, settled_row(rekeying, source, place))
             continue
@@ -148,7 +141,7 @@ async def _may_replace(db: Connection, here: Row, place: RowAddress) -> bool:
     return mark.state is not MoveState.FORWARD and await read_other(db, mark.other) is None
 
 
-async def _free(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, row: Row | None) -> bool:
+async def _free(db: Connection, rekeying: Rekeying, place: RowAddress, row: Row | None) -> bool:
     """Delete a marker row at an older key whose entity is gone; return whether it is deleted."""
     mark = mark_of(row)
     if row is None:
@@ -171,14 +164,14 @@ async def _free(db: Connection, rekeying: Rekeying[Schema], place: RowAddress, r
     return True
 
 
-def _comes_from(rekeying: Rekeying[Schema], row: Row, at: RowAddress, place: RowAddress) -> bool:
+def _comes_from(rekeying: Rekeying, row: Row, at: RowAddress, place: RowAddress) -> bool:
     """Return whether a row is of an entity of the newer model, which had an older key, or is about to be one."""
     new = rekeying.new
     if not _is_in_table(new, at):
         return False
     if is_marker(row):
         return str(row[ENTITY_TYPE]).partition("#")[0] == new.kind
-    if KindSet((new,), new.table_name(), bags=False).resolve(row) is None:
+    if KindSet.alone(new).resolve(row) is None:
         return False
     return source_of(rekeying, entity_of_row(new, row)) == place
 
@@ -187,7 +180,7 @@ def _is_in_table(schema: Schema, place: RowAddress) -> bool:
     return place.table.lower() == schema.table_name().lower()
 
 
-def _forged(rekeying: Rekeying[Schema], place: RowAddress) -> Conflict:
+def _forged(rekeying: Rekeying, place: RowAddress) -> Conflict:
     """Return the error of a marker row that no step of a re-key leaves."""
     return Conflict(
         f"{rekeying}, back: {place} is a marker row, and the row that it names is not of its entity; another program "

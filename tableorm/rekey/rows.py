@@ -2,19 +2,25 @@
 Entities of a newer model, made of rows of the older one.
 """
 
+from ..models.entity import Entity
+from ..models.kinds import KindSet
+from ..models.marker_rows import MoveMark, MoveState
+from ..models.reserved import MOVE
+from ..models.schema import Schema
+from ..models.state import EntityState, set_state, state_of
 from ..stores import Row, RowAddress
-from .entity import Entity
-from .kinds import KindSet
-from .marker_rows import MoveMark, MoveState, mark_of
-from .rekeying import Rekeying
-from .reserved import MOVE
-from .schema import Schema
-from .state import EntityState, set_state, state_of
+from .rekeying import Rekeying, old_place_of
 
-__all__ = ["entity_of_old", "entity_to_be", "has_old_key_of", "note_older_place", "old_place_of", "renewed"]
+__all__ = [
+    "entity_of_old",
+    "entity_to_be",
+    "has_old_key_of",
+    "note_older_place",
+    "renewed",
+]
 
 
-def entity_of_old(rekeying: Rekeying[Schema], row: Row) -> Entity | None:
+def entity_of_old(rekeying: Rekeying, row: Row) -> Entity | None:
     """
     Return the entity of the newer model that a row of the older one becomes; None if the row is of another kind.
 
@@ -24,11 +30,11 @@ def entity_of_old(rekeying: Rekeying[Schema], row: Row) -> Entity | None:
         DecodeError: The row does not fit the older model.
         ModelError: It cannot be made an entity of the newer model.
     """
-    entity = KindSet((rekeying.old,), rekeying.old.table_name(), bags=False).load(row)
+    entity = KindSet.alone(rekeying.old).load(row)
     return renewed(rekeying, entity) if isinstance(entity, Entity) else None
 
 
-def renewed(rekeying: Rekeying[Schema], entity: Entity) -> Entity | None:
+def renewed(rekeying: Rekeying, entity: Entity) -> Entity | None:
     """
     Return what an entity of the older model, as it was just read in full, becomes; None if that drops it.
 
@@ -43,7 +49,7 @@ def renewed(rekeying: Rekeying[Schema], entity: Entity) -> Entity | None:
     return made
 
 
-def has_old_key_of(rekeying: Rekeying[Schema], made: Entity) -> bool:
+def has_old_key_of(rekeying: Rekeying, made: Entity) -> bool:
     """
     Return whether an entity was read at an older key that its newer key tells, where reads by key find it. What another
     program has written may have fields that are not those of its key.
@@ -76,9 +82,3 @@ def note_older_place(schema: Schema, entity: Entity, place: RowAddress, etag: st
     mark = MoveMark(state=MoveState.OLD, move="", other=place, etag=etag)
     stored |= {"odata.etag": etag, "Timestamp": timestamp, MOVE: mark.to_text()}
     set_state(entity, EntityState(stored=stored, extra=state.extra))
-
-
-def old_place_of(row: Row | None) -> MoveMark | None:
-    """Return where an entity was read by its older key, with its ETag there; None if it was read elsewhere."""
-    mark = mark_of(row)
-    return mark if mark is not None and mark.state is MoveState.OLD else None

@@ -9,17 +9,12 @@ from collections.abc import Sequence
 import attrs
 from msgspec import structs
 
-from ...connection.connection import Connection
-from ...connection.rekey_phases import RekeyPhase
-from ...connection.rekeyed_reads import is_over, older_places
-from ...connection.requests import row_path
-from ...models.entity import Entity
-from ...models.marker_rows import MoveState, mark_of
-from ...models.rekeyed_rows import old_place_of
-from ...models.rekeying import Rekeying
-from ...models.schema import Schema
-from ...stores import RowAddress
-from ..explain import (
+from ..connection.connection import Connection
+from ..connection.requests import row_path
+from ..models.entity import Entity
+from ..models.marker_rows import MoveState, mark_of
+from ..stores import RowAddress
+from ..writes.explain import (
     AS_READ,
     BATCH,
     TOKEN,
@@ -29,17 +24,20 @@ from ..explain import (
     explain_after_reading,
     explain_writes,
 )
-from ..move import without_mark
-from ..plan import Change, Mode
-from ..stages.change import plain_insert
-from ..stages.encode import encode, needs_row
+from ..writes.move import without_mark
+from ..writes.plan import Change, Mode
+from ..writes.stages.change import plain_insert
+from ..writes.stages.encode import encode, needs_row
 from .older import refuse_blind, to_older
+from .phases import RekeyPhase
+from .reads import older_places
+from .rekeying import Rekeying, old_place_of
 from .steps import source_of
 
 __all__ = ["explain_in_phase"]
 
 
-def explain_in_phase(db: Connection, changes: Sequence[Change]) -> WriteExplanation:
+def explain_in_phase(db: Connection, rekeying: Rekeying, changes: Sequence[Change]) -> WriteExplanation:
     """
     The requests of one change, or of the two of a move within a partition.
 
@@ -48,6 +46,7 @@ def explain_in_phase(db: Connection, changes: Sequence[Change]) -> WriteExplanat
 
     Args:
         db: The connection, which knows the phases.
+        rekeying: The models.
         changes: The changes.
 
     Raises:
@@ -55,13 +54,11 @@ def explain_in_phase(db: Connection, changes: Sequence[Change]) -> WriteExplanat
         TableOrmError: What `explain` raises.
     """
     change = changes[0]
-    rekeying = None if change.schema is None else change.schema.moved_from
-    if rekeying is None or len(changes) > 1 or db.boundary.narrows:
+    if len(changes) > 1 or db.boundary.narrows:
         return explain(db.boundary, changes)
-    known = db.known_phase(rekeying.digest).phase
-    phase = RekeyPhase.EXPAND if known is None else RekeyPhase(known)
+    phase = RekeyPhase.known_to(db, rekeying)
     place = _Whereabouts.of(rekeying, change)
-    if is_over(phase):
+    if phase.is_over:
         return _explain_newer(db, change)
     if phase is not RekeyPhase.MOVE:
         return _explain_older(db, rekeying, change, phase, place)
@@ -90,7 +87,7 @@ class _Whereabouts:
     newer: bool
 
     @classmethod
-    def of(cls, rekeying: Rekeying[Schema], change: Change) -> "_Whereabouts":
+    def of(cls, rekeying: Rekeying, change: Change) -> "_Whereabouts":
         target = change.address
         before = change.before
         mark = None if before is None or change.is_unseen else old_place_of(before.row)
@@ -117,7 +114,7 @@ def _explain_newer(db: Connection, change: Change) -> WriteExplanation:
 
 
 def _explain_older(
-    db: Connection, rekeying: Rekeying[Schema], change: Change, phase: RekeyPhase, place: _Whereabouts
+    db: Connection, rekeying: Rekeying, change: Change, phase: RekeyPhase, place: _Whereabouts
 ) -> WriteExplanation:
     """Explain a write while entities have their older keys, or get them again."""
     back, there = phase is RekeyPhase.BACK, _get(place.target)
@@ -137,9 +134,7 @@ def _explain_older(
     return _after(reads[:-1], explain_after_reading((written,)))
 
 
-def _explain_moving(
-    db: Connection, rekeying: Rekeying[Schema], change: Change, place: _Whereabouts
-) -> WriteExplanation:
+def _explain_moving(db: Connection, rekeying: Rekeying, change: Change, place: _Whereabouts) -> WriteExplanation:
     """Explain a write of an entity that was read at its older key, and gets its newer one first."""
     if not explain(db.boundary, (change,)).steps:
         return WriteExplanation(())

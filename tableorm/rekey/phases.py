@@ -19,15 +19,14 @@ from enum import StrEnum
 
 import attrs
 
+from ..connection.connection import Connection, KnownPhase
+from ..connection.index_states import write_records
+from ..connection.rows import read_row, time_of
 from ..errors import DecodeError, NotSupported, TableNotFound, shown
-from ..models.rekeying import Rekeying
 from ..models.reserved import UPKEEP_TABLE
-from ..models.schema import Schema
 from ..protocol.codes import Code
 from ..stores import Operation, Row, RowAddress, Verb
-from .connection import Connection, KnownPhase
-from .index_states import write_records
-from .rows import read_row, time_of
+from .rekeying import Rekeying
 
 __all__ = ["ASK_AGAIN", "RekeyPhase", "StoredPhase", "change_phase", "current_phase", "load_phase"]
 
@@ -47,8 +46,21 @@ class RekeyPhase(StrEnum):
     DONE = "done"
     BACK = "back"
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all entities have their newer keys, so that nobody looks for older ones any more."""
+        return self in (RekeyPhase.SEALED, RekeyPhase.DONE)
 
-_FINAL = (RekeyPhase.SEALED, RekeyPhase.DONE)
+    @property
+    def writes_older(self) -> bool:
+        """Whether entities that have their older keys are written there, and new ones get such keys."""
+        return self in (RekeyPhase.EXPAND, RekeyPhase.BACK)
+
+    @classmethod
+    def known_to(cls, db: Connection, rekeying: Rekeying) -> "RekeyPhase":
+        """Return the phase that a connection knows; until it has asked the store, *expand*."""
+        return cls(db.known_phase(rekeying.digest).phase or "expand")
+
 
 _NEXT = {
     RekeyPhase.EXPAND: {
@@ -81,7 +93,7 @@ class StoredPhase:
     offline: bool = False
 
 
-async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhase:
+async def current_phase(db: Connection, rekeying: Rekeying) -> RekeyPhase:
     """
     Return the phase of a re-key, as the store said it within the last minute.
 
@@ -95,7 +107,7 @@ async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhas
             if not _is_known(known):
                 await load_phase(db, rekeying)
     phase = RekeyPhase(str(known.phase))
-    if db.boundary.narrows and phase not in _FINAL:
+    if db.boundary.narrows and not phase.is_over:
         raise NotSupported(
             f"{rekeying} is in phase {phase.value!r}: a scope does not tell which older keys are its own; use the "
             "database itself until `tableorm migrate seal` was run"
@@ -106,11 +118,11 @@ async def current_phase(db: Connection, rekeying: Rekeying[Schema]) -> RekeyPhas
 def _is_known(known: KnownPhase) -> bool:
     """Return whether the store was asked a short time ago, or need not be asked any more."""
     return known.phase is not None and (
-        known.phase in _FINAL or asyncio.get_running_loop().time() - known.asked < ASK_AGAIN
+        RekeyPhase(known.phase).is_over or asyncio.get_running_loop().time() - known.asked < ASK_AGAIN
     )
 
 
-async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> StoredPhase:
+async def load_phase(db: Connection, rekeying: Rekeying) -> StoredPhase:
     """
     Ask the store for the phase of a re-key; the connection remembers it.
 
@@ -135,7 +147,7 @@ async def load_phase(db: Connection, rekeying: Rekeying[Schema]) -> StoredPhase:
     return found
 
 
-def _read_phase(rekeying: Rekeying[Schema], row: Row) -> RekeyPhase:
+def _read_phase(rekeying: Rekeying, row: Row) -> RekeyPhase:
     stored = row.get("Phase")
     try:
         return RekeyPhase(str(stored))
@@ -148,7 +160,7 @@ def _read_phase(rekeying: Rekeying[Schema], row: Row) -> RekeyPhase:
         ) from None
 
 
-async def change_phase(db: Connection, rekeying: Rekeying[Schema], read: StoredPhase, phase: RekeyPhase) -> StoredPhase:
+async def change_phase(db: Connection, rekeying: Rekeying, read: StoredPhase, phase: RekeyPhase) -> StoredPhase:
     """
     Let a re-key enter its next phase, unless somebody has changed the phase since it was read.
 

@@ -5,17 +5,16 @@ The end of a re-key: forwards are deleted, after everything has its newer key an
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
-from ...connection.connection import Connection
-from ...connection.races import ATTEMPTS, Attempts
-from ...connection.rows import delete_as_read, read_other, read_row
-from ...errors import DecodeError, LostRace, TableOrmError
-from ...models.marker_rows import MoveState, is_marker, mark_of
-from ...models.rekeying import Rekeying
-from ...models.schema import Schema
-from ...protocol.limits import MAX_TRANSACTION_OPERATIONS
-from ...stores import Row, RowAddress
+from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts
+from ..connection.rows import delete_as_read, read_other, read_row
+from ..errors import DecodeError, LostRace, TableOrmError
+from ..models.marker_rows import MoveState, is_marker, mark_of
+from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
+from ..stores import Row, RowAddress
 from .chunks import each_row, in_chunks, send_operations
 from .meetings import resolve_row
+from .rekeying import Rekeying
 from .report import RowFailure, WindowReport
 
 __all__ = ["finalize_window"]
@@ -24,7 +23,7 @@ _FORWARDS = (MoveState.FORWARD, MoveState.SETTLED)
 
 
 async def finalize_window(
-    db: Connection, rekeying: Rekeying[Schema], rows: Iterable[Row], *, confirmed: bool = False
+    db: Connection, rekeying: Rekeying, rows: Iterable[Row], *, confirmed: bool = False
 ) -> WindowReport:
     """
     Delete forwards of the older model. Only in phase *sealed*, in which nothing but their entities follows them.
@@ -85,7 +84,7 @@ async def finalize_window(
     return report
 
 
-def _is_forward(rekeying: Rekeying[Schema], row: Row) -> bool:
+def _is_forward(rekeying: Rekeying, row: Row) -> bool:
     mark = mark_of(row) if is_marker(row) else None
     if mark is None or mark.state not in _FORWARDS:
         return False

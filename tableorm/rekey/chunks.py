@@ -5,13 +5,13 @@ Many rows at a time: in transactions where they share a partition, or each by it
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from ...connection.connection import Connection
-from ...connection.rows import OtherDenied
-from ...connection.tasks import map_together
-from ...connection.translate import translate
-from ...errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, Unavailable
-from ...protocol.codes import Fault
-from ...stores import Operation, RetryBudget, Row, RowAddress
+from ..connection.connection import Connection
+from ..connection.rows import OtherDenied
+from ..connection.tasks import map_together
+from ..connection.translate import translate
+from ..errors import AccessDenied, EntityExists, TableNotFound, TableOrmError, Unavailable
+from ..protocol.codes import Fault
+from ..stores import Operation, RetryBudget, Row, RowAddress
 from .report import RowFailure, WindowReport
 
 __all__ = ["each_row", "in_chunks", "send_operations"]

@@ -16,8 +16,6 @@ from typing import Any, Self, TypeVar
 import attrs
 import msgspec
 
-from ..connection.rekey_phases import RekeyPhase, current_phase
-from ..connection.rekeyed_reads import is_over
 from ..connection.rows import read_row
 from ..errors import DecodeError, GoingBack, NotSupported, ScanRefused, TableNotFound
 from ..expressions import (
@@ -36,20 +34,21 @@ from ..expressions import (
 from ..keys.ranges import KeyPosition
 from ..models.entity import Entity
 from ..models.kinds import KindSet
-from ..models.rekeyed_rows import entity_of_old, has_old_key_of, renewed
-from ..models.rekeying import Rekeying
 from ..models.schema import Schema
 from ..models.state import state_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
+from ..queries.explain import Explanation
+from ..queries.misfits import settle_error
+from ..queries.pages import ReadProgress
+from ..queries.planning.client_filter import make_test
+from ..queries.planning.plan import RANKS
+from ..queries.planning.planner import planner_of
+from ..queries.select import Select
 from ..stores import Row, RowAddress
-from .explain import Explanation
-from .misfits import settle_error
-from .pages import ReadProgress
-from .planning.client_filter import make_test
-from .planning.plan import RANKS
-from .planning.planner import planner_of
-from .select import Select
+from .phases import RekeyPhase, current_phase
+from .rekeying import Rekeying
+from .rows import entity_of_old, has_old_key_of, renewed
 
 __all__ = ["RekeyedSelect"]
 
@@ -66,15 +65,15 @@ class RekeyedSelect(Select[E_co]):
     """A query for entities of a model that takes over those of an older one."""
 
     @property
-    def _rekeying(self) -> Rekeying[Schema]:
-        rekeying = self._kinds.rekeying
-        assert rekeying is not None
-        return rekeying
+    def _rekeying(self) -> Rekeying:
+        home = self._kinds.home
+        assert isinstance(home, Rekeying)
+        return home
 
     async def _open_phase(self) -> RekeyPhase | None:
         """Return the phase as long as entities may have their older keys; None afterwards, or without a database."""
         phase = None if self._db is None else await current_phase(self._db, self._rekeying)
-        return None if phase is None or is_over(phase) else phase
+        return None if phase is None or phase.is_over else phase
 
     async def _settle(self) -> Self:
         phase = await self._open_phase()
@@ -299,15 +298,15 @@ class RekeyedSelect(Select[E_co]):
         Raises:
             ScanRefused: One of the queries would visit every partition.
         """
-        known = None if self._db is None else self._db.known_phase(self._rekeying.digest).phase
-        if self._db is None or (known is not None and is_over(RekeyPhase(known))):
+        phase = None if self._db is None else RekeyPhase.known_to(self._db, self._rekeying)
+        if phase is None or phase.is_over:
             return super().explain()
-        self._check(RekeyPhase.EXPAND if known is None else RekeyPhase(known))
+        self._check(phase)
         newer = self._newer.explain()
         try:
             older = self._older.explain()
         except ScanRefused as error:
-            raise self._scan_refused(RekeyPhase.EXPAND if known is None else RekeyPhase(known)) from error
+            raise self._scan_refused(phase) from error
         most = [each.max_transactions for each in (older, newer)]
         return attrs.evolve(
             newer,
@@ -381,7 +380,7 @@ def _sort_key(keys: KeyPosition) -> _SortKey:
     return utf16_key(keys[0]), utf16_key(keys[1])
 
 
-def _older_condition(rekeying: Rekeying[Schema], term: Expression, *, exact: bool = False) -> Expression | None:
+def _older_condition(rekeying: Rekeying, term: Expression, *, exact: bool = False) -> Expression | None:
     """
     Return the condition on the older model that holds wherever this one does; None if the models do not tell.
 
@@ -413,12 +412,10 @@ def _is_told(old: Schema, term: Comparison | Membership | Presence, *, exact: bo
     Return whether a stored row of the older model tells what its entity has. A row without a property does not if the
     field is read as its default then: only that it has none of some other values is told.
     """
-    info = old.fields[old.by_path[term.field.name].field]
+    info = old.fields[term.field.name]
     default = info.absent() if info.stored else None
     if default is None:
         return True
-    if info.shape is not None:
-        return False
     if isinstance(term, Membership):
         return not exact and not term.negated and default not in term.values
     return not exact and isinstance(term, Comparison) and term.op is Op.EQ and bool(term.value != default)

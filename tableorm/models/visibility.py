@@ -1,0 +1,53 @@
+"""
+Whether an entity counts that has a row. Readers pass over those that do not; writes see their rows.
+
+Nothing can ask the service for rows that lack a property or have a later time in it, so these rows are read, and
+dropped here.
+"""
+
+import datetime as dt
+from typing import TypeVar
+
+import attrs
+
+from ..stores import utc_now
+from .property_types import FieldInfo
+
+__all__ = ["Visibility", "is_live", "live_only"]
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Visibility:
+    """
+    Until when the entities of a model count.
+
+    Args:
+        until: The field that says so; they count forever if it is None.
+    """
+
+    until: FieldInfo
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the fields that must be read of an entity."""
+        return (self.until.name,)
+
+    def is_live(self, entity: object, now: dt.datetime) -> bool:
+        """Return whether an entity counts of which at least these fields were read."""
+        until: dt.datetime | None = entity.__dict__.get(self.until.name)
+        return until is None or until > now
+
+
+def is_live(found: object, now: dt.datetime) -> bool:
+    """Return whether an entity counts, of which the fields that tell it were read; a bag always does."""
+    schema = getattr(type(found), "__schema__", None)
+    visibility: Visibility | None = None if schema is None else schema.visibility
+    return visibility is None or visibility.is_live(found, now)
+
+
+def live_only(found: list[T]) -> list[T]:
+    """Return those of the entities and bags which count by now."""
+    now = utc_now()
+    return [each for each in found if is_live(each, now)]

@@ -1,0 +1,64 @@
+"""
+Part of stages 8 to 10: what stages of rows do to the writes of a model that has any.
+"""
+
+from msgspec import structs
+
+from ...connection.connection import Connection
+from ...errors import TableOrmError
+from ...models.row_stage import RowStage
+from ...stores import Operation, Verb
+from ..plan import PlannedWrite, refuse_before_sending
+
+__all__ = ["WorkBefore", "has_work", "sealed", "work_before"]
+
+
+class WorkBefore(RowStage):
+    """A row stage that has something to do before a row is written, such as to upload what the row will name."""
+
+    async def before(self, db: Connection, write: PlannedWrite) -> None:
+        """
+        Do what must be done before a write is sent. It is done again if the write is planned anew, and in vain if the
+        write is refused.
+
+        Args:
+            db: Where the write is sent.
+            write: The write of an entity, as the model says.
+
+        Raises:
+            TableOrmError: It cannot be done; nothing of the write is sent.
+        """
+        raise NotImplementedError
+
+
+def has_work(write: PlannedWrite) -> bool:
+    """Return whether something must be done before a write is sent."""
+    schema = write.change.schema
+    return schema is not None and any(isinstance(stage, WorkBefore) for stage in schema.stages)
+
+
+async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool) -> None:
+    """
+    Let the stages of the row of a write do what comes first.
+
+    Raises:
+        TableOrmError: It cannot be done.
+        TransactionFailed: Likewise, in a transaction.
+    """
+    assert write.change.schema is not None
+    for stage in write.change.schema.stages:
+        if isinstance(stage, WorkBefore):
+            try:
+                await stage.before(db, write)
+            except TableOrmError as error:
+                refuse_before_sending(write, error, transaction=transaction)
+
+
+def sealed(write: PlannedWrite) -> Operation:
+    """Return the operation of a write as it is sent."""
+    schema, operation = write.change.schema, write.operation
+    if schema is None or not schema.stages or write.effect is not None or operation.verb is Verb.DELETE:
+        return operation
+    for stage in schema.stages:
+        operation = stage.seal(operation)
+    return structs.replace(operation, canonical=False)

@@ -1,0 +1,548 @@
+"""
+A row stage that the program knows nothing of, written here alone: rows with values that are stored reversed.
+
+`turned = Reversed("note", "secret")` in a class body stores the values of these fields as texts that are read
+backwards, with their types, behind a `~`. Whoever reads the rows otherwise sees them so; every verb and query of the
+model sees what its fields say.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+
+from tableorm import (
+    Count,
+    Database,
+    DecodeError,
+    Embedded,
+    EncodeError,
+    Entity,
+    EntityExists,
+    Index,
+    IndexList,
+    LimitExceeded,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PreconditionFailed,
+    PropertyBag,
+    TransactionFailed,
+    connect,
+    field,
+    upgrade,
+)
+from tableorm.connection.connection import Connection
+from tableorm.models.property_types import FieldInfo
+from tableorm.models.row_stage import RowStage
+from tableorm.protocol.edm import ANNOTATION
+from tableorm.stores import Operation, Row, Verb
+from tableorm.testing.faults import Faults
+from tableorm.writes.plan import PlannedWrite
+from tableorm.writes.stages.seal import WorkBefore
+from tableorm_migrations.snapshot import describe_models
+
+
+class Reversed(RowStage):
+    def __init__(self, *fields: str, times: int = 1) -> None:
+        self.fields, self.times = fields, times
+
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "Reversed":
+        bound = Reversed(*self.fields, times=self.times)
+        bound.opaque = frozenset(member.property for name in self.fields for member in fields[name].members)
+        return bound
+
+    def seal(self, operation: Operation) -> Operation:
+        assert operation.verb is not Verb.DELETE
+        row = dict(operation.row)
+        for name in self._present(row):
+            text = f"{row.pop(name + ANNOTATION, '')}|{row[name]}"
+            row[name] = "~" + text[::-1] * self.times
+        return Operation(operation.verb, row, operation.if_match)
+
+    def unseal(self, row: Row) -> Row:
+        row = dict(row)
+        for name in self._present(row):
+            sealed = row[name]
+            if not sealed.startswith("~"):
+                raise ValueError(f"{sealed!r} is not reversed")
+            kind, _, row[name] = sealed[1 : 1 + (len(sealed) - 1) // self.times][::-1].partition("|")
+            if kind:
+                row[name + ANNOTATION] = kind
+        return row
+
+    def _present(self, row: Row) -> list[str]:
+        return [name for name in self.opaque if row.get(name) is not None]
+
+
+class Counted(WorkBefore):
+    """A stage that changes no row, and writes one of its own before the row is written."""
+
+    def bind(self, fields: Mapping[str, FieldInfo]) -> "Counted":
+        del fields
+        return self
+
+    def seal(self, operation: Operation) -> Operation:
+        return operation
+
+    def unseal(self, row: Row) -> Row:
+        return row
+
+    async def before(self, db: Connection, write: PlannedWrite) -> None:
+        row = {
+            "PartitionKey": "before",
+            "RowKey": write.operation.row["RowKey"],
+            "note": (write.after or {}).get("note"),
+        }
+        await db.store.write("Stages", Operation(Verb.INSERT_OR_REPLACE, row))
+        if (write.after or {}).get("note") == "never":
+            raise NotSupported("the work cannot be done")
+
+
+# Models
+
+
+class Worked(Entity, table="Stages", partition_key="{box}", row_key="worked_{id:03d}"):
+    box: Mapped[str] = field(default="b")
+    id: Mapped[int]
+    note: Mapped[str] = field(default="n")
+
+    work = Counted()
+
+
+class Letter(Entity, table="Stages", partition_key="{box}", row_key="letter_{id:03d}", write_token=True):
+    box: Mapped[str] = field(default="b")
+    id: Mapped[int]
+    note: Mapped[str | None] = field(default=None)
+    secret: Mapped[list[str]] = field(factory=list)
+    weight: Mapped[int] = field(default=0)
+    sent: Mapped[int] = field(default=0)
+
+    turned = Reversed("note", "secret", "weight")
+
+
+class Note(Entity, table="Stages", partition_key="{box}", row_key="note_{id:03d}"):
+    box: Mapped[str] = field(default="b")
+    id: Mapped[int]
+    note: Mapped[str | None] = field(default=None)
+
+    turned = Reversed("note")
+
+
+class Box(Entity, table="Stages", partition_key="{box}", row_key="box"):
+    box: Mapped[str] = field(default="b")
+    note: Mapped[str] = field(default="n", name="text")
+    secret: Mapped[list[str]] = field(factory=lambda: ["s"])
+    parcels: Mapped[int] = field(default=0, maintained=True, validator=attrs.validators.le(3), name="note")
+
+    turned = Reversed("note", "secret")
+
+
+class Parcel(Entity, table="Stages", partition_key="{box}", row_key="parcel_{id:03d}"):
+    box: Mapped[str] = field(default="b")
+    id: Mapped[int]
+    note: Mapped[str] = field(default="n")
+    secret: Mapped[list[str]] = field(factory=lambda: ["s"])
+    size: Mapped[int] = field(default=1)
+    until: Mapped[datetime | None] = field(default=None, expiry=True)
+
+    turned = Reversed("note", "secret")
+    work = Counted()
+    by_size = Index(row_key="size_{size:03d}_{id:03d}", include="keys")
+    with_size = Index(row_key="with_{size:03d}_{id:03d}", include=["size"])
+    listed = IndexList(row_key="list_{size}")
+    count = Count(lambda: Box.parcels, box="{box}")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as database:
+        await database.create_tables(Letter, Note, Parcel, Box)
+        yield database
+
+
+async def stored(db: Database, row_key: str) -> dict[str, Any]:
+    """Return the row as it is stored."""
+    return dict(await db.store.get("Stages", "b", row_key))
+
+
+async def get(db: Database, number: int = 1) -> Letter:
+    return await db.get(Letter, box="b", id=number)
+
+
+async def test_a_row_is_stored_sealed_and_read_as_the_model_says(db: Database) -> None:
+    """By get, query, page, only, refresh and an abstract base; a property bag has what is stored."""
+    letter = Letter(id=1, note="~abc", secret=["x"])
+    await db.insert(letter)
+    row = await stored(db, "letter_001")
+    assert (row["note"], row["secret"], row["sent"], row["weight"]) == ("~cba~|", '~]"x"[|', "0", "~0|46tnI.mdE")
+    assert await get(db) == letter
+    query = db.select(Letter).where(Letter.box == "b")
+    assert await query.all() == [letter]
+    assert (await query.page(10)).items == [letter]
+    assert [each.note for each in await query.only(Letter.note).all()] == ["~abc"]
+    assert [each.secret async for each in db.union(query, query)] == [["x"], ["x"]]
+    assert await db.get_many([letter.key]) == [letter]
+    again = await get(db)
+    again.note = "changed"
+    await db.refresh(again)
+    assert again == letter
+    assert (await db.get(PropertyBag.key("Stages", "b", "letter_001")))["note"] == "~cba~|"
+    assert [bag["note"] for bag in await db.select_raw("Stages").allow_scan().all()] == ["~cba~|"]
+    (one,) = await db.select(Letter, PropertyBag).where(Letter.box == "b").all()
+    assert one == letter
+
+
+async def test_calls_of_modify_that_wait_for_each_other_unseal_what_is_stored(db: Database) -> None:
+    """Each function gets the row as it was read, and is called once: two requests for each call, at most."""
+    await db.insert(Note(id=1, note="n"))
+    called: list[None] = []
+
+    def add(note: Note) -> None:
+        called.append(None)
+        note.note = f"{note.note}!"
+
+    with db.observe() as seen:
+        await asyncio.gather(*(db.modify(Note, add, box="b", id=1) for _ in range(20)))
+    assert (await db.get(Note, box="b", id=1)).note == "n" + 20 * "!"
+    assert len(called) == 20
+    assert seen.cost <= 40
+
+
+async def test_every_verb_seals(db: Database) -> None:
+    """Insert, save with its ETag, merge, upsert, replace, modify, transaction, bulk and delete."""
+    letter = Letter(id=1, note="abc")
+    await db.insert(letter)
+    other = await get(db)
+    letter.note = "abcd"
+    await db.save(letter)
+    assert ((await stored(db, "letter_001"))["note"], (await get(db)).note) == ("~dcba|", "abcd")
+    other.sent = 5
+    with pytest.raises(PreconditionFailed):
+        await db.save(other)
+    letter.sent = 7
+    assert b'"sent":"7"' in (db.explain_write("save", letter).steps[-1].body or b"")
+    assert b"note" not in (db.explain_write("save", letter).steps[-1].body or b"")  # it was not changed
+    await db.save(letter)
+    letter.secret.append("s")
+    await db.merge(letter, only=["secret"])
+    assert await get(db) == letter
+    letter.note = None
+    await db.save(letter)
+    assert "note" not in await stored(db, "letter_001")
+    for mode in ("merge", "replace"):
+        await db.upsert(Letter(id=1, note=mode), mode=mode)
+        assert (await stored(db, "letter_001"))["note"] == f"~{mode[::-1]}|"
+    await db.replace(Letter(id=1, note="re"), if_match="*")
+    await db.modify(Letter, lambda each: each.evolve(note=f"{each.note}!"), box="b", id=1)
+    assert (await get(db)).note == "re!"
+    async with db.transaction() as tx:
+        held = await tx.get(Letter, box="b", id=1)
+        held.note = "held"
+        tx.save(held)
+        held.sent = 3
+        tx.save(held)
+        tx.insert(Letter(id=2, note="two"))
+    async with db.bulk() as bulk:
+        for number in range(3, 120):
+            await bulk.insert(Letter(id=number, note=str(number)))
+    assert [(await get(db, number)).note for number in (1, 2, 103)] == ["held", "two", "103"]
+    assert (await stored(db, "letter_103"))["note"] == "~301|"
+    found = await db.select(Letter).where(Letter.box == "b", Letter.id > 2).delete()
+    assert (found.written, found.failures) == (117, 0)
+    await db.delete(await get(db, 2))
+    assert await db.select(Letter).where(Letter.box == "b").count() == 1
+
+
+async def test_what_is_sent_is_explained(db: Database) -> None:
+    """With the properties as they are stored."""
+    (step,) = db.explain_write("insert", Letter(id=1, note="abc")).steps
+    assert b'"note":"~cba|"' in (step.body or b"")
+
+
+async def test_a_condition_on_an_opaque_property_is_evaluated_here(db: Database) -> None:
+    """Comparisons, `in_`, `startswith`, absence and their negations; the service is asked about the others alone."""
+    for number, note in enumerate(["abc", "abd", "b", None, "~"]):
+        await db.insert(Letter(id=number, note=note, sent=number, weight=10 + number))
+    everything = db.select(Letter).where(Letter.box == "b")
+
+    async def found(*where: Any) -> list[int]:
+        return [each.id for each in await everything.where(*where).all()]
+
+    assert await found(Letter.note == "abc") == [0]
+    assert await found(Letter.weight > 9, Letter.weight < 12) == [0, 1]
+    assert await found(Letter.note != "abc") == [1, 2, 4]
+    assert await found(~(Letter.note > "abc")) == [0]
+    assert await found(~(Letter.note > "abc") | (Letter.sent == 4)) == [0, 4]
+    assert await found(Letter.note.startswith("ab"), Letter.sent > 0) == [1]
+    assert await found(Letter.note.in_(["b", "~"])) == [2, 4]
+    assert await found(Letter.note.is_none()) == [3]
+    assert await found(~Letter.note.is_none(), Letter.sent < 2) == [0, 1]
+    assert await everything.where(Letter.note == "b").only(Letter.sent).all() == [
+        each for each in await everything.only(Letter.sent).all() if each.id == 2
+    ]
+    assert await everything.where(Letter.note >= "abd").count() == 3
+    plan = str(everything.where(Letter.note == "abc", Letter.sent > 0).explain())
+    assert "note" not in plan.partition("then here")[0].partition("\n")[2]
+    assert "sent gt 0" in plan
+
+
+async def test_what_is_derived_is_kept_and_audited(db: Database) -> None:
+    """An index, a list and a count of a model with stages, the row that is counted in being sealed too."""
+    await db.insert(Box())
+    for number in (1, 2):
+        await db.insert(Parcel(id=number, note=f"n{number}"))
+    parcel = await db.get(Parcel, box="b", id=1)
+    parcel.size, parcel.note = 5, "five"
+    await db.save(parcel)
+    await db.modify(Parcel, lambda each: each.evolve(note="two"), box="b", id=2)
+    async with db.transaction() as tx:
+        tx.insert(Parcel(id=3, note="n3"))
+        box = await tx.get(Box, box="b")
+        box.note = "three"
+        tx.save(box)
+    assert ((await stored(db, "box"))["text"], (await stored(db, "box"))["note"]) == ("~eerht|", "3")
+    by_size = db.select(Parcel.by_size).where(Parcel.box == "b")
+    assert [each.note for each in await by_size.all()] == ["two", "n3", "five"]
+    assert [each.note for each in await by_size.where(Parcel.note == "five").all()] == ["five"]
+    entry = await db.get(Parcel.with_size, box="b", size=5, id=1)
+    entry.size = 6
+    await db.save(entry)
+    assert [each.note for each in await db.lookup(Parcel.listed, box="b", size=6)] == ["five"]
+    report = await db.audit(Parcel, Box)
+    assert (report.clean, report.found) == (True, 0)
+    await db.store.write("Stages", Operation(Verb.DELETE, {"PartitionKey": "b", "RowKey": "size_006_001"}, "*"))
+    repaired = await db.audit(Parcel, repair=True)
+    assert (repaired.found, all(each.repaired for each in repaired.findings)) == (1, True)
+    assert (await stored(db, "parcel_001"))["note"] == "~evif|"
+    deleted = await db.select(Parcel).where(Parcel.box == "b", Parcel.note == "two").delete()
+    assert (deleted.written, (await db.get(Box, box="b")).parcels) == (1, 2)
+    assert (await db.audit(Parcel, Box)).found == 0
+
+
+OPERATIONS = {"insert": "insert", "save": "merge", "upsert": "insert-or-replace", "transaction": "transaction"}
+
+
+async def test_an_insert_over_an_expired_entity_takes_back_what_was_derived_from_it(db: Database) -> None:
+    """The row that is there is read as the model says."""
+    await db.insert(Box())
+    await db.insert(Parcel(id=1, size=7, until=datetime.now(UTC) - timedelta(seconds=9)))
+    await db.insert(Parcel(id=1, size=8, note="new"))
+    assert [each.note for each in await db.select(Parcel.by_size).where(Parcel.box == "b").all()] == ["new"]
+    assert ((await db.get(Box, box="b")).parcels, (await db.audit(Parcel, Box)).found) == (1, 0)
+    row = await db.store.get("Stages", "b", "parcel_001")
+    late = {**row, "until": "2020-01-01T00:00:00Z", "until@odata.type": "Edm.DateTime"}
+    await db.store.write("Stages", Operation(Verb.REPLACE, late, "*"))
+    assert (await db.sweep(Parcel)).deleted == 1
+    assert ((await db.get(Box, box="b")).parcels, (await db.audit(Parcel, Box)).found) == (0, 0)
+
+
+async def test_a_bound_is_judged_with_the_entity_as_the_model_says(db: Database) -> None:
+    """A validator of a count sees an entity, although its row is sealed."""
+    await db.insert(Box())
+    for number in range(3):
+        await db.insert(Parcel(id=number))
+    with pytest.raises(EncodeError, match=r"Box\.parcels"):
+        await db.insert(Parcel(id=3))
+
+
+@pytest.mark.parametrize(("model", "verb"), [*((Letter, verb) for verb in OPERATIONS), (Note, "upsert")])
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_lost_reply_is_resolved(db: Database, verb: str, arrives: bool, model: type[Letter | Note]) -> None:
+    """
+    With and without write tokens: what is read then is compared as the model says, so that the entity gets its ETag
+    and can be saved again.
+    """
+    letter = model(id=1, note="abc")
+    if verb in ("save", "transaction"):
+        await db.insert(letter)
+    letter.note = "lost"
+    faults = Faults(db)
+    with (faults.lose_reply if arrives else faults.lose_request)(OPERATIONS[verb]):
+        if verb == "transaction":
+            async with db.transaction() as tx:
+                tx.save(letter)
+        elif verb == "upsert":
+            await db.upsert(letter, mode="replace")
+        else:
+            await getattr(db, verb)(letter)
+    letter.note = "again"
+    await db.save(letter)
+    row = await stored(db, letter.key.row_key)
+    assert ((await db.get(model, box="b", id=1)).note, row["note"]) == ("again", "~niaga|")
+
+
+async def test_a_row_that_was_not_sealed_is_refused(db: Database) -> None:
+    """By the reader, with its keys, and not by what passes over it."""
+    row = {"PartitionKey": "b", "RowKey": "letter_001", "EntityType": "Letter", "note": "plain"}
+    await db.store.write("Stages", Operation(Verb.INSERT, row))
+    with pytest.raises(DecodeError, match=r"Letter.*cannot be unsealed: 'plain' is not reversed"):
+        await get(db)
+    with pytest.raises(DecodeError, match="cannot be unsealed"):
+        await db.select(Letter).where(Letter.box == "b").all()
+    with pytest.raises(EntityExists):
+        await db.insert(Letter(id=1))
+    await db.upsert(Letter(id=1, note="new"))
+    assert (await get(db)).note == "new"
+
+
+async def test_an_older_version_is_unsealed_before_it_is_upgraded(db: Database) -> None:
+    """An upgrade sees the properties as the older model said."""
+
+    class Memo(Entity, table="Stages", partition_key="{box}", row_key="memo", version=2):
+        box: Mapped[str]
+        text: Mapped[str]
+
+        turned = Reversed("text")
+
+    @upgrade(Memo, from_version=1)
+    def louder(bag: PropertyBag) -> PropertyBag:  # pyright: ignore[reportUnusedFunction]
+        bag["text"] = str(bag["text"]).upper()
+        return bag
+
+    row = {"PartitionKey": "b", "RowKey": "memo", "EntityType": "Memo", "text": "~cba|"}
+    await db.store.write("Stages", Operation(Verb.INSERT, row))
+    memo = await db.get(Memo, box="b")
+    assert memo.text == "ABC"
+    await db.save(memo)
+    assert ((await stored(db, "memo"))["text"], (await stored(db, "memo"))["EntityType"]) == ("~CBA|", "Memo:2")
+
+
+class Thick(Entity, table="Stages", partition_key="{box}", row_key="thick_{id:03d}"):
+    box: Mapped[str] = field(default="b")
+    id: Mapped[int]
+    note: Mapped[str]
+
+    turned = Reversed("note", times=3)
+
+
+async def test_limits_are_those_of_what_is_stored(db: Database) -> None:
+    """What fits by itself and does not fit sealed is refused before it is sent, with its field; a bulk divides it."""
+    with pytest.raises(LimitExceeded, match=r"Thick\.note") as refused:
+        db.explain_write("insert", Thick(id=1, note="x" * 12000))
+    assert refused.value.field == "note"
+    with pytest.raises(TransactionFailed, match="bytes with the headers"):
+        async with db.transaction() as tx:
+            for number in range(60):
+                tx.insert(Thick(id=number, note="€" * 10900))
+    async with db.bulk() as bulk:
+        for number in range(60):
+            await bulk.insert(Thick(id=number, note="€" * 10900))
+    thick = await db.get(Thick, box="b", id=59)
+    assert thick.note == "€" * 10900
+
+
+async def test_work_comes_before_a_write(db: Database) -> None:
+    """A stage does what must be done first; if it cannot be done, nothing is written."""
+    await db.insert(Box())
+    await db.insert(Parcel(id=1, note="first"))
+    assert (await db.store.get("Stages", "before", "parcel_001"))["note"] == "first"
+    with pytest.raises(NotSupported, match="the work cannot be done"):
+        await db.insert(Parcel(id=2, note="never"))
+    assert not await db.exists(Parcel, box="b", id=2)
+    with pytest.raises(TransactionFailed, match="operation 1: the work cannot be done; nothing was sent"):
+        async with db.transaction() as tx:
+            tx.insert(Worked(id=1))
+            tx.insert(Worked(id=2, note="never"))
+    async with db.bulk(errors="report") as bulk:
+        for number in range(5):
+            await bulk.insert(Worked(id=number, note="never" if number == 3 else str(number)))
+    assert (bulk.report.written, bulk.report.failures) == (4, 1)
+    assert [each.id for each in await db.select(Worked).where(Worked.box == "b").all()] == [0, 1, 2, 4]
+    assert (await db.store.get("Stages", "before", "worked_004"))["note"] == "4"
+
+
+async def test_each_class_has_the_stages_of_its_bases(db: Database) -> None:
+    """Bound to its own fields: classes may store a field under other names, and declare a stage anew."""
+
+    class Base(Entity, table="Stages", partition_key="{box}", abstract=True):
+        box: Mapped[str] = field(default="b")
+        note: Mapped[str] = field(default="abc")
+        turned = Reversed("note")
+
+    class One(Base, row_key="one"):
+        pass
+
+    class Two(Base, row_key="two"):
+        note: Mapped[str] = field(default="abc", name="text")
+
+    class Three(Base, row_key="three"):
+        turned = Reversed("note", times=2)
+
+    for entity in (One(), Two(), Three()):
+        await db.insert(entity)
+        assert await db.get(entity.key) == entity
+    rows = [await stored(db, name) for name in ("one", "two", "three")]
+    assert [row.get("note") or row["text"] for row in rows] == ["~cba|", "~cba|", "~cba|cba|"]
+    assert len(await db.select(Base).where(Base.box == "b", Base.note == "abc").all()) == 3
+
+
+def test_a_snapshot_says_nothing_of_stages() -> None:
+    """It has the fields, as of every model."""
+    (layout,) = describe_models([Letter]).models
+    assert layout.fields["note"].property == "note"
+
+
+def test_what_must_see_an_opaque_property_is_refused() -> None:
+    """Keys, expiry, maintained fields, indexes that hold it, lists by it and copies of it, when the class is made."""
+    keys: dict[str, Any] = {"table": "Stages2", "partition_key": "{box}"}
+
+    with pytest.raises(ModelError, match=r"Keyed\.note cannot be used by the key"):
+
+        class Keyed(Entity, row_key="{note}", **keys):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            note: Mapped[str] = field(stored=True)
+            turned = Reversed("note")
+
+    with pytest.raises(ModelError, match=r"Ending\.at cannot be used by expiry=True"):
+
+        class Ending(Entity, row_key="e", **keys):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            at: Mapped[datetime | None] = field(default=None, expiry=True)
+            turned = Reversed("at")
+
+    with pytest.raises(ModelError, match=r"Kept\.kept cannot be used by maintained=True"):
+
+        class Kept(Entity, row_key="k", **keys):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            kept: Mapped[str | None] = field(default=None, maintained=True)
+            turned = Reversed("kept")
+
+    for declared in (
+        Index(row_key="i_{size}"),
+        Index(row_key="i_{size}", include=["note"]),
+        Index(row_key="i_{note}", include="keys"),
+        IndexList(row_key="i_{note}"),
+    ):
+        with pytest.raises(ModelError, match=r"Held\.note cannot be used by Held\.derived"):
+
+            class Held(Entity, row_key="h", **keys):  # pyright: ignore[reportUnusedClass]
+                box: Mapped[str]
+                note: Mapped[str]
+                size: Mapped[int]
+                turned = Reversed("note")
+                derived = declared
+
+    with pytest.raises(ModelError, match=r"Copying\.source: 'note' is kept from the store by a row stage of Whole"):
+
+        class Whole(Entity, table="Stages3", partition_key="{box}", row_key="w", tracked=True):
+            box: Mapped[str]
+            note: Mapped[str]
+            turned = Reversed("note")
+
+        class Copying(Entity, table="Stages3", partition_key="{box}", row_key="c"):  # pyright: ignore[reportUnusedClass]
+            box: Mapped[str]
+            copied: Mapped[str | None] = field(default=None, maintained=True)
+            source = Embedded(Whole, {"copied": "note"}, box="{box}")
+
+
+async def test_a_move_to_another_partition_is_refused(db: Database) -> None:
+    """Its rows would not be sealed."""
+    await db.insert(Box())
+    parcel = Parcel(id=1)
+    await db.insert(parcel)
+    with pytest.raises(NotSupported, match=r"Parcel cannot be moved .* row stages"):
+        await db.move(parcel, box="c")
