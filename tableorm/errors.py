@@ -8,6 +8,7 @@ Every error that tableorm raises, in one tree; `BulkFailed` is defined beside th
         InvalidInput        data that an entity is made or changed from does not fit; it lists every fault
         MalformedETag       what was given as if_match is neither "*" nor one ETag
       DecodeError           a stored row does not fit its model
+      EncryptionError       a sealed row is not as it was sealed, or its key is not there
       EntityNotFound        no such row
         ReferenceNotFound   an entity that another one refers to, or is counted in, does not exist
       TableNotFound         no such table
@@ -49,6 +50,7 @@ __all__ = [
     "CursorError",
     "DecodeError",
     "EncodeError",
+    "EncryptionError",
     "EntityExists",
     "EntityNotFound",
     "GoingBack",
@@ -274,6 +276,24 @@ class DecodeError(TableOrmError, ValueError):
         name = model[:80] if field is None else f"{model}.{field}"  # the kind that the row says, if no model is known
         super().__init__(f"{name}: row {key} {problem}")
         self.problem, self.model, self.key, self.field = problem, model, key, field
+
+
+class EncryptionError(TableOrmError, ValueError):
+    """
+    A sealed row is not as it was sealed, is not for its place, or its key is not there. The message has no key and no
+    value.
+
+    Args:
+        problem: What is wrong.
+        address: Table, PartitionKey and RowKey, if it is about a row.
+        property_name: Name of the property that is at fault, if there is one.
+    """
+
+    def __init__(self, problem: str, address: object = None, property_name: str | None = None) -> None:
+        where = "" if address is None else f"{address} "
+        where += "" if property_name is None else f"{property_name!r} "
+        super().__init__(f"{where}{problem}")
+        self.problem, self.address, self.property_name = problem, address, property_name
 
 
 class EntityNotFound(TableOrmError, LookupError):

@@ -65,7 +65,7 @@ VERB_OPTIONS = frozenset({"attempts", "concurrency", "create", "guard", "if_matc
 
 _PROPERTIES = re.compile(
     r"PartitionKey|RowKey|Timestamp|EntityType|EntityVersion"  # the service's, and what tells kinds apart
-    r"|_w|_ix|_of|_v|_un|_mv|_p[0-9]{2}"  # what writes of several rows store in a row
+    r"|_w|_ix|_of|_v|_un|_mv|_en|_p[0-9]{2}"  # what writes of several rows store in a row
 )
 
 
