@@ -20,7 +20,7 @@ from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
-from .row_stage import RowStage
+from .row_stage import RowStage, SplitStage
 from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -174,6 +174,8 @@ class Schema(InTables):
         shaped: Its fields of several members.
         stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
+        split: The stage that stores an entity in several rows; None if each is one row.
+        unasked: The properties about which the store cannot be asked.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
@@ -214,6 +216,8 @@ class Schema(InTables):
         self.fields = dict(fields)
         self.stages = tuple(stage.bind(self.fields) for stage in stages)
         self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
+        self.split = next((stage for stage in self.stages if isinstance(stage, SplitStage)), None)
+        self.unasked = self.opaque if self.split is None else self.opaque | self.split.elsewhere
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
@@ -248,7 +252,8 @@ class Schema(InTables):
                 for member in (p, p + ANNOTATION)
             }
         )
-        if len(self.by_property) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
+        stored_here = len(self.by_property) + len(self.kind_properties) + write_token
+        if self.split is None and stored_here > MAX_CUSTOM_PROPERTIES:
             several = ", ".join(f"{info.name} in {len(info.members)}" for info in self.shaped)
             problem = (
                 f"stores {several} of its {len(self.by_property)} properties"
