@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tableorm.audit.ranges import AuditRange
+from tableorm.jobs import process
+from tableorm.jobs.plan import plan_ranges
+from tableorm.jobs.ranges import JobRange
 from tableorm_migrations.rekey import finalize, offline, sides, verify, window
-from tableorm_migrations.runs import process
-from tableorm_migrations.runs.plan import plan_ranges
 
 __all__ = ["quick_runs"]
 
 
-async def _plan_few(*args: Any, **options: Any) -> list[AuditRange]:
+async def _plan_few(*args: Any, **options: Any) -> list[JobRange]:
     """Return a few ranges, whatever is asked for."""
     return await plan_ranges(*args, **{**options, "most": 3})
 

@@ -3,8 +3,7 @@ Bars that show on a terminal how far a run is: one for all of it, and one for ea
 """
 
 from tableorm.cli.progress import draw_bar
-
-from ..runs.report import RunReport
+from tableorm.jobs.report import RunReport
 
 __all__ = ["show_bars"]
 

@@ -14,7 +14,8 @@ from typing import Any, Literal
 import attrs
 
 from tableorm import Database, Entity, NotSupported
-from tableorm.cli.arguments import add_database, add_models, open_existing, parse_count
+from tableorm.cli.arguments import add_database, add_models, add_run, open_existing, parse_count, run_options
+from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
 from ..rekey.finalize import finalize_rekey
@@ -23,8 +24,7 @@ from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, v
 from ..rekey.plan import plan_rekey
 from ..rekey.rollback import roll_back_rekey
 from ..rekey.verify import verify_rekey
-from ..runs.report import RunReport
-from .arguments import add_run, run_options
+from .arguments import add_json
 from .bars import show_bars
 from .output import Output
 
@@ -253,6 +253,7 @@ def _add_all(parser: argparse.ArgumentParser, *, offline: bool = False, parallel
     if offline:
         _add_offline(parser)
     add_run(parser, parallel)
+    add_json(parser)
 
 
 def _add_offline(parser: argparse.ArgumentParser) -> None:
