@@ -14,8 +14,8 @@ from tableorm.jobs.ranges import JobRange
 from tableorm.jobs.rows import Run, RunRange, RunRow
 from tableorm.stores import Bounds, Operation, Verb
 from tableorm_migrations import migration_status, rewrite
+from tableorm_migrations.command.bars import print_run
 from tableorm_migrations.command.output import Output
-from tableorm_migrations.command.stored import print_run
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LINE = "x\n0002_more: applied"

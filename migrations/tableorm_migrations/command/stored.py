@@ -4,7 +4,7 @@ The actions on a database: `tableorm migrate upgrade`, `status`, `rewrite` and `
 
 import argparse
 import asyncio
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from tableorm.cli.arguments import (
     run_options,
     tell_left_out,
 )
-from tableorm.jobs.report import RunReport
 from tableorm.models.derivation import DerivationOf
 from tableorm.protocol.redaction import escape_unprintable
 
@@ -28,10 +27,10 @@ from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
 from ..rewrite import rewrite
 from .arguments import add_directory, add_json, add_no_older_writers
-from .bars import show_bars
+from .bars import print_run, show_run
 from .output import Output
 
-__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction", "print_run"]
+__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction"]
 
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
@@ -132,7 +131,7 @@ class RewriteAction:
         models: list[type[Entity]] = args.models
         with Output(as_json=args.json) as output:
             async with open_existing(args) as db:
-                report = await rewrite(db, *models, on_progress=_progress_to(output), **run_options(args))
+                report = await rewrite(db, *models, on_progress=partial(show_run, output), **run_options(args))
             print_run(output, report)
         return 0 if report.complete else 1
 
@@ -170,21 +169,9 @@ class BuildIndexAction:
                     report = await db.build_index(
                         index,
                         no_older_writers=args.no_older_writers,
-                        on_progress=_progress_to(output),
+                        on_progress=partial(show_run, output),
                         **run_options(args),
                     )
                     print_run(output, report)
                     complete = complete and report.complete
         return 0 if complete else 1
-
-
-def _progress_to(output: Output) -> Callable[[RunReport], object]:
-    def show(report: RunReport) -> None:
-        output.progress(str(report), report.to_dict(), show_bars(report))
-
-    return show
-
-
-def print_run(output: Output, report: RunReport) -> None:
-    """Print the report of a run, and each of its failures on a line of its own."""
-    output.print("\n".join(map(escape_unprintable, [str(report), *report.failures])), report.to_dict())
