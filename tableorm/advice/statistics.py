@@ -11,12 +11,12 @@ import attrs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.tasks import map_together, work_together
 from ..errors import ModelError, shown
-from ..keys.intervals import meet, successor
+from ..keys.intervals import common_prefix, meet, successor
 from ..keys.ranges import divide
 from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, Row, RowQuery
-from .totals import KindStatistics, Totals, common_prefix, count_partitions
+from .totals import KindStatistics, Totals, count_partitions
 
 __all__ = ["TableCost", "TableStatistics", "measure_table"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tableorm import connect
-from tableorm_migrations import run_rewrite
+from tableorm_migrations import rewrite
 from tests.migrations.programs.accounts import (
     CLOSED,
     Account,
@@ -37,10 +37,10 @@ async def prepare(url: str, count: int) -> None:
         await open_accounts(db, count)
 
 
-async def rewrite(url: str, fatal: int) -> dict[str, Any]:
+async def rewrite_all(url: str, fatal: int) -> dict[str, Any]:
     """Rewrite, together with others; return what was reported."""
     async with connect(url, on_request=Deadly(fatal)) as db:
-        report = await run_rewrite(db, Account, name=NAME, parallel=4, lease=LEASE)
+        report = await rewrite(db, Account, name=NAME, parallel=4, lease=LEASE)
     return {name: getattr(report, name) for name in ("complete", "state", "entities", "written", "failed")}
 
 
@@ -67,7 +67,7 @@ def run_killed(url: str, count: int, over: Path) -> dict[str, Any]:
     # Each dies in the first part, so that there is work for those that come after it.
     most = max(20, count // 500)
     fatal = iter([*(chance.randint(3, most) for _ in range(KILLED)), NEVER, NEVER])
-    running = [fork(partial(rewrite, url, next(fatal))) for _ in range(2)]
+    running = [fork(partial(rewrite_all, url, next(fatal))) for _ in range(2)]
     reports, killed = list[dict[str, Any]](), 0
     try:
         while running:
@@ -76,7 +76,7 @@ def run_killed(url: str, count: int, over: Path) -> dict[str, Any]:
             report = ended.result()
             if report is None:
                 killed += 1
-                running.append(fork(partial(rewrite, url, next(fatal))))
+                running.append(fork(partial(rewrite_all, url, next(fatal))))
             else:
                 reports.append(report)
     finally:

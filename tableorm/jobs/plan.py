@@ -8,21 +8,24 @@ Each range costs several requests, so a small table may be divided into few: the
 from collections.abc import Sequence
 from functools import partial
 
-from tableorm import Database, ModelError
-from tableorm.audit.ranges import AuditRange
-from tableorm.connection.connection import Connection, connection_of
-from tableorm.connection.tasks import map_together
-from tableorm.keys.intervals import EVERYTHING, meet, starting_with, successor
-from tableorm.keys.ranges import divide
-from tableorm.models.schema import Schema
-from tableorm.protocol.edm import utf16_key
-from tableorm.protocol.limits import MAX_PAGE
-from tableorm.stores import Bounds, RowPage, RowQuery
+from ..connection.connection import Connection
+from ..connection.tasks import map_together
+from ..errors import ModelError
+from ..keys.intervals import EVERYTHING, meet, starting_with, successor
+from ..keys.ranges import divide
+from ..models.schema import Schema
+from ..protocol.edm import utf16_key
+from ..protocol.limits import MAX_PAGE
+from ..stores import Bounds, RowPage, RowQuery
+from .ranges import JobRange
 
-__all__ = ["MOST_RANGES", "SMALL_PAGES", "plan_ranges"]
+__all__ = ["LEAST_ROWS", "MOST_RANGES", "SMALL_PAGES", "plan_ranges"]
 
 MOST_RANGES = 96
 """More would not fit into one transaction with the row of the run."""
+
+LEAST_ROWS = 1_000
+"""How many rows each range of a small table has at least: what a range costs besides is little then."""
 
 SMALL_PAGES = 16
 """How many pages of keys are read to learn whether a table is small."""
@@ -32,14 +35,14 @@ _ROUNDS = 8
 
 
 async def plan_ranges(
-    db: Database,
+    db: Connection,
     verb: str,
     tables: Sequence[tuple[str, Sequence[Schema]]],
     *,
     build: bool = False,
     most: int = MOST_RANGES,
     rows: int | None = None,
-) -> list[AuditRange]:
+) -> list[JobRange]:
     """
     Return the ranges of a run, which together are all keys of some tables.
 
@@ -61,11 +64,11 @@ async def plan_ranges(
             "give the models of fewer tables at a time"
         )
     parts = most // len(tables) // (1 + build)
-    found: list[AuditRange] = []
+    found: list[JobRange] = []
     for table, schemas in tables:
-        bounds = await _divide_table(connection_of(db), verb, table, schemas, parts, rows)
-        found += [AuditRange(table=table, partitions=each, building=build) for each in bounds]
-    return found + [AuditRange(table=each.table, partitions=each.partitions) for each in found if build]
+        bounds = await _divide_table(db, verb, table, schemas, parts, rows)
+        found += [JobRange(table=table, partitions=each, building=build) for each in bounds]
+    return found + [JobRange(table=each.table, partitions=each.partitions) for each in found if build]
 
 
 async def _divide_table(
