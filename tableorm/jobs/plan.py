@@ -5,13 +5,15 @@ The table is asked where its rows are: keys such as `tenant_00017` are but a sma
 Each range costs several requests, so a small table may be divided into few: then all of its keys are read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+
+import attrs
 
 from ..connection.connection import Connection
 from ..connection.tasks import map_together
 from ..errors import ModelError
-from ..keys.intervals import EVERYTHING, meet, starting_with, successor
+from ..keys.intervals import EVERYTHING, common_prefix, meet, successor
 from ..keys.ranges import divide
 from ..models.schema import Schema
 from ..protocol.edm import utf16_key
@@ -19,7 +21,7 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, RowPage, RowQuery
 from .ranges import JobRange
 
-__all__ = ["LEAST_ROWS", "MOST_RANGES", "SMALL_PAGES", "plan_ranges"]
+__all__ = ["LEAST_ROWS", "MOST_RANGES", "SMALL_PAGES", "narrow", "plan_ranges"]
 
 MOST_RANGES = 96
 """More would not fit into one transaction with the row of the run."""
@@ -109,8 +111,9 @@ async def _divide_keys(
 ) -> Sequence[str | None]:
     """Return the PartitionKeys with which ranges begin that are about equal shares of the keys near those in use."""
     shares = [EVERYTHING]
+    find = partial(_find_partition, db, verb, table)
     for _ in range(_ROUNDS):
-        narrowed = await map_together(partial(_narrow, db, verb, table), shares)
+        narrowed = await map_together(partial(narrow, find), shares)
         shares = [share for share in narrowed if share is not None]
         divisible = sum(not share.point for share in shares)
         each = (parts - len(shares) + divisible) // divisible if divisible else 0
@@ -121,26 +124,30 @@ async def _divide_keys(
     return [share.lower for share in shares[1:]]
 
 
-async def _narrow(db: Connection, verb: str, table: str, share: Bounds) -> Bounds | None:
-    """Return the PartitionKeys that begin as all of those in use do; None if none is in use."""
-    if share.point:
-        return share
-    first = await _find_partition(db, verb, table, share)
-    if first is None:
-        return None
-    rest = meet(share, Bounds(first, None, lower_open=True))
-    if rest is None or await _find_partition(db, verb, table, rest) is None:
+async def narrow(find_first: Callable[[Bounds], Awaitable[str | None]], share: Bounds) -> Bounds | None:
+    """
+    Return a range of PartitionKeys without what is empty at its ends, as far as a few requests tell; None if no key in
+    it is in use.
+
+    Args:
+        find_first: Returns the first key in use of a range; None if there is none.
+        share: The range.
+    """
+    first = await find_first(share)
+    if first is None or share.point:
+        return None if first is None else share
+    second = await find_first(attrs.evolve(share, lower=first, lower_open=True))
+    if second is None:
         return Bounds.only(first)
-    alike, most = 0, len(first)
-    while alike < most:  # how many characters all of them begin with
-        middle = (alike + most + 1) // 2
-        beyond = successor(first[:middle])
-        others = None if beyond is None else meet(share, Bounds(beyond))
-        if others is None or await _find_partition(db, verb, table, others) is None:
-            alike = middle
-        else:
-            most = middle - 1
-    return meet(meet(share, Bounds(first)) or share, starting_with(first[:alike]))
+    # Each key that begins otherwise is behind all that begin alike, and the next one tells where they part.
+    shared = common_prefix(first, second)
+    while (end := successor(shared) if shared else None) is not None:
+        rest = meet(share, Bounds(end))
+        other = None if rest is None else await find_first(rest)
+        if other is None:
+            return meet(share, Bounds(first, end, upper_open=True))
+        shared = common_prefix(shared, other)
+    return attrs.evolve(share, lower=first, lower_open=False)
 
 
 async def _find_partition(db: Connection, verb: str, table: str, bounds: Bounds) -> str | None:
