@@ -346,6 +346,8 @@ class Query(QueryDescription[E_co]):
             remaining=Remaining(self._limit),
             concurrency=self._concurrency,
             name=name,
+            before=f"{self._kinds.table}." if self._is_part else "",
+            may_lack_table=self._is_part,
             ordered=self._ordered,
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
@@ -465,7 +467,7 @@ class Query(QueryDescription[E_co]):
     async def _parts(self, cursor: str | None) -> "tuple[Sequence[Query[E_co]], str | None]":
         """
         Return the queries that this one consists of, one after the other, from a cursor on, and the cursor in the
-        first of them. Each is a query of one table.
+        first of them. Each is a query of one table, and is made with `is_part` if it is not the query itself.
         """
         return (self,), cursor
 
