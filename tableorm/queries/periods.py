@@ -199,9 +199,6 @@ class PeriodSelect(Select[E_co]):
             f"{self._models[0].__name__}.{self._periods.field}"
         )
 
-    async def _settle(self) -> NoReturn:  # what would read one table alone
-        raise ModelError(f"{self} is refused in a union: it reads a table for each period; read it by itself")
-
 
 @lru_cache(maxsize=_MOST_TABLES)
 def _kinds_in(kinds: KindSet, table: str) -> KindSet:
