@@ -31,8 +31,6 @@ _MOST_COMPUTED = 64
 _MOST_TABLES = 1_000
 """Tables of a query at most: as many as its alternatives."""
 
-_TABLES_OF_A_PAGE = 10
-
 
 class PeriodSelect(Select[E_co]):
     """A query for entities of models with a table for each period."""
