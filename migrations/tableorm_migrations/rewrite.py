@@ -136,7 +136,7 @@ async def rewrite_range(
     """
     counts, ordered = RewriteCounts(), db.store.capabilities.ordered
     async with aclosing(
-        pages(connection_of(db), part.table, kinds.filter, part.left, counts, "rewrite", pace)
+        pages(connection_of(db), part.table, kinds.filter, part.left, counts, "rewrite", pace, kinds=kinds)
     ) as found:
         async for rows in found:
             await _rewrite_rows(db, kinds, rows, counts)

@@ -31,6 +31,7 @@ async def pages(
     select: tuple[str, ...] | None = None,
     *,
     ahead: bool = True,
+    kinds: KindSet | None = None,
 ) -> AsyncGenerator[list[Row], None]:
     """
     Yield the rows of some ranges of keys, by pages.
@@ -46,16 +47,20 @@ async def pages(
         select: The properties to read; None for all.
         ahead: Whether the next page is read while one is worked on. Many readers that wait for each other would hold as
             many pages.
+        kinds: The models whose entities are read, so that the rows of each are joined; None for rows as they are
+            stored.
 
     Raises:
         TableOrmError: The store refused.
     """
     size = MAX_PAGE if pace is None else pace.chunk
+    if kinds is not None:
+        db.used_models.add(*kinds.schemas)
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
             counts.requests += 1
-        store, rows = db.sending("query", "")
+        store, rows = db.sending("query", "" if kinds is None else kinds.names)
         page = await db.call(what, table, store.query(table, query, size, continuation))
         rows.rows += len(page.rows)
         return page
