@@ -43,6 +43,7 @@ class QueryDescription(NotAList, Generic[E_co]):
     _concurrency: int = CONCURRENCY
     _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
+    _is_part: bool = False  # of another query: its table may be absent, and is named in cursors
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     def limit(self, count: int) -> Self:

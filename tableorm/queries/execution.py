@@ -18,7 +18,7 @@ from .misfits import TakeMisfit, raise_misfits
 from .planning.index_following import PrimaryFetch
 from .planning.plan import AnyRequest, QueryPlan
 
-__all__ = ["CONCURRENCY", "FetchedPage", "Position", "QueryExecution", "Remaining", "UnsentRequest", "bound_together"]
+__all__ = ["CONCURRENCY", "FetchedPage", "Position", "QueryExecution", "UnsentRequest", "bound_together"]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
@@ -43,10 +43,19 @@ class Position:
 
 
 @attrs.define(eq=False)
-class Remaining:
-    """How many entities are still wanted, of one query or of several that share a limit; None for all."""
+class Allowance:
+    """
+    What a query may still give and send, with all of its parts.
 
-    count: int | None
+    Args:
+        wanted: How many entities are still wanted; None for all.
+        max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
+        running: How many of its requests run, or wait with what they got.
+    """
+
+    wanted: int | None
+    max_requests: int | None = None
+    running: int = 0
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -60,7 +69,7 @@ class QueryExecution:
         load: Makes rows into entities, in order: None for what is not a result, the row itself if it has to be read
             again, in full.
         limit: The limit of the query, which cursors know.
-        remaining: How many entities are still wanted.
+        allowance: How many entities are still wanted, and how many requests may be sent at the same time.
         position: Where it begins.
         before: What stands before its cursors, where it is a part of another query.
         name: What is read, for messages.
@@ -69,8 +78,6 @@ class QueryExecution:
         sorted_here: Whether rows are sorted here for that, since the store gives them in no order.
         one_by_one: Whether its results come in key order although those of other queries come in between.
         may_lack_table: Whether its table may be absent, and then has no rows.
-        max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
-        running: How many of its requests run, or wait with what they got.
         primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
         nearby: Reads primaries whose keys lie close together; None if none are read.
         found_nearby: What it has found, by keys; None for a primary that is not there.
@@ -84,7 +91,7 @@ class QueryExecution:
     plan: QueryPlan
     load: Callable[[list[Row]], list[Any]]
     limit: int | None
-    remaining: Remaining
+    allowance: Allowance
     name: str
     position: Position = Position()
     before: str = ""
@@ -93,8 +100,6 @@ class QueryExecution:
     sorted_here: bool = False
     one_by_one: bool = False
     may_lack_table: bool = False
-    max_requests: int | None = None
-    running: int = 0
     primaries: PrimaryFetch | None = None
     nearby: NearbyRows | None = None
     found_nearby: Mapping[KeyPosition, Row | None] = attrs.field(factory=dict[KeyPosition, Row | None])
@@ -106,11 +111,11 @@ class QueryExecution:
     @property
     def wanted(self) -> int | None:
         """How many entities are still wanted; None for all."""
-        return self.remaining.count
+        return self.allowance.wanted
 
     @wanted.setter
     def wanted(self, count: int | None) -> None:
-        self.remaining.count = count
+        self.allowance.wanted = count
 
 
 def bound_together(runs: Sequence[QueryExecution], concurrency: int) -> None:

@@ -95,7 +95,7 @@ async def _fill(run: QueryExecution, concurrency: int) -> tuple[list[Any], Posit
     if not wanted:
         return found, None
     sources = sources_of(run)
-    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=True)
+    pages = fetch_pages(sources, concurrency, ordered=True)
     count, pacer = 0, LoadPacer()
     try:
         async for page in pages:

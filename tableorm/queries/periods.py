@@ -14,12 +14,11 @@ from ..keys.formats import Order
 from ..models.kinds import KindSet
 from ..models.periods import PeriodTables
 from ..protocol.limits import MAX_PAGE
-from .execution import QueryExecution
 from .explain import ExplainedRequest, Explanation, explain_together
 from .misuse import check_count
 from .planning.plan import Access
 from .planning.spans import Span, TableConditions, find_spans
-from .query import NeedsKeys, Query
+from .query import Query
 from .select import Select
 
 __all__ = ["PeriodSelect", "list_periods"]
@@ -31,8 +30,6 @@ _MOST_COMPUTED = 64
 
 _MOST_TABLES = 1_000
 """Tables of a query at most: as many as its alternatives."""
-
-_TABLES_OF_A_PAGE = 10
 
 
 class PeriodSelect(Select[E_co]):
@@ -147,11 +144,10 @@ class PeriodSelect(Select[E_co]):
                 ".allow_scan()"
             )
 
-    def _of_table(self, table: str) -> "_TableSelect[E_co]":
+    def _of_table(self, table: str) -> Select[E_co]:
         """Return the query of one table."""
         where = self._where if table == self._kinds.table else self._table_conditions.of(table)
-        query = self._as(_TableSelect[E_co])
-        return attrs.evolve(query, kinds=_kinds_in(self._kinds, table), where=where)
+        return attrs.evolve(self._as(Select[E_co]), kinds=_kinds_in(self._kinds, table), where=where, is_part=True)
 
     # Explaining
 
@@ -200,18 +196,6 @@ class PeriodSelect(Select[E_co]):
             f"{self}.split({parts}) is refused: it reads a table for each period; give each part a span of "
             f"{self._models[0].__name__}.{self._periods.field}"
         )
-
-    async def _settle(self) -> NoReturn:  # what would read one table alone
-        raise ModelError(f"{self} is refused in a union: it reads a table for each period; read it by itself")
-
-
-class _TableSelect(Select[E_co]):
-    """The query of one table of a period, which is empty if there is none."""
-
-    def _start(self, needs_keys: NeedsKeys) -> QueryExecution:
-        run = super()._start(needs_keys)
-        run.may_lack_table, run.before = True, f"{self._kinds.table}."
-        return run
 
 
 @lru_cache(maxsize=_MOST_TABLES)

@@ -34,7 +34,7 @@ from .count import count_rows
 from .cursors import read_cursor, sources_of
 from .delete import delete_results, needs_whole_rows
 from .description import QueryDescription
-from .execution import CONCURRENCY, FetchedPage, QueryExecution, Remaining, bound_together
+from .execution import CONCURRENCY, Allowance, FetchedPage, QueryExecution, bound_together
 from .explain import WITHOUT_KIND, Explanation, explain
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
@@ -343,9 +343,11 @@ class Query(QueryDescription[E_co]):
             plan=plan,
             load=target.kinds.load_all if keys_only or self._only is None else self._projection.load_all,
             limit=self._limit,
-            remaining=Remaining(self._limit),
+            allowance=Allowance(self._limit),
             concurrency=self._concurrency,
             name=name,
+            before=f"{self._kinds.table}." if self._is_part else "",
+            may_lack_table=self._is_part,
             ordered=self._ordered,
             sorted_here=not store.capabilities.ordered,
             primaries=primaries,
@@ -400,9 +402,9 @@ class Query(QueryDescription[E_co]):
         runs = await self._open(cursor)
         if progress is not None and runs:
             progress.wanted = runs[0].wanted
-        sources = [source for run in runs for source in sources_of(run, in_order=run.ordered)]
-        concurrency = requests_ahead(runs[0]) if runs else 0
-        return load_entities(sources, concurrency, ordered=self._ordered, progress=progress)
+        sources = [source for run in runs for source in sources_of(run, in_order=self._ordered)]
+        ahead = requests_ahead(runs[0]) if runs else 0
+        return load_entities(sources, ahead, ordered=self._ordered, progress=progress)
 
     async def _count_entities(self, only: tuple[Field[Any], ...] | None) -> int:
         """Count what has to be read to be counted, with no more than these fields; with all for None."""
@@ -465,7 +467,7 @@ class Query(QueryDescription[E_co]):
     async def _parts(self, cursor: str | None) -> "tuple[Sequence[Query[E_co]], str | None]":
         """
         Return the queries that this one consists of, one after the other, from a cursor on, and the cursor in the
-        first of them. Each is a query of one table.
+        first of them. Each is a query of one table, and is made with `is_part` if it is not the query itself.
         """
         return (self,), cursor
 
@@ -479,11 +481,11 @@ class Query(QueryDescription[E_co]):
         if cursor is not None:
             self._check_ordered()
         parts, inner = await self._parts(cursor)
-        shared: Remaining | None = None
+        shared: Allowance | None = None
         for part in parts:
             run = await part._begin(inner, needs_keys)
-            inner, shared = None, shared or run.remaining
-            run.remaining = shared
+            inner, shared = None, shared or run.allowance
+            run.allowance = shared
             yield run
 
     async def _open(self, cursor: str | None, needs_keys: NeedsKeys = needs_entities) -> list[QueryExecution]:
@@ -509,7 +511,7 @@ class Query(QueryDescription[E_co]):
             self._db.known_states.asked = None  # another program may know more
             return (await self._settle())._resume(cursor, needs_keys)
 
-    def _resume(self, cursor: str | None, needs_keys: NeedsKeys = needs_entities) -> QueryExecution:
+    def _resume(self, cursor: str | None, needs_keys: NeedsKeys) -> QueryExecution:
         run = self._start(needs_keys)
         if cursor is not None:
             run.position = read_cursor(run.plan, cursor, self._limit)
@@ -520,8 +522,7 @@ class Query(QueryDescription[E_co]):
         ordered = self._ordered and in_order
         sources = [source for run in runs for source in sources_of(run, in_order=ordered)]
         # With a limit one request after the other, to ask for little, and for the first.
-        concurrency = min(requests_ahead(runs[0]), len(sources)) if runs else 0
-        return fetch_pages(sources, concurrency, ordered=ordered)
+        return fetch_pages(sources, requests_ahead(runs[0]) if runs else 0, ordered=ordered)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)
@@ -529,10 +530,9 @@ class Query(QueryDescription[E_co]):
         return _restore, (type(self), self._kinds.table, state)
 
 
-async def start_query(query: Query[Any]) -> QueryExecution:
-    """Plan a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
-    settled = await query._settle()  # pyright: ignore[reportPrivateUsage]
-    return settled._resume(None)  # pyright: ignore[reportPrivateUsage]
+async def start_query(query: Query[Any]) -> list[QueryExecution]:
+    """Plan the parts of a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
+    return await query._open(None)  # pyright: ignore[reportPrivateUsage]
 
 
 def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:

@@ -170,7 +170,7 @@ class _Prefetcher:
     ) -> None:
         self.run, self._request, self._continuation = source.run, source.request, source.continuation
         self._merger: Merger | None = None
-        self.run.running += 1
+        self.run.allowance.running += 1
         self._index, self._on_page = index, on_page
         self._pages: deque[RowPage] = deque()
         self._rows = 0  # in these pages
@@ -264,7 +264,7 @@ class _Prefetcher:
 
     def cancel(self) -> "list[asyncio.Task[Any]]":
         """Stop fetching. Returns the tasks that end."""
-        self.run.running -= 1
+        self.run.allowance.running -= 1
         task, self._task = self._task, None
         tasks: list[asyncio.Task[Any]] = [] if self._merger is None else [*self._merger.tasks()]
         if task is not None:
@@ -277,20 +277,20 @@ class _SourceQueue:
     """Requests that have not begun, by query."""
 
     def __init__(self, sources: Iterable[UnsentRequest]) -> None:
-        self._by_run: dict[int, deque[UnsentRequest]] = {}
+        self._by_query: dict[int, deque[UnsentRequest]] = {}
         for source in sources:
-            self._by_run.setdefault(id(source.run), deque()).append(source)
+            self._by_query.setdefault(id(source.run.allowance), deque()).append(source)
 
     def next(self, *, ordered: bool) -> UnsentRequest | None:
         """Return the next that may begin; None if there is none now. In order none overtakes one before it."""
-        for number, sources in list(self._by_run.items()):
-            run = sources[0].run
-            if run.wanted == 0:
-                del self._by_run[number]  # its query has all that it wants
-            elif run.max_requests is None or run.running < run.max_requests:
+        for number, sources in list(self._by_query.items()):
+            allowed = sources[0].run.allowance
+            if allowed.wanted == 0:
+                del self._by_query[number]  # its query has all that it wants
+            elif allowed.max_requests is None or allowed.running < allowed.max_requests:
                 source = sources.popleft()
                 if not sources:
-                    del self._by_run[number]
+                    del self._by_query[number]
                 return source
             elif ordered:
                 return None
@@ -504,7 +504,7 @@ async def load_entities(
         DecodeError: A row does not fit its model, and was not taken. The entities before it have been given.
     """
     pacer = LoadPacer()
-    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=ordered)
+    pages = fetch_pages(sources, concurrency, ordered=ordered)
     try:
         async for page in pages:
             run, start = page.run, 0

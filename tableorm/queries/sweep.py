@@ -167,7 +167,7 @@ async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
         kinds = KindSet.alone(rows)
         where = (getattr(schema.model, name) <= utc_now(),)
         try:
-            run = await start_query(Select[Any](db, kinds, (schema.model,), where).unordered())
+            (run,) = await start_query(Select[Any](db, kinds, (schema.model,), where).unordered())
         except (ScanRefused, NotSupported):
             continue  # it is in all partitions, or not complete yet
         if run.plan.access is not Access.PARTITION_SCAN:
@@ -204,7 +204,7 @@ async def _sweep_index(
             counts.fail(RowAddress.of_row(run.plan.target.table, entry), error)
         return None
 
-    async with aclosing(fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=False)) as found:
+    async with aclosing(fetch_pages(sources, requests_ahead(run), ordered=False)) as found:
         async for page in found:
             counts.requests += 1
             entries = apply_filters(page.request, page.rows)

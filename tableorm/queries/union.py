@@ -62,11 +62,11 @@ class Union(NotAList, Generic[E]):
     async def _iterate(self) -> AsyncGenerator[E, None]:
         runs: list[QueryExecution] = []
         for query in self._queries:
-            run = await start_query(query)
-            # A limit wants the first, which are known only when what is before them came.
-            run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
-            run.max_requests = 1 if run.one_by_one else requests_ahead(run)
-            runs.append(run)
+            for run in await start_query(query):
+                # A limit wants the first, which are known only when what is before them came.
+                run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
+                run.allowance.max_requests = 1 if run.one_by_one else requests_ahead(run)
+                runs.append(run)
         bound_together(runs, self._concurrency)
         sources = [
             source

@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from ..connection.rows import read_row
-from ..errors import DecodeError, GoingBack, NotSupported, ScanRefused, TableNotFound
+from ..errors import DecodeError, GoingBack, NotSupported, ScanRefused
 from ..expressions import (
     AllOf,
     AnyOf,
@@ -207,11 +207,11 @@ class RekeyedSelect(Select[E_co]):
             note_misfit(error)
             return []
 
-    async def _read_newer(
+    def _read_newer(
         self, phase: RekeyPhase, after: KeyPosition | None, last: KeyPosition | None, note_misfit: _NoteMisfit
     ) -> AsyncGenerator[E_co, None]:
         """
-        Yield the entities that have their newer keys.
+        Return the entities that have their newer keys.
 
         Args:
             phase: The phase.
@@ -219,14 +219,8 @@ class RekeyedSelect(Select[E_co]):
             last: Those up to this key; None for all.
             note_misfit: Called with the error of each that does not fit its model.
         """
-        query = self._newer.where(*_between(after, last)).misfits(note_misfit)
-        try:
-            async with aclosing(query._iterate(None, None)) as found:
-                async for entity in found:
-                    yield entity
-        except TableNotFound:
-            if phase is RekeyPhase.MOVE:
-                raise
+        query = attrs.evolve(self._newer, is_part=phase is not RekeyPhase.MOVE)
+        return query.where(*_between(after, last)).misfits(note_misfit)._iterate(None, None)
 
     async def _read_older(self, phase: RekeyPhase, held: "_Held", note_misfit: _NoteMisfit) -> None:
         """

@@ -273,7 +273,7 @@ def test_a_forged_position_never_widens_a_query(position: Position, limit: int |
 
 async def forged(query: Select[Item], position: Position, limit: int | None) -> str | None:
     """What someone who knows how cursors are made can make for a query."""
-    return write_cursor((await start_query(query)).plan, position, limit)
+    return write_cursor((await start_query(query))[0].plan, position, limit)
 
 
 async def test_a_place_of_another_plan_is_refused(db: Database) -> None:
