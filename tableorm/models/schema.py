@@ -535,6 +535,10 @@ class Schema(InTables):
         """Return the entity of a row of this very kind and version as it is stored. Raises DecodeError."""
         return self.decode(self.unseal(row))
 
+    def is_cleared(self, row: Row, name: str) -> bool:
+        """Return whether a merge has emptied a property, which says no more than that it is absent."""
+        return name in self.cleared and row.get(name) in ("", 0)
+
     def unknown(self, row: Row) -> Row:
         """The members of a row that are no fields of the model: properties with their annotations."""
         return {name: value for name, value in row.items() if name not in self.known}

@@ -3,12 +3,13 @@ Random models with fields of several properties beside plain ones, and what a ro
 plain Python, by rules that know no shape.
 """
 
+import asyncio
 import datetime as dt
 import math
 import types
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from tableorm import (
     Entity,
     EntityExists,
     EntityNotFound,
+    Index,
     Int32,
     Mapped,
     NotLoaded,
@@ -26,7 +28,9 @@ from tableorm import (
     field,
     series,
 )
-from tableorm.stores import Operation, Verb
+from tableorm.connection.connection import connection_of
+from tableorm.stores import Operation, TableStore, Verb
+from tests.faults import Fate, FaultyStore
 
 TABLE = "Oracle"
 
@@ -62,8 +66,8 @@ class Shaped:
 @lru_cache
 def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped], dict[str, list[Any]]]:
     """
-    Return a model with an id, two plain fields, one to three series and up to two long values; what the series are, and
-    the values that the others can have.
+    Return a model with an id, two or three plain fields, one to three series and up to two long values, of which some
+    are tracked, versioned, indexed or expire; what the series are, and the values that the others can have.
     """
     random = Random(seed)
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
@@ -77,11 +81,19 @@ def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped], dict[str, lis
         body[name] = series(length, name=random.choice([None, f"{name.upper()}{{i:02d}}"]), **options)
         shaped[name] = Shaped(length, values, default)
     plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
+    if random.random() < 0.3:
+        annotations["expires"], body["expires"] = Mapped[dt.datetime | None], field(default=None, expiry=True)
+        plain["expires"] = [dt.datetime(2200 + number, 1, 1, tzinfo=dt.UTC) for number in range(2)]
     for name in random.sample("xyz", random.randint(0, 2)):
         kind, plain[name] = random.choice(_LONG)
         annotations[name] = cast("Any", Mapped)[kind | None]
         body[name] = field(default=None, chunked=True, compress=random.random() < 0.5)
-    keys = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id}}", "write_token": random.random() < 0.5}
+    if random.random() < 0.4:
+        body["by_age"] = Index(
+            row_key=f"i{seed}_{{age}}_{{id}}", include=[name for name in annotations if name != "id"]
+        )
+    keys = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id}}", "version": random.choice([1, 2])}
+    keys[random.choice(["write_token", "tracked"])] = random.random() < 0.7
     body |= {"__annotations__": annotations, "__module__": __name__}
     made = types.new_class(f"Model{seed}", (Entity,), keys, lambda space: space.update(body))
     return made, shaped, plain
@@ -109,6 +121,13 @@ class World:
         self.handles: list[Handle] = []
         self.row_key = f"m{seed}_{number}"
         self.log: list[str] = []
+        self.network: list[FaultyStore] = []
+        if self.model.__schema__.write_token:
+            connection_of(db).wrap_store(self.beneath)
+
+    def beneath(self, store: TableStore) -> FaultyStore:
+        self.network.append(FaultyStore(store))
+        return self.network[0]
 
     @property
     def paths(self) -> list[str]:
@@ -117,8 +136,8 @@ class World:
         return [*self.plain, *slots]
 
     def random_value(self, path: str) -> Any:
-        if self.random.random() < 0.3:
-            return None
+        if path != "expires" and self.random.random() < 0.3:
+            return None  # an upsert that merges could not remove the time
         if path in self.plain:
             return self.random.choice(self.plain[path])
         return self.random.choice(self.shaped[path.partition("[")[0]].values)
@@ -271,6 +290,8 @@ class World:
 
     async def delete(self) -> None:
         if self.row is not None and self.random.random() < 0.3:
+            for network in self.network:
+                network.plan()  # nothing would prove that it is gone
             await self.db.delete(self.model.key(id=self.id), if_match="*")
             self.row, self.unknown = None, {}
             self.version += 1
@@ -281,7 +302,8 @@ class World:
             name = self.random.choice(["other", "more"])
             self.unknown[name] = self.random.choice(["x", 5])
             keys = {"PartitionKey": "p", "RowKey": self.row_key}
-            await self.db.store.write(TABLE, Operation(Verb.MERGE, {**keys, name: self.unknown[name]}, "*"))
+            operation = Operation(Verb.MERGE, {**keys, name: self.unknown[name]}, "*")
+            await (self.network[0].store if self.network else self.db.store).write(TABLE, operation)
             self.version += 1
 
     async def modify(self) -> None:
@@ -290,6 +312,20 @@ class World:
         path = self.random.choice(self.paths)
         value, shown = self.random_value(path), dict(self.row)
         await self.db.modify(self.model, lambda each: self.assign(each, shown, path, value), id=self.id)
+        if not _same(shown, self.row):
+            self.written(Handle(None, {}, -1), shown)
+
+    async def modify_together(self) -> None:
+        """Several programs change a field or slot each, at the same time."""
+        if self.row is None:
+            return
+        shown = dict(self.row)
+        changes = [(path, self.random_value(path)) for path in self.random.sample(self.paths, 3)]
+        calls = (
+            self.db.modify(self.model, partial(self.assign, shown=shown, path=path, value=value), id=self.id)
+            for path, value in changes
+        )
+        await asyncio.gather(*calls)
         if not _same(shown, self.row):
             self.written(Handle(None, {}, -1), shown)
 
@@ -328,6 +364,8 @@ class World:
     async def step(self) -> None:
         verb = self.random.choice(_VERBS)
         self.log.append(verb.__name__)
+        for network in self.network:
+            network.plan(*self.random.choices([Fate.FINE, Fate.LOST_REPLY], [4, 1], k=4))
         await verb(self)
         await self.check()
 
@@ -367,7 +405,7 @@ def _same(one: Any, two: Any) -> bool:
 
 _VERBS = (
     *(World.insert, World.upsert, World.read, World.delete, World.other_program, World.modify, World.transaction),
-    *(World.bulk, World.condition, World.read_a_slot, World.replace, World.merge),
+    *(World.modify_together, World.bulk, World.condition, World.read_a_slot, World.replace, World.merge),
     *(World.change, World.save, World.merge_some) * 2,
 )
 
