@@ -1,6 +1,7 @@
 """
-Random models with fields of several properties beside plain ones, and what a row ought to be after each verb: kept in
-plain Python, by rules that know no shape.
+Random models with fields of several properties beside plain ones, some of them wide, and what a row ought to be after
+each verb: kept in plain Python, by rules that know no shape. A wide model is declared twice, in two orders of its
+fields, as by an older and a newer program.
 """
 
 import datetime as dt
@@ -26,7 +27,7 @@ from tableorm import (
     field,
     series,
 )
-from tableorm.stores import Operation, Verb
+from tableorm.stores import Bounds, Operation, RowQuery, Verb
 
 TABLE = "Oracle"
 
@@ -53,23 +54,36 @@ class Shaped:
 
 
 @lru_cache
-def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped]]:
-    """Return a model with an id, two plain fields and one to three series, and what these are."""
+def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped]]:
+    """Return a model with an id, two plain fields and one to three series, perhaps in two forms, and the series."""
     random = Random(seed)
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
-    body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
+    arguments: dict[str, dict[str, Any]] = {}
     shaped: dict[str, Shaped] = {}
     for name in random.sample("abc", random.randint(1, 3)):
         kind, default, values = random.choice(_SLOTS)
         length, default = random.randint(1, 5), random.choice([None, default])
         options: Any = {} if default is None else {"default": default}
         annotations[name] = cast("Any", Series)[kind | None if default is None else kind]
-        body[name] = series(length, name=random.choice([None, f"{name.upper()}{{i:02d}}"]), **options)
+        arguments[name] = {"length": length, "name": random.choice([None, f"{name.upper()}{{i:02d}}"]), **options}
         shaped[name] = Shaped(length, values, default)
-    keys = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id}}", "write_token": random.random() < 0.5}
-    body |= {"__annotations__": annotations, "__module__": __name__}
-    made = types.new_class(f"Model{seed}", (Entity,), keys, lambda space: space.update(body))
-    return made, shaped
+    keys: dict[str, Any] = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id:03d}}"}
+    orders, wide = [[*annotations]], seed % 2 == 0
+    if wide:
+        orders.append(random.sample([*annotations], len(annotations)))
+
+    def declare(number: int, names: list[str]) -> type[Any]:
+        own = {
+            **keys,
+            "kind": f"M{seed}",
+            **({"wide": random.randint(1, 2)} if wide else {"write_token": seed % 3 > 0}),
+        }
+        body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
+        body |= {name: series(**each) for name, each in arguments.items()}
+        body |= {"__annotations__": {name: annotations[name] for name in names}, "__module__": __name__}
+        return types.new_class(f"Model{seed}In{number}", (Entity,), own, lambda space: space.update(body))
+
+    return [declare(number, names) for number, names in enumerate(orders)], shaped
 
 
 @dataclass
@@ -87,12 +101,13 @@ class World:
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
         self.db, self.random, self.id = db, random, number
-        self.model, self.shaped = random_model(seed)
+        self.models, self.shaped = random_model(seed)
+        self.model = self.models[0]
         self.row: Values | None = None
         self.unknown: dict[str, Any] = {}
         self.version = 0
         self.handles: list[Handle] = []
-        self.row_key = f"m{seed}_{number}"
+        self.row_key = f"m{seed}_{number:03d}"
         self.log: list[str] = []
 
     @property
@@ -183,7 +198,7 @@ class World:
         handle, if_match = self.random.choice(self.handles), self.random.choice([None, "*"])
         chosen = self.random.sample([*self.paths, *self.shaped], self.random.randint(1, 2))
         paths = [path for path in self.paths if path in chosen or path.partition("[")[0] in chosen]
-        only = [self.expression(path) for path in chosen]
+        only = [self.expression(path, type(handle.entity)) for path in chosen]
         unsure = [path for path in paths if path not in handle.shown and (if_match or path in handle.base)]
         if not any(path in handle.shown for path in paths):
             return  # there is nothing to send
@@ -308,12 +323,14 @@ class World:
         none = await self.db.select(self.model).where(self.model.id == self.id, self.expression(path).is_none()).all()
         assert len(none) == (self.row is not None and path not in self.row)
 
-    def expression(self, path: str) -> Any:
+    def expression(self, path: str, model: Any = None) -> Any:
         name, _, rest = path.partition("[")
-        return getattr(self.model, name)[int(rest[:-1])] if rest else getattr(self.model, name)
+        found = getattr(model or self.model, name)
+        return found[int(rest[:-1])] if rest else found
 
     async def step(self) -> None:
         verb = self.random.choice(_VERBS)
+        self.model = self.random.choice(self.models)
         self.log.append(verb.__name__)
         await verb(self)
         await self.check()
@@ -331,9 +348,11 @@ class World:
         wanted = {path: self.row.get(path, self.default_of(path)) for path in self.paths}
         assert found == wanted, self.log
         assert dict(entity.extra) == self.unknown, self.log
-        stored = await self.db.store.get(TABLE, "p", self.row_key)
+        keys = Bounds(self.row_key, f"{self.row_key}~99")
+        rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only("p"), keys))).rows
+        stored = [name for row in rows for name in row]
         properties = {each.property: path for path, each in self.model.__schema__.by_path.items()}
-        assert {path for name, path in properties.items() if name in stored} == {*self.row}, self.log
+        assert sorted(properties[name] for name in stored if name in properties) == sorted(self.row), self.log
 
     def default_of(self, path: str) -> Any:
         name, _, rest = path.partition("[")
