@@ -6,9 +6,11 @@ Wide entities: more properties than a row holds, in several rows, read and writt
 
 import asyncio
 import datetime as dt
+import types
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -187,13 +189,17 @@ async def test_what_is_too_large_is_refused_before_it_is_sent(db: Database) -> N
     assert seen.cost == 0
 
 
-def declared(name: str, count: int, **keywords: Any) -> Any:
-    """Declare a model with so many fields of text."""
+def declared(name: str, count: int, more: dict[str, tuple[Any, Any]] | None = None, **keywords: Any) -> Any:
+    """Declare a model with so many fields of text, and some of other types, each with its declaration."""
     body: dict[str, Any] = {f"f{at}": field(default="") for at in range(count)}
     annotations = {"id": Mapped[int], **dict.fromkeys(body, Mapped[str])}
+    for each, (kind, declaration) in (more or {}).items():
+        body[each] = declaration
+        if kind is not None:
+            annotations[each] = cast("Any", Mapped)[kind]
     body |= {"__annotations__": annotations, "__module__": __name__}
     keys = {"table": "Wide", "partition_key": "p", "row_key": f"{name.lower()}_{{id:04d}}", **keywords}
-    return type(Entity)(name, (Entity,), body, **keys)
+    return types.new_class(name, (Entity,), keys, lambda space: space.update(body))
 
 
 Big, Huge = declared("Big", 36, wide=18), declared("Huge", 72, wide=8)
@@ -218,43 +224,25 @@ def test_a_model_that_cannot_be_wide_is_refused(keywords: dict[str, Any], count:
         declared("Odd", count, **keywords)
 
 
-def test_what_writes_or_copies_one_row_is_refused() -> None:
-    """A field that others maintain, one by which entities expire, an index that holds fields, rows elsewhere."""
-    with pytest.raises(ModelError, match=r"maintained.*others write it"):
-
-        class Counted(Entity, table="Wide", partition_key="p", row_key="c_{b:02d}", wide=1):
-            b: Mapped[int]
-            count: Mapped[int] = field(default=0, maintained=True)
-            more: Mapped[int] = field(default=0)
-
-    with pytest.raises(ModelError, match="by_x: its entries are rows of one part; declare it with include='keys'"):
-
-        class Copied(Entity, table="Wide", partition_key="p", row_key="d_{b:02d}", wide=1):
-            b: Mapped[int]
-            x: Mapped[int] = field(default=0)
-            y: Mapped[int] = field(default=0)
-            by_x = Index(row_key="x_{x:02d}_{b:02d}")
-
-    with pytest.raises(ModelError, match="by_y: it has rows in other partitions"):
-
-        class Elsewhere(Entity, table="Wide", partition_key="p", row_key="e_{b:02d}", wide=1):
-            b: Mapped[int]
-            x: Mapped[int] = field(default=0)
-            y: Mapped[int] = field(default=0)
-            by_y = Index(partition_key="y_{y:02d}", row_key="{b:02d}", include="keys", consistency="eventual")
-
-    with pytest.raises(ModelError, match="table for each period"):
-
-        class Monthly(Entity, table="Wide{at:%Y%m}", partition_key="p", row_key="{at:ticks}", wide=1):
-            at: Mapped[dt.datetime]
-            x: Mapped[int] = field(default=0)
-            y: Mapped[int] = field(default=0)
-
-    with pytest.raises(ModelError, match="wide=True"):
-
-        class Narrow(Entity, table="Wide", partition_key="p", row_key="n_{b:02d}"):
-            b: Mapped[int]
-            x: Series[int] = series(253, default=0)
+@pytest.mark.parametrize(
+    ("name", "kind", "declaration", "keywords", "message"),
+    [
+        ("count", int, field(default=0, maintained=True), {}, r"maintained=True\) of count: others write it"),
+        ("at", dt.datetime, field(factory=dt.datetime.now, expiry=True), {}, "of at: the store finds expired rows"),
+        ("by_x", None, Index(row_key="x_{f1}_{id:04d}"), {}, "by_x: its entries are rows of one part; .*'keys'"),
+        (
+            *("by_y", None, Index(partition_key="y_{f1}", row_key="{id:04d}", consistency="eventual"), {}),
+            "by_y: it has rows in other partitions",
+        ),
+        ("at", dt.datetime, field(), {"table": "Wide{at:%Y%m}", "row_key": "{at:ticks}"}, "table for each period"),
+    ],
+)
+def test_what_needs_one_row_is_refused(
+    name: str, kind: Any, declaration: Any, keywords: dict[str, Any], message: str
+) -> None:
+    """A field that others keep, one by which entities expire, an index that holds fields, other partitions, periods."""
+    with pytest.raises(ModelError, match=message):
+        declared("Unfit", 4, {name: (kind, declaration)}, wide=2, **keywords)
 
 
 class Pieces(StoreLayer):
@@ -284,7 +272,7 @@ async def test_no_reader_sees_rows_of_different_writes(rounds: Rounds) -> None:
         random = Random(seed)
         async with connect("local::memory:", retry=RetryPolicy(base=0)) as db:
             await db.create_tables(Text)
-            connection_of(db).wrap_store(lambda store, random=random: Pieces(store, random))
+            connection_of(db).wrap_store(partial(Pieces, random=random))
             seen: set[tuple[Any, ...]] = {()}
             await db.insert(first := Text(id=1, one="0", three="0"))
             seen.add(content(first))
