@@ -43,6 +43,8 @@ UNTOUCHED = Patch(Expects.PRESENT, Extent.SOME, {})
 DELETED = Patch(Expects.PRESENT, Extent.ROW, None)
 """The patch of a delete."""
 
+_NOTHING = frozenset[str]()
+
 _BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
 Patched = tuple[Patch, Row, int | None]
@@ -52,7 +54,7 @@ Patched = tuple[Patch, Row, int | None]
 def new_patch(mode: Mode, schema: Schema, address: RowAddress, values: dict[str, Any]) -> Patched:
     """Return what an insert or upsert sets of an entity that remembers no row, and has no unknown properties."""
     row, weight = schema.encode(values, address.partition_key, address.row_key)
-    return _blind_patch(mode, row, _halves(schema, values, row)), row, weight
+    return _blind_patch(mode, row, _halves(schema, values, row) if schema.shaped else _NOTHING), row, weight
 
 
 class Shown(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):

@@ -36,7 +36,9 @@ class WorkBefore(RowStage):
 def has_work(write: PlannedWrite) -> bool:
     """Return whether something must be done before a write is sent."""
     schema = write.change.schema
-    return schema is not None and any(isinstance(stage, WorkBefore) for stage in schema.stages)
+    if schema is None or not schema.stages:
+        return False
+    return any(isinstance(stage, WorkBefore) for stage in schema.stages)
 
 
 async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool) -> None:
