@@ -3,4 +3,5 @@ What models store otherwise than a value in a property: kinds of fields that are
 Each is one module, which nothing else names.
 """
 
-from . import wide as wide  # which adds its class keyword
+from . import chunked as chunked
+from . import wide as wide

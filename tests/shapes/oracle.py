@@ -44,6 +44,13 @@ _SLOTS: list[tuple[Any, Any, list[Any]]] = [
 ]
 
 
+_LONG: list[tuple[Any, list[Any]]] = [
+    (str, ["", "a", "x" * 32_768, "x" * 32_769, "\U0001f600" * 20_000, "a\U0001f600\u00e9" * 30_000]),
+    (bytes, [b"", b"a", bytes(65_536), bytes(range(256)) * 300]),
+    (list[int], [[], [1], [*range(9_000)], [*range(15_000)]]),
+]
+
+
 @dataclass(frozen=True)
 class Shaped:
     """A series of a random model: how many slots, and the values that they may have."""
@@ -54,8 +61,11 @@ class Shaped:
 
 
 @lru_cache
-def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped]]:
-    """Return a model with an id, two plain fields and one to three series, perhaps in two forms, and the series."""
+def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[str, list[Any]]]:
+    """
+    Return a model with an id, two plain fields, one to three series and up to two long values, perhaps in two forms;
+    what the series are, and the values that the others can have.
+    """
     random = Random(seed)
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
     arguments: dict[str, dict[str, Any]] = {}
@@ -67,23 +77,27 @@ def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped]]:
         annotations[name] = cast("Any", Series)[kind | None if default is None else kind]
         arguments[name] = {"length": length, "name": random.choice([None, f"{name.upper()}{{i:02d}}"]), **options}
         shaped[name] = Shaped(length, values, default)
-    keys: dict[str, Any] = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id:03d}}"}
+    plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
+    compressed: dict[str, bool] = {}
+    for name in random.sample("xyz", random.randint(0, 2)):
+        kind, plain[name] = random.choice(_LONG)
+        annotations[name] = cast("Any", Mapped)[kind | None]
+        compressed[name] = random.random() < 0.5
+    keys: dict[str, Any] = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id:06d}}"}
     orders, wide = [[*annotations]], seed % 2 == 0
     if wide:
         orders.append(random.sample([*annotations], len(annotations)))
 
     def declare(number: int, names: list[str]) -> type[Any]:
-        own = {
-            **keys,
-            "kind": f"M{seed}",
-            **({"wide": random.randint(1, 2)} if wide else {"write_token": seed % 3 > 0}),
-        }
+        form = {"wide": random.randint(1, 4)} if wide else {"write_token": random.random() < 0.5}
         body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
         body |= {name: series(**each) for name, each in arguments.items()}
+        body |= {name: field(default=None, chunked=True, compress=each) for name, each in compressed.items()}
         body |= {"__annotations__": {name: annotations[name] for name in names}, "__module__": __name__}
+        own = {**keys, "kind": f"M{seed}", **form}
         return types.new_class(f"Model{seed}In{number}", (Entity,), own, lambda space: space.update(body))
 
-    return [declare(number, names) for number, names in enumerate(orders)], shaped
+    return [declare(number, names) for number, names in enumerate(orders)], shaped, plain
 
 
 @dataclass
@@ -101,28 +115,26 @@ class World:
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
         self.db, self.random, self.id = db, random, number
-        self.models, self.shaped = random_model(seed)
+        self.models, self.shaped, self.plain = random_model(seed)
         self.model = self.models[0]
         self.row: Values | None = None
         self.unknown: dict[str, Any] = {}
         self.version = 0
         self.handles: list[Handle] = []
-        self.row_key = f"m{seed}_{number:03d}"
+        self.row_key = f"m{seed}_{number:06d}"
         self.log: list[str] = []
 
     @property
     def paths(self) -> list[str]:
         """The paths of all that an entity can have besides its id."""
         slots = [f"{name}[{at}]" for name, each in self.shaped.items() for at in range(each.length)]
-        return ["age", "name", *slots]
+        return [*self.plain, *slots]
 
     def random_value(self, path: str) -> Any:
         if self.random.random() < 0.3:
             return None
-        if path == "age":
-            return self.random.randint(0, 9)
-        if path == "name":
-            return self.random.choice(["", "Ken"])
+        if path in self.plain:
+            return self.random.choice(self.plain[path])
         return self.random.choice(self.shaped[path.partition("[")[0]].values)
 
     def assign(self, entity: Any, shown: Values, path: str, value: Any) -> None:
@@ -330,7 +342,7 @@ class World:
 
     async def step(self) -> None:
         verb = self.random.choice(_VERBS)
-        self.model = self.random.choice(self.models)
+        self.model = self.models[self.random.randrange(2) if len(self.models) > 1 else 0]
         self.log.append(verb.__name__)
         await verb(self)
         await self.check()
@@ -341,7 +353,7 @@ class World:
             assert await self.db.get_or_none(self.model, id=self.id) is None
             return
         entity = await self.db.get(self.model, id=self.id)
-        found = {"age": entity.age, "name": entity.name}
+        found = {name: getattr(entity, name) for name in self.plain}
         for name, each in self.shaped.items():
             found |= {f"{name}[{at}]": value for at, value in enumerate(getattr(entity, name))}
             assert len(getattr(entity, name)) == each.length
@@ -350,9 +362,14 @@ class World:
         assert dict(entity.extra) == self.unknown, self.log
         keys = Bounds(self.row_key, f"{self.row_key}~99")
         rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only("p"), keys))).rows
-        stored = [name for row in rows for name in row]
-        properties = {each.property: path for path, each in self.model.__schema__.by_path.items()}
-        assert sorted(properties[name] for name in stored if name in properties) == sorted(self.row), self.log
+        stored = [name for row in rows for name in row if name in self.model.__schema__.by_property]
+        assert len({*stored}) == len(stored), self.log
+        found_paths = {
+            path.removesuffix("[0]") if path[0] in "xyz" else path
+            for path, each in self.model.__schema__.by_path.items()
+            if each.property in stored
+        }
+        assert {path for path in self.paths if path in found_paths} == {*self.row}, self.log
 
     def default_of(self, path: str) -> Any:
         name, _, rest = path.partition("[")

@@ -21,6 +21,7 @@ from ...connection.translate import translate
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag, note_written
+from ...models.property_types import Member
 from ...models.reserved import MANIFEST
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
@@ -310,6 +311,16 @@ def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) 
         error.limit, error.size = MAX_ENTITY_BYTES, entity_size(row)
 
 
+def _remedy(fault: Fault, write: PlannedWrite, member: Member) -> str:
+    """Return what to say of a value that is too large for a property, and could be stored in several."""
+    long = member.type.json_text or member.type.annotation in (str, bytes)
+    if fault.code != Code.PROPERTY_VALUE_TOO_LARGE or not long:
+        return ""
+    row, name = write.operation.row, member.property
+    size = value_size(row[name], row.get(name + ANNOTATION))
+    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True), or keep it in a blob."
+
+
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
     """Return a fault that says which field, or what is derived from the entity, is too much."""
     schema, hint = write.change.schema, None if write.effect is None else write.effect.limit_hint(fault)
@@ -322,7 +333,7 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
     elif hint is not None:
         message = f"{fault.message} {hint}"
     elif member is not None:
-        message = f"field {write.change.model}.{member.path}: {fault.message}"
+        message = f"field {write.change.model}.{member.path}: {fault.message}{_remedy(fault, write, member)}"
     elif fault.code in (Code.ENTITY_TOO_LARGE, Code.TOO_MANY_PROPERTIES) and schema is not None and schema.split:
         message = f"{fault.message} {schema.split.hint()}"
     else:
