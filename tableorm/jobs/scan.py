@@ -64,8 +64,6 @@ async def pages(
         TableOrmError: The store refused.
     """
     size = MAX_PAGE if pace is None else pace.chunk
-    if kinds is not None:
-        db.used_models.add(*kinds.schemas)
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
