@@ -13,6 +13,7 @@ import attrs
 
 from ..errors import ModelError, NotSupported, shown
 from ..models.kinds import UsedModels
+from ..models.placement import staged_models
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import (
     Backend,
@@ -28,6 +29,7 @@ from ..stores import (
 from .boundary import Boundary
 from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore
+from .staged import StagedStore
 from .stats import Counts, Stats
 from .translate import translate
 from .turns import Turns
@@ -345,7 +347,9 @@ class Connection:
 
         Args:
             operation: What `ObservedRequest` calls it.
-            model: The model that it is for; "" if it is for none.
+            model: The model that it is for, or its index, or several models with ", " between; "" if it is for none.
+                Whoever names a model with row stages reads its entities as one row each, others the rows that are
+                stored.
             work: The query that it is part of; None if it is not, or nobody is warned of slow ones.
             attempt: Which attempt it is, from 1.
 
@@ -365,6 +369,8 @@ class Connection:
         counts.requests += 1
         if self.watch.always or self.watch.blocks:
             store = ObservedStore(store, self.watch, model, work, attempt)
+        if model and operation in ("get", "query") and (schemas := staged_models(model)):
+            store = StagedStore(store, schemas, counts, self)
         return store, counts
 
     async def call(self, what: str, table: str, request: Awaitable[T], *, beside: str = "") -> T:

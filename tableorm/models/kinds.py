@@ -33,6 +33,7 @@ class KindSet:
         bags: Whether rows of any other kind are read too, as property bags.
 
     Attributes:
+        names: Names of the models.
         periods: Their tables, if these are the kinds of a table for each period; None for those of one table.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
         hides: Whether entities of some of them may have rows and not count.
@@ -41,6 +42,7 @@ class KindSet:
 
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
+        self.names = ", ".join(schema.name for schema in schemas)
         self.hides = any(schema.visibility is not None for schema in schemas)
         self.periods = schemas[0].periods if "{" in table else None
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)

@@ -13,6 +13,8 @@ __all__ = [
     "ENTITY_VERSION",
     "MANIFEST",
     "MOVE",
+    "PART",
+    "PLACES",
     "RESERVED_FIELDS",
     "UPKEEP_TABLE",
     "VERB_OPTIONS",
@@ -43,6 +45,15 @@ COPIED_VERSION = "_v"
 """
 The property of an index entry of another partition that holds the newest write token of the row that it copies; of one
 that reserves a unique value, the token of the change that claimed it.
+"""
+
+PART = "#_part"
+"""What the kind of a further row of an entity has behind the kind of the entity, which is stored in several rows."""
+
+PLACES = "_p00"
+"""
+The property by which a row that was joined of several says where its properties are. It is stored nowhere; `_p01` and
+those that follow are, see `tableorm.shapes.wide`.
 """
 
 BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)

@@ -43,6 +43,7 @@ class QueryDescription(NotAList, Generic[E_co]):
     _concurrency: int = CONCURRENCY
     _misfits: MisfitPolicy = "raise"
     _hidden: tuple[IndexDeclaration, ...] = ()  # indexes that may be incomplete
+    _is_part: bool = False  # of another query: its table may be absent, and is named in cursors
     _plans: dict[tuple[str, ...] | None, QueryPlan] = attrs.field(init=False, factory=lambda: {})  # noqa: PIE807
 
     def limit(self, count: int) -> Self:
@@ -109,6 +110,11 @@ class QueryDescription(NotAList, Generic[E_co]):
         """Return the same query on another database, or in a scope; one that was pickled has neither."""
         return attrs.evolve(self, db=connection_of(db))
 
+    def _as(self, cls: "type[Described]") -> "Described":
+        """Return the same description as a query of another class."""
+        fields = (each for each in attrs.fields(QueryDescription) if each.init)
+        return cls(**{each.name.removeprefix("_"): getattr(self, each.name) for each in fields})
+
     def _head(self) -> str:
         return f"select({', '.join(model.__name__ for model in self._models)})"
 
@@ -127,3 +133,6 @@ class QueryDescription(NotAList, Generic[E_co]):
         if self._misfits != "raise":
             text += f".misfits({shown(self._misfits)})"
         return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"
+
+
+Described = TypeVar("Described", bound=QueryDescription[Any])

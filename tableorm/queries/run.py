@@ -19,16 +19,18 @@ from ..connection.connection import TURN
 from ..connection.period_tables import NO_TABLE
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
-from ..errors import CursorError, NotSupported
+from ..errors import CursorError, DecodeError, NotSupported
 from ..keys.ranges import KeyPosition
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowAddress, RowPage
+from .cursors import cursor_behind_misfit
 from .execution import FetchedPage, QueryExecution, UnsentRequest
 from .merge import Merger
 from .misfits import Misfit, is_of_row, load_each, misfit_of, take_last_misfit, without_taken
 from .planning.plan import AnyRequest, MergedRequests, Point, Range
+from .progress import ReadProgress
 
 __all__ = [
     "LoadPacer",
@@ -38,7 +40,6 @@ __all__ = [
     "load_entities",
     "load_rows",
     "requests_ahead",
-    "sources_of",
 ]
 
 # Ranges that are read ahead of a limit, which may be reached before they are needed.
@@ -53,19 +54,6 @@ _ROUNDS_OF_A_PART = 4  # requests one after the other, of each that are sent at 
 _PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
 
 # Requests
-
-
-def sources_of(run: QueryExecution, *, in_order: bool = True) -> list[UnsentRequest]:
-    """
-    Return all requests of a query, from their starts.
-
-    Args:
-        run: The query.
-        in_order: Whether the order of rows counts, so that those of some partitions may have to be merged.
-    """
-    if in_order and run.plan.merged:
-        return [UnsentRequest(run, MergedRequests(run.plan.requests), None)]
-    return [UnsentRequest(run, request, None) for request in run.plan.requests]
 
 
 def requests_ahead(run: QueryExecution) -> int:
@@ -121,7 +109,7 @@ async def _fetch(
         if run.may_lack_table and fault.code in NO_TABLE:
             await asyncio.sleep(0)  # an embedded store answers without waiting
             return RowPage([], None)
-        if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.resumed_at:
+        if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.position.continuation:
             raise CursorError(
                 f"query of {run.name}: the cursor names a place that the store does not know; begin anew without "
                 "a cursor",
@@ -182,7 +170,7 @@ class _Prefetcher:
     ) -> None:
         self.run, self._request, self._continuation = source.run, source.request, source.continuation
         self._merger: Merger | None = None
-        self.run.running += 1
+        self.run.allowance.running += 1
         self._index, self._on_page = index, on_page
         self._pages: deque[RowPage] = deque()
         self._rows = 0  # in these pages
@@ -276,7 +264,7 @@ class _Prefetcher:
 
     def cancel(self) -> "list[asyncio.Task[Any]]":
         """Stop fetching. Returns the tasks that end."""
-        self.run.running -= 1
+        self.run.allowance.running -= 1
         task, self._task = self._task, None
         tasks: list[asyncio.Task[Any]] = [] if self._merger is None else [*self._merger.tasks()]
         if task is not None:
@@ -289,20 +277,20 @@ class _SourceQueue:
     """Requests that have not begun, by query."""
 
     def __init__(self, sources: Iterable[UnsentRequest]) -> None:
-        self._by_run: dict[int, deque[UnsentRequest]] = {}
+        self._by_query: dict[int, deque[UnsentRequest]] = {}
         for source in sources:
-            self._by_run.setdefault(id(source.run), deque()).append(source)
+            self._by_query.setdefault(id(source.run.allowance), deque()).append(source)
 
     def next(self, *, ordered: bool) -> UnsentRequest | None:
         """Return the next that may begin; None if there is none now. In order none overtakes one before it."""
-        for number, sources in list(self._by_run.items()):
-            run = sources[0].run
-            if run.wanted == 0:
-                del self._by_run[number]  # its query has all that it wants
-            elif run.max_requests is None or run.running < run.max_requests:
+        for number, sources in list(self._by_query.items()):
+            allowed = sources[0].run.allowance
+            if allowed.wanted == 0:
+                del self._by_query[number]  # its query has all that it wants
+            elif allowed.max_requests is None or allowed.running < allowed.max_requests:
                 source = sources.popleft()
                 if not sources:
-                    del self._by_run[number]
+                    del self._by_query[number]
                 return source
             elif ordered:
                 return None
@@ -501,7 +489,7 @@ class LoadPacer:
 
 
 async def load_entities(
-    sources: Sequence[UnsentRequest], concurrency: int, *, ordered: bool
+    sources: Sequence[UnsentRequest], concurrency: int, *, ordered: bool, progress: ReadProgress | None = None
 ) -> AsyncGenerator[list[Any], None]:
     """
     Load the entities of some requests, some at a time; other tasks get turns between them.
@@ -510,12 +498,13 @@ async def load_entities(
         sources: The requests.
         concurrency: How many run at the same time.
         ordered: Whether they come in key order; otherwise as they arrive.
+        progress: Is told whose entities come; None if nobody asks.
 
     Raises:
         DecodeError: A row does not fit its model, and was not taken. The entities before it have been given.
     """
     pacer = LoadPacer()
-    pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=ordered)
+    pages = fetch_pages(sources, concurrency, ordered=ordered)
     try:
         async for page in pages:
             run, start = page.run, 0
@@ -526,11 +515,15 @@ async def load_entities(
                 if run.wanted is not None:
                     loaded = loaded[: run.wanted]
                     run.wanted -= len(loaded)
+                if progress is not None and loaded:
+                    progress.run = run
                 yield loaded
                 if run.wanted == 0:
                     break
                 if misfit is not None:
                     run.misfit_at = misfit.position
+                    if isinstance(misfit.error, DecodeError):
+                        misfit.error.cursor = cursor_behind_misfit(run)
                     raise misfit.error
     finally:
         await pages.aclose()

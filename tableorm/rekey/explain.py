@@ -10,12 +10,9 @@ import attrs
 from msgspec import structs
 
 from ..connection.connection import Connection
-from ..connection.requests import row_path
-from ..models.entity import Entity
 from ..models.marker_rows import MoveState, mark_of
 from ..stores import RowAddress
 from ..writes.explain import (
-    AS_READ,
     BATCH,
     TOKEN,
     WriteExplanation,
@@ -23,12 +20,14 @@ from ..writes.explain import (
     explain,
     explain_after_reading,
     explain_writes,
+    get_step,
+    put_step,
 )
 from ..writes.move import without_mark
 from ..writes.plan import Change, Mode
 from ..writes.stages.change import plain_insert
 from ..writes.stages.encode import encode, needs_row
-from .older import refuse_blind, to_older
+from .older import fields_of, is_at_newer_key, refuse_blind, to_older
 from .phases import RekeyPhase
 from .reads import older_places
 from .rekeying import Rekeying, old_place_of
@@ -53,52 +52,34 @@ def explain_in_phase(db: Connection, rekeying: Rekeying, changes: Sequence[Chang
         NotSupported: Such a write is refused in this phase.
         TableOrmError: What `explain` raises.
     """
-    change = changes[0]
-    if len(changes) > 1 or db.boundary.narrows:
-        return explain(db.boundary, changes)
-    phase = RekeyPhase.known_to(db, rekeying)
-    place = _Whereabouts.of(rekeying, change)
-    if phase.is_over:
-        return _explain_newer(db, change)
-    if phase is not RekeyPhase.MOVE:
-        return _explain_older(db, rekeying, change, phase, place)
+    change, boundary = changes[0], db.boundary
+    if len(changes) > 1 or boundary.narrows:
+        return explain(boundary, changes)
+    phase, newer, there = RekeyPhase.known_to(db, rekeying), is_at_newer_key(change), get_step(change.address)
+    back = phase is RekeyPhase.BACK
+    if phase.is_over or newer:
+        return _after([there] * back, _explain_newer(db, change))
+    mark = None if change.before is None or change.is_unseen else old_place_of(change.before.row)
+    places = older_places(rekeying, change.address, fields_of(change))
+    if mark is not None and mark.other in places:
+        places = places[: places.index(mark.other) + 1]
+    older = [*map(get_step, places)]
+    if phase is RekeyPhase.MOVE:
+        if change.mode is Mode.INSERT:
+            source = source_of(rekeying, change.subject)
+            taken = (*older, get_step(source), WriteStep("POST", f"/{source.table}"))
+            return _after(taken, explain(boundary, changes))
+        return _explain_newer(db, change) if mark is None else _explain_moving(db, rekeying, change, places)
+    refuse_blind(rekeying, change, phase)
     if change.mode is Mode.INSERT:
-        source = source_of(rekeying, change.subject)
-        taken = (*map(_get, (*place.sources, source)), WriteStep("POST", f"/{source.table}"))
-        return _after(taken, explain(db.boundary, changes))
-    return _explain_moving(db, rekeying, change, place) if place.known else _explain_newer(db, change)
-
-
-@attrs.frozen
-class _Whereabouts:
-    """
-    Where the entity of a change is.
-
-    Args:
-        target: Its newer key.
-        sources: The older keys that are looked at; the last one is that of an entity which was read there.
-        known: Whether it was read at its older key.
-        newer: Whether it was read at its newer key.
-    """
-
-    target: RowAddress
-    sources: Sequence[RowAddress]
-    known: bool
-    newer: bool
-
-    @classmethod
-    def of(cls, rekeying: Rekeying, change: Change) -> "_Whereabouts":
-        target = change.address
-        before = change.before
-        mark = None if before is None or change.is_unseen else old_place_of(before.row)
-        newer = before is not None and before.complete and not change.is_unseen and mark is None
-        if newer:
-            return cls(target, (), known=False, newer=True)
-        fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
-        sources = older_places(rekeying, target, fields)
-        if mark is not None and mark.other in sources:
-            sources = sources[: sources.index(mark.other) + 1]
-        return cls(target, sources, known=mark is not None, newer=newer)
+        *_, entity = to_older(rekeying, change)
+        insert = structs.replace(plain_insert(entity), verb=change.verb)
+        return _after((there, *older, there) if back else (*older, there, *older), explain(boundary, (insert,)))
+    reads = [there] * back + older
+    if not places or not explain(boundary, changes).steps:
+        return WriteExplanation(tuple(reads))
+    written = structs.replace(change, schema=rekeying.old, if_match=None, address=places[-1])
+    return _after(reads[:-1], explain_after_reading((written,)))
 
 
 def _explain_newer(db: Connection, change: Change) -> WriteExplanation:
@@ -110,51 +91,25 @@ def _explain_newer(db: Connection, change: Change) -> WriteExplanation:
     write = None if needs_row(change) else encode(change, 0, TOKEN)
     if write is not None:
         found = explain_writes(db.boundary, [without_mark(write)])
-    return _after((_get(mark.other), _put(mark.other)), found)
+    return _after((get_step(mark.other), put_step(mark.other)), found)
 
 
-def _explain_older(
-    db: Connection, rekeying: Rekeying, change: Change, phase: RekeyPhase, place: _Whereabouts
+def _explain_moving(
+    db: Connection, rekeying: Rekeying, change: Change, places: Sequence[RowAddress]
 ) -> WriteExplanation:
-    """Explain a write while entities have their older keys, or get them again."""
-    back, there = phase is RekeyPhase.BACK, _get(place.target)
-    if place.newer:
-        return _after((there,) if back else (), _explain_newer(db, change))
-    refuse_blind(rekeying, change, phase)
-    older = [*map(_get, place.sources)]
-    if change.mode is Mode.INSERT:
-        reads = (there, *older, there) if back else (*older, there, *older)
-        _, _, entity = to_older(rekeying, change)
-        return _after(reads, explain(db.boundary, (structs.replace(plain_insert(entity), verb=change.verb),)))
-    reads = (there, *older) if back else (*older,)
-    if not place.sources or not explain(db.boundary, (change,)).steps:
-        return WriteExplanation(reads)
-    source = place.sources[-1]
-    written = structs.replace(change, schema=rekeying.old, if_match=None, address=source)
-    return _after(reads[:-1], explain_after_reading((written,)))
-
-
-def _explain_moving(db: Connection, rekeying: Rekeying, change: Change, place: _Whereabouts) -> WriteExplanation:
-    """Explain a write of an entity that was read at its older key, and gets its newer one first."""
+    """Explain a write of an entity that was read at its older key, the last of some, and gets its newer one first."""
     if not explain(db.boundary, (change,)).steps:
         return WriteExplanation(())
     found = explain_after_reading((structs.replace(change, if_match=None),))
-    source, there, here = place.sources[-1], _get(place.target), _get(place.sources[-1])
-    insert = WriteStep("POST", BATCH if rekeying.new.derived else f"/{place.target.table}")
-    forward = WriteStep("POST", BATCH) if rekeying.old.derived else _put(source)
-    confirm = WriteStep("POST", BATCH) if rekeying.new.derived else _put(place.target)
-    moved = (there, *map(_get, place.sources), insert, forward, there, here, confirm)
-    return _after((*moved, here, _put(source)), found)
+    target, source = change.address, places[-1]
+    there, here, batch = get_step(target), get_step(source), WriteStep("POST", BATCH)
+    insert = batch if rekeying.new.derived else WriteStep("POST", f"/{target.table}")
+    forward = batch if rekeying.old.derived else put_step(source)
+    confirm = batch if rekeying.new.derived else put_step(target)
+    moved = (there, *map(get_step, places), insert, forward, there, here, confirm, here, put_step(source))
+    return _after(moved, found)
 
 
 def _after(steps: Sequence[WriteStep], found: WriteExplanation) -> WriteExplanation:
     """Return an explanation with what is sent before."""
     return attrs.evolve(found, before=(*steps, *found.before))
-
-
-def _get(place: RowAddress) -> WriteStep:
-    return WriteStep("GET", f"/{row_path(place)}")
-
-
-def _put(place: RowAddress) -> WriteStep:
-    return WriteStep("PUT", f"/{row_path(place)}", AS_READ)

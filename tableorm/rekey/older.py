@@ -6,6 +6,7 @@ A write is encoded as it would be at the newer key, which checks it as any other
 into one of the older model, and written by that model's own rules: with what it derives, under the ETag of its row.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
@@ -43,7 +44,7 @@ from .rekeying import Rekeying, old_place_of
 from .rows import entity_to_be, note_older_place
 from .steps import older_key_taken, source_of
 
-__all__ = ["refuse_blind", "to_older", "write_older"]
+__all__ = ["fields_of", "is_at_newer_key", "refuse_blind", "to_older", "write_older"]
 
 _SINGLE = (Mode.INSERT, Mode.SAVE, Mode.MERGE, Mode.REPLACE, Mode.DELETE)
 
@@ -70,7 +71,7 @@ async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, rep
         TableOrmError: What the same verb raises of the older model.
     """
     target = change.address
-    fields = change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
+    fields = fields_of(change)
     met = set[str]()
     async for attempt in Attempts(db, ATTEMPTS):
         if attempt:
@@ -78,7 +79,7 @@ async def write_older(db: Connection, rekeying: Rekeying, change: Change, *, rep
         phase = await current_phase(db, rekeying)
         if not phase.writes_older:
             return False
-        if _is_at_newer_key(change):
+        if is_at_newer_key(change):
             await _refuse_gone_back(db, rekeying, change, phase)
             return False
         refuse_blind(rekeying, change, phase)
@@ -217,7 +218,12 @@ def to_older(rekeying: Rekeying, change: Change) -> tuple[Entity, RowAddress, En
     return made, source_of(rekeying, made), older
 
 
-def _is_at_newer_key(change: Change) -> bool:
+def fields_of(change: Change) -> Mapping[str, Any] | None:
+    """Return the fields that the subject of a change has; None if it is a key that does not tell them."""
+    return change.values or (change.subject.__dict__ if isinstance(change.subject, Entity) else None)
+
+
+def is_at_newer_key(change: Change) -> bool:
     """Return whether a change is of an entity that was read at its newer key, so that its ETag decides there."""
     before = change.before
     if before is None or change.is_unseen or change.mode is Mode.INSERT:

@@ -58,6 +58,8 @@ __all__ = [
     "explain_after_reading",
     "explain_relocation",
     "explain_writes",
+    "get_step",
+    "put_step",
     "with_prefix",
 ]
 
@@ -266,7 +268,7 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}
     asked = [step for step in confirmed.before if step.method == "HEAD" and step.path not in left_lists]
     confirmed = attrs.evolve(confirmed, before=tuple(step for step in confirmed.before if step.method != "HEAD"))
-    here, there = (WriteStep("GET", _path(place)) for place in (command.source, command.target))
+    here, there = map(get_step, (command.source, command.target))
     batch = WriteStep("POST", BATCH)
     before = [
         *([here] if boundary.narrows else ()),
@@ -284,10 +286,10 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     ]
     after = [
         *(*left.after, there, here, *reads, *confirmed.before),
-        batch if confirmed.transaction else WriteStep("PUT", there.path, AS_READ),
+        batch if confirmed.transaction else put_step(command.target),
         *confirmed.after,
         WriteStep("DELETE", here.path, AS_READ),
-        WriteStep("PUT", there.path, AS_READ),
+        put_step(command.target),
         WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}"),
     ]
     return attrs.evolve(left, before=tuple(before), after=tuple(after))
@@ -302,7 +304,7 @@ def _reserving_steps(deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that reserve unique values before the write of an entity, if they are free."""
     for name, claim in claims_of(deferred.work, TOKEN):
         if _is_handed_over(deferred.work.entries[name], claim):
-            yield WriteStep("GET", _path(RowAddress.of(claim)))
+            yield get_step(RowAddress.of(claim))
         else:
             yield WriteStep("POST", f"/{claim.table}", body=_entry_body(deferred.origin, name, claim))
 
@@ -329,7 +331,7 @@ def _list_path(place: PlacedListEntry) -> str:
 def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteStep]:
     """Yield the requests that make rows in other partitions right after the write of an entity."""
     write, work = deferred.origin, deferred.work
-    look = WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, work.row_key)))
+    look = get_step(RowAddress(plan.table, plan.partition_key, work.row_key))
     inserted, noted = write.origin.mode is Mode.INSERT, manifest_of(write.after)
     for name, entries in work.entries.items():
         for each in entries:
@@ -338,12 +340,13 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                 yield from (WriteStep("GET", path), look, WriteStep("PUT", path, AS_READ), look)
         for each in entries:
             if isinstance(each, ReservedEntry) and each.token != TOKEN:
-                path = _path(RowAddress.of(each))
+                held = RowAddress.of(each)
+                yield get_step(held)
                 if each.place == getattr(noted.get(name), "place", None):
-                    giver = WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, _giver_of(plan, each))))
-                    yield from (WriteStep("GET", path), giver, look, WriteStep("PUT", path, AS_READ), look)
+                    giver = RowAddress(plan.table, plan.partition_key, _giver_of(plan, each))
+                    yield from (get_step(giver), look, put_step(held), look)
                 else:
-                    yield from (WriteStep("GET", path), WriteStep("DELETE", path, AS_READ))
+                    yield WriteStep("DELETE", _path(held), AS_READ)
         places = [entry for entry in entries if type(entry) is PlacedEntry]
         if not places:
             continue
@@ -376,10 +379,9 @@ def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | N
 def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:
     """Explain writes whose effects depend on the stored row, which is read first."""
     first = changes[0]
-    path = _path(first.address)
+    looked = get_step(first.address)
     etag = AS_READ if first.if_match in (None, "*") else first.if_match
-    deletes = first.mode is Mode.DELETE
-    steps = [WriteStep("GET", path), WriteStep("DELETE" if deletes else "PUT", path, etag)]
+    steps = [looked, WriteStep("DELETE" if first.mode is Mode.DELETE else "PUT", looked.path, etag)]
     steps += (WriteStep("POST", f"/{each.table}") for each in changes[1:])
     guarded = first.schema is not None and first.schema.tracked
     before: tuple[WriteStep, ...] = ()
@@ -400,8 +402,8 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         read: What is done to rows that are read first.
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
-    steps = [WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, effect.row_key))) for effect in read]
-    steps += (_step(plan, sealed(each), unknown) for each in plan.writes)
+    steps = [get_step(RowAddress(plan.table, plan.partition_key, effect.row_key)) for effect in read]
+    steps += (_step(plan, operation, unknown) for each in plan.writes for operation in sealed(each))
     for effect in read:
         if not effect.idle:
             path = _path(RowAddress(plan.table, plan.partition_key, effect.row_key))
@@ -438,6 +440,16 @@ def with_prefix(explanation: WriteExplanation, prefix: str) -> WriteExplanation:
         before=prefixed(explanation.before),
         after=prefixed(explanation.after),
     )
+
+
+def get_step(address: RowAddress) -> WriteStep:
+    """Return the request that reads a row."""
+    return WriteStep("GET", _path(address))
+
+
+def put_step(address: RowAddress) -> WriteStep:
+    """Return the request that writes a row as it was read, with changes that are not known."""
+    return WriteStep("PUT", _path(address), AS_READ)
 
 
 def _path(address: RowAddress) -> str:

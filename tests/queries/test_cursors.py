@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tableorm import CursorError, Database, Entity, Index, Mapped, ModelError, Page, Select, connect, field
 from tableorm.models.kinds import KindSet
-from tableorm.queries.cursors import MAX_CURSOR, Position, write_cursor
+from tableorm.queries.cursors import MAX_CURSOR, write_cursor
+from tableorm.queries.execution import Position
 from tableorm.queries.planning.planner import planner_of
 from tableorm.queries.query import start_query
 from tests.database.between import Awkward, Recorded
@@ -272,7 +273,7 @@ def test_a_forged_position_never_widens_a_query(position: Position, limit: int |
 
 async def forged(query: Select[Item], position: Position, limit: int | None) -> str | None:
     """What someone who knows how cursors are made can make for a query."""
-    return write_cursor((await start_query(query)).plan, position, limit)
+    return write_cursor((await start_query(query))[0].plan, position, limit)
 
 
 async def test_a_place_of_another_plan_is_refused(db: Database) -> None:

@@ -362,7 +362,7 @@ async def test_queries_in_a_scope(db: Database) -> None:
 
 
 async def test_pickled_queries_and_what_is_refused(db: Database) -> None:
-    """A pickled query is bound anew; unions and splits are refused, with what to do instead."""
+    """A pickled query is bound anew; splits are refused, with what to do instead."""
     pings = await fill(db)
     query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
     restored: Select[Ping] = pickle.loads(pickle.dumps(query))
@@ -370,10 +370,22 @@ async def test_pickled_queries_and_what_is_refused(db: Database) -> None:
     assert await restored.bind(db).all() == pings
     with pytest.raises(NotSupported, match="bind"):
         await restored.all()
-    with pytest.raises(ModelError, match="refused in a union"):
-        await db.union(query, query).all()
     with pytest.raises(ModelError, match=r"give each part a span of Ping.at"):
         query.split(2)
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+async def test_unions(db: Database, limit: int | None) -> None:
+    """A union gives what each of its queries gives, one after the other; a limit counts all tables of its query."""
+    pings = await fill(db)
+    await db.insert(Latest(host="a", at=NOON))
+    latest = db.select(Latest).where(Latest.host == "a", Latest.at >= NOON - DAY)
+    query = db.select(Ping).where(Ping.host == "a", Ping.at >= NOON - DAY)
+    query = query if limit is None else query.limit(limit)
+
+    assert await db.union(query, latest, query).all() == [*pings[:limit], *await latest.all(), *pings[:limit]]
+    found = [each async for each in db.union(query, latest).unordered() if isinstance(each, Ping)]
+    assert sorted(found, key=operator.attrgetter("at")) == pings[:limit]
 
 
 async def test_a_client_that_cannot_list(db: Database) -> None:

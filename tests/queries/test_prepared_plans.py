@@ -138,10 +138,10 @@ async def test_a_database_knows_shapes_of_any_models() -> None:
         for models in ((Order,), (Order, PropertyBag), (Family,), (Family, Order)):
             shop = Family.shop if models == (Family,) else Order.shop
             queries: list[Any] = [db.select(*models).where(shop == name) for name in ("a", "b")]
-            one, two = [(await start_query(query)).plan.target.kinds for query in queries]
+            one, two = [(await start_query(query))[0].plan.target.kinds for query in queries]
             assert one is two and len(planner_of(one).plans) == 1
         raw = [db.select_raw("Orders").where("PartitionKey eq {}", name) for name in ("a", "b")]
-        one, two = [(await start_query(query)).plan.target.kinds for query in raw]
+        one, two = [(await start_query(query))[0].plan.target.kinds for query in raw]
         assert one is two and len(planner_of(one).plans) == 1
 
 

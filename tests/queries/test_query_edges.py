@@ -230,7 +230,7 @@ async def test_a_query_is_planned_once(edges: Database) -> None:
     """Page after page; a pickled copy plans anew."""
     query = edges.select(Employee).where(Employee.department.in_(["a", "b"]))
 
-    assert (await start_query(query)).plan is (await start_query(query)).plan
+    assert (await start_query(query))[0].plan is (await start_query(query))[0].plan
     copy = pickle.loads(pickle.dumps(query)).bind(edges)
     assert str(copy.explain()) == str(query.explain())
 

@@ -1,6 +1,7 @@
 """
-Random models with fields of several properties beside plain ones, and what a row ought to be after each verb: kept in
-plain Python, by rules that know no shape.
+Random models with fields of several properties beside plain ones, some of them wide, and what a row ought to be after
+each verb: kept in plain Python, by rules that know no shape. A wide model is declared twice, in two orders of its
+fields, as by an older and a newer program.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ from tableorm import (
     series,
 )
 from tableorm.connection.connection import connection_of
-from tableorm.stores import Operation, TableStore, Verb
+from tableorm.stores import Bounds, Operation, RowQuery, TableStore, Verb
 from tests.faults import Fate, FaultyStore
 
 TABLE = "Oracle"
@@ -64,39 +65,54 @@ class Shaped:
 
 
 @lru_cache
-def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped], dict[str, list[Any]]]:
+def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[str, list[Any]]]:
     """
     Return a model with an id, two or three plain fields, one to three series and up to two long values, of which some
-    are tracked, versioned, indexed or expire; what the series are, and the values that the others can have.
+    are tracked, versioned, indexed or expire, and others are wide, in two forms; what the series are, and the values
+    that the others can have.
     """
     random = Random(seed)
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
-    body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
+    arguments: dict[str, dict[str, Any]] = {}
     shaped: dict[str, Shaped] = {}
     for name in random.sample("abc", random.randint(1, 3)):
         kind, default, values = random.choice(_SLOTS)
         length, default = random.randint(1, 5), random.choice([None, default])
         options: Any = {} if default is None else {"default": default}
         annotations[name] = cast("Any", Series)[kind | None if default is None else kind]
-        body[name] = series(length, name=random.choice([None, f"{name.upper()}{{i:02d}}"]), **options)
+        arguments[name] = {"length": length, "name": random.choice([None, f"{name.upper()}{{i:02d}}"]), **options}
         shaped[name] = Shaped(length, values, default)
     plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
-    if random.random() < 0.3:
-        annotations["expires"], body["expires"] = Mapped[dt.datetime | None], field(default=None, expiry=True)
+    wide = seed % 2 == 0
+    if not wide and random.random() < 0.3:
+        annotations["expires"] = Mapped[dt.datetime | None]
         plain["expires"] = [dt.datetime(2200 + number, 1, 1, tzinfo=dt.UTC) for number in range(2)]
+    compressed: dict[str, bool] = {}
     for name in random.sample("xyz", random.randint(0, 2)):
         kind, plain[name] = random.choice(_LONG)
         annotations[name] = cast("Any", Mapped)[kind | None]
-        body[name] = field(default=None, chunked=True, compress=random.random() < 0.5)
-    if random.random() < 0.4:
-        body["by_age"] = Index(
-            row_key=f"i{seed}_{{age}}_{{id}}", include=[name for name in annotations if name != "id"]
-        )
-    keys = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id}}", "version": random.choice([1, 2])}
-    keys[random.choice(["write_token", "tracked"])] = random.random() < 0.7
-    body |= {"__annotations__": annotations, "__module__": __name__}
-    made = types.new_class(f"Model{seed}", (Entity,), keys, lambda space: space.update(body))
-    return made, shaped, plain
+        compressed[name] = random.random() < 0.5
+    keys: dict[str, Any] = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id:06d}}", "kind": f"M{seed}"}
+    orders, indexed = [[*annotations]], not wide and random.random() < 0.4
+    if wide:
+        orders.append(random.sample([*annotations], len(annotations)))
+    else:
+        keys["version"] = random.choice([1, 2])
+        keys[random.choice(["write_token", "tracked"])] = random.random() < 0.7
+
+    def declare(number: int, names: list[str]) -> type[Any]:
+        form = {"wide": random.randint(1, 4)} if wide else {}
+        body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
+        if "expires" in names:
+            body["expires"] = field(default=None, expiry=True)
+        body |= {name: series(**each) for name, each in arguments.items()}
+        body |= {name: field(default=None, chunked=True, compress=each) for name, each in compressed.items()}
+        if indexed:
+            body["by_age"] = Index(row_key=f"i{seed}_{{age}}_{{id}}", include=[name for name in names if name != "id"])
+        body |= {"__annotations__": {name: annotations[name] for name in names}, "__module__": __name__}
+        return types.new_class(f"Model{seed}In{number}", (Entity,), keys | form, lambda space: space.update(body))
+
+    return [declare(number, names) for number, names in enumerate(orders)], shaped, plain
 
 
 @dataclass
@@ -114,12 +130,13 @@ class World:
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
         self.db, self.random, self.id = db, random, number
-        self.model, self.shaped, self.plain = random_model(seed)
+        self.models, self.shaped, self.plain = random_model(seed)
+        self.model = self.models[0]
         self.row: Values | None = None
         self.unknown: dict[str, Any] = {}
         self.version = 0
         self.handles: list[Handle] = []
-        self.row_key = f"m{seed}_{number}"
+        self.row_key = f"m{seed}_{number:06d}"
         self.log: list[str] = []
         self.network: list[FaultyStore] = []
         if self.model.__schema__.write_token:
@@ -215,7 +232,7 @@ class World:
         handle, if_match = self.random.choice(self.handles), self.random.choice([None, "*"])
         chosen = self.random.sample([*self.paths, *self.shaped], self.random.randint(1, 2))
         paths = [path for path in self.paths if path in chosen or path.partition("[")[0] in chosen]
-        only = [self.expression(path) for path in chosen]
+        only = [self.expression(path, type(handle.entity)) for path in chosen]
         unsure = [path for path in paths if path not in handle.shown and (if_match or path in handle.base)]
         if not any(path in handle.shown for path in paths):
             return  # there is nothing to send
@@ -357,12 +374,14 @@ class World:
         none = await self.db.select(self.model).where(self.model.id == self.id, self.expression(path).is_none()).all()
         assert len(none) == (self.row is not None and path not in self.row)
 
-    def expression(self, path: str) -> Any:
+    def expression(self, path: str, model: Any = None) -> Any:
         name, _, rest = path.partition("[")
-        return getattr(self.model, name)[int(rest[:-1])] if rest else getattr(self.model, name)
+        found = getattr(model or self.model, name)
+        return found[int(rest[:-1])] if rest else found
 
     async def step(self) -> None:
         verb = self.random.choice(_VERBS)
+        self.model = self.models[self.random.randrange(2) if len(self.models) > 1 else 0]
         self.log.append(verb.__name__)
         for network in self.network:
             network.plan(*self.random.choices([Fate.FINE, Fate.LOST_REPLY], [4, 1], k=4))
@@ -382,7 +401,10 @@ class World:
         wanted = {path: self.row.get(path, self.default_of(path)) for path in self.paths}
         assert found == wanted, self.log
         assert dict(entity.extra) == self.unknown, self.log
-        stored = await self.db.store.get(TABLE, "p", self.row_key)
+        keys = Bounds(self.row_key, f"{self.row_key}~99")
+        rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only("p"), keys))).rows
+        stored = [name for row in rows for name in row if name in self.model.__schema__.by_property]
+        assert len({*stored}) == len(stored), self.log
         found_paths = {
             path.removesuffix("[0]") if path[0] in "xyz" else path
             for path, each in self.model.__schema__.by_path.items()

@@ -43,6 +43,8 @@ UNTOUCHED = Patch(Expects.PRESENT, Extent.SOME, {})
 DELETED = Patch(Expects.PRESENT, Extent.ROW, None)
 """The patch of a delete."""
 
+_NOTHING = frozenset[str]()
+
 _BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
 Patched = tuple[Patch, Row, int | None]
@@ -54,7 +56,7 @@ def new_patch(mode: Mode, schema: Schema, address: RowAddress, values: dict[str,
     row, weight = schema.encode(values, address.partition_key, address.row_key)
     if schema.cleared and mode is Mode.UPSERT_MERGE:
         row |= _clearing(schema, schema.shaped, values, row, None)
-    return _blind_patch(mode, row, _halves(schema, values, row)), row, weight
+    return _blind_patch(mode, row, _halves(schema, values, row) if schema.shaped else _NOTHING), row, weight
 
 
 class Shown(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
