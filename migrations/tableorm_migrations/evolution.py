@@ -222,7 +222,10 @@ def _may_be_renamed(old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> bo
 
 
 def _compare_field(tell: _Tell, old: FieldLayout, new: FieldLayout, *, upgraded: bool) -> Iterator[Difference]:
-    if old.type != new.type and old.values != new.values and old.edm == new.edm and not new.values:
+    if old.type == new.type and old.form != new.form:
+        code = "made-long" if new.form == "chunked" and not old.form else "form-changed"
+        yield tell(code, f"{old.form or 'one property'} becomes {new.form or 'one property'}")
+    elif old.type != new.type and old.values != new.values and old.edm == new.edm and not new.values:
         yield tell("enum-widened", f"{old.type} becomes {new.type}")
     elif (old.edm, new.edm) == (Edm.INT32.value, Edm.INT64.value) and bool(old.values) >= bool(new.values):
         yield tell("int-widened", f"{old.type} becomes {new.type}")

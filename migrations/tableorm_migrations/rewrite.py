@@ -91,7 +91,7 @@ async def rewrite(
         async def deal(rows: list[Row]) -> None:
             await _rewrite_rows(db, some, rows, counts)
 
-        return walk(connection, part, some.filter, deal, counts, "rewrite", pace)
+        return walk(connection, part, some.filter, deal, counts, "rewrite", pace, kinds=some)
 
     job = RunJob(
         verb="rewrite",

@@ -211,6 +211,20 @@ RULES = {
             "declare another field, and remove this one later",
         ),
         _rule(
+            "made-long",
+            _TWO,
+            "a field gets chunked=True",
+            "older programs read the first 64 KiB of a longer value",
+            "write longer values only when all programs have the new field",
+        ),
+        _rule(
+            "form-changed",
+            _REFUSED,
+            "a field loses chunked=True, or compress=True is changed",
+            "stored values are in the old form",
+            "declare another field, and remove this one later",
+        ),
+        _rule(
             "int-widened",
             _TWO,
             "Int32 becomes int",

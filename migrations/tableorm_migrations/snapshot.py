@@ -6,7 +6,7 @@ A snapshot is a pure description: it names classes, and imports none. `tableorm_
 
 import enum
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from tableorm import Entity, ModelError
 from tableorm.audit.check import AuditedMaintainer
 from tableorm.models.entity import schema_of
 from tableorm.models.json_types import is_pydantic_model, members_of_pydantic
-from tableorm.models.property_types import PropertyType, annotation_name
+from tableorm.models.property_types import FieldInfo, PropertyType, annotation_name
 from tableorm.models.schema import Schema, concrete
 
 __all__ = [
@@ -54,6 +54,7 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         expiry: Whether it says when the entity expires.
         values: The stored values of an enum.
         classes: By name the members of the classes that its JSON text is made of, with their types.
+        form: How a value is stored that begins in the property, and may go on in others; "" if it does not.
     """
 
     type: str
@@ -65,6 +66,7 @@ class FieldLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     expiry: bool = False
     values: tuple[str | int | float | bool, ...] = ()
     classes: dict[str, dict[str, str]] = {}
+    form: str = ""
 
 
 class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -196,9 +198,23 @@ def _describe(schema: Schema) -> ModelLayout:
         discriminator=schema.discriminator if isinstance(schema.discriminator, str) else "function",
         partition_key=partition.text,
         row_key=row.text,
-        fields={
-            member.path: FieldLayout(
-                type=member.type.name,
+        fields={name: layout for info in schema.fields.values() for name, layout in _describe_field(info)},
+        derived=derived,
+        building=tuple(name for name, each in schema.derived.items() if each.building),
+        unasked=tuple(name for name, each in schema.derived.items() if each.declaration and each.building is False),
+        upgrades=tuple(number for number in range(1, schema.version) if _upgrades_from(schema, number)),
+    )
+
+
+def _describe_field(info: FieldInfo) -> Iterator[tuple[str, FieldLayout]]:
+    """Yield the layouts of a field: one for each of its members, or one if its values go on from one to the next."""
+    form = "" if info.shape is None else info.shape.form
+    for member in info.members[:1] if form else info.members:
+        kind = info.type if form else member.type
+        yield (
+            info.name if form else member.path,
+            FieldLayout(
+                type=kind.name,
                 edm=member.type.edm.value,
                 property=member.property if info.stored else None,
                 optional=info.optional,
@@ -206,16 +222,10 @@ def _describe(schema: Schema) -> ModelLayout:
                 maintained=info.maintained,
                 expiry=info.expiry,
                 values=_values(member.type),
-                classes=_classes(member.type.annotation) if member.type.json_text else {},
-            )
-            for info in schema.fields.values()
-            for member in info.members
-        },
-        derived=derived,
-        building=tuple(name for name, each in schema.derived.items() if each.building),
-        unasked=tuple(name for name, each in schema.derived.items() if each.declaration and each.building is False),
-        upgrades=tuple(number for number in range(1, schema.version) if _upgrades_from(schema, number)),
-    )
+                classes=_classes(kind.annotation) if kind.json_text else {},
+                form=form,
+            ),
+        )
 
 
 def _upgrades_from(schema: Schema, version: int) -> bool:

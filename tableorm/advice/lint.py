@@ -155,7 +155,7 @@ def _check_size(schema: Schema) -> Iterator[LintFinding]:
         yield _finding("many-properties", schema.name, f"a row has up to {count} properties")
     long = [
         kind
-        for kind in (member.type for member in schema.by_property.values())
+        for kind in (member.type for name, member in schema.by_property.items() if name not in schema.cleared)
         if kind.edm in (Edm.STRING, Edm.BINARY) and not _is_short(kind.annotation)
     ]
     if len(long) >= _LONG_FIELDS:

@@ -125,7 +125,7 @@ class _IndexBuild:
         )
         deal, where = partial(_build_rows, context, self._limit), self._kinds.filter
         steps = (
-            walk(self._db, part, where, deal, context.counts, "build_index", pace)
+            walk(self._db, part, where, deal, context.counts, "build_index", pace, kinds=self._kinds)
             if part.building
             else audit_range(context, part, self._parallel)
         )

@@ -208,7 +208,7 @@ class AuditContext:
             return None
         self.counts.requests += 1
         with suppress(TableNotFound):
-            return await read_row(self.db, address, name=name)
+            return await read_row(self.db, address, name=name or self.kinds.names)
         return None
 
     async def read_all(self, partition_key: str, row_keys: Iterable[str]) -> list[Row | None]:
@@ -217,7 +217,7 @@ class AuditContext:
 
     def pages(self, where: Filter | None, regions: Sequence[KeyRegion], what: str) -> AsyncGenerator[list[Row], None]:
         """Yield the rows of some ranges of keys that satisfy a condition, by pages; `what` is named in messages."""
-        return pages(self.db, self.kinds.table, where, regions, self.counts, what, self.pace)
+        return pages(self.db, self.kinds.table, where, regions, self.counts, what, self.pace, kinds=self.kinds)
 
     async def rows(self, partition_key: str, where: Filter | None = None) -> AsyncGenerator[Sequence[Row], None]:
         """Yield all rows of a partition that satisfy a condition, some at a time; other tasks run in between."""

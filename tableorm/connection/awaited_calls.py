@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from types import CoroutineType
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..errors import ModelError
 
@@ -23,9 +23,7 @@ class AwaitsCalls:
 
     def _note_call(self, call: "CoroutineType[Any, Any, Any]") -> None:
         calls = self._calls
-        if calls and calls[-1].cr_frame is None:  # it has ended
-            calls[-1] = call
-        elif len(calls) < _MAX_NOTED:
+        if len(calls) < _MAX_NOTED:
             calls.append(call)
         elif calls[0].cr_frame is None:
             self._calls = [*(each for each in calls if each.cr_frame is not None), call]
@@ -57,8 +55,13 @@ def awaited(
 
     @wraps(verb)
     def call(owner: A, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
-        made = cast("CoroutineType[Any, Any, R]", verb(owner, *args, **kwargs))
-        owner._note_call(made)  # pyright: ignore[reportPrivateUsage]
-        return made
+        coroutine = verb(owner, *args, **kwargs)
+        made: Any = coroutine
+        calls = owner._calls  # pyright: ignore[reportPrivateUsage]
+        if calls and calls[-1].cr_frame is None:  # it has ended: most calls are awaited before the next is made
+            calls[-1] = made
+        else:
+            owner._note_call(made)  # pyright: ignore[reportPrivateUsage]
+        return coroutine
 
     return call

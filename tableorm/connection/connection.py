@@ -28,6 +28,7 @@ from ..stores import (
 from .boundary import Boundary
 from .observe import ObservedStore, QueryWork, Watch
 from .retry import RetryingStore
+from .staged import StagedStore
 from .stats import Counts, Stats
 from .translate import translate
 from .turns import Turns
@@ -345,7 +346,9 @@ class Connection:
 
         Args:
             operation: What `ObservedRequest` calls it.
-            model: The model that it is for; "" if it is for none.
+            model: The model that it is for, or its index, or several models with ", " between; "" if it is for none.
+                Whoever names a model with row stages reads its entities as one row each, others the rows that are
+                stored.
             work: The query that it is part of; None if it is not, or nobody is warned of slow ones.
             attempt: Which attempt it is, from 1.
 
@@ -365,6 +368,11 @@ class Connection:
         counts.requests += 1
         if self.watch.always or self.watch.blocks:
             store = ObservedStore(store, self.watch, model, work, attempt)
+        staged = self.used_models.staged
+        if staged and operation in ("get", "query"):
+            schemas = [schema for name in model.split(", ") for schema in staged.get(name.partition(".")[0], ())]
+            if schemas:
+                store = StagedStore(store, schemas, counts, self)
         return store, counts
 
     async def call(self, what: str, table: str, request: Awaitable[T], *, beside: str = "") -> T:

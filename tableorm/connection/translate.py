@@ -46,6 +46,7 @@ _ERRORS: dict[str, type[TableOrmError]] = {
     Code.QUEUE_EXISTS: Conflict,
     Code.REQUEST_BODY_TOO_LARGE: LimitExceeded,
     Code.TOO_MANY_PROPERTIES: LimitExceeded,
+    Code.TORN_ROWS: Conflict,
 }
 
 

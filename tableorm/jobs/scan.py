@@ -41,6 +41,7 @@ async def pages(
     select: tuple[str, ...] | None = None,
     *,
     ahead: bool = True,
+    kinds: KindSet | None = None,
 ) -> AsyncGenerator[list[Row], None]:
     """
     Yield the rows of some ranges of keys, by pages.
@@ -56,16 +57,20 @@ async def pages(
         select: The properties to read; None for all.
         ahead: Whether the next page is read while one is worked on. Many readers that wait for each other would hold as
             many pages.
+        kinds: The models whose entities are read, so that the rows of each are joined; None for rows as they are
+            stored.
 
     Raises:
         TableOrmError: The store refused.
     """
     size = MAX_PAGE if pace is None else pace.chunk
+    if kinds is not None:
+        db.used_models.add(*kinds.schemas)
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
             counts.requests += 1
-        store, rows = db.sending("query", "")
+        store, rows = db.sending("query", "" if kinds is None else kinds.names)
         page = await db.call(what, table, store.query(table, query, size, continuation))
         rows.rows += len(page.rows)
         return page
@@ -100,6 +105,8 @@ async def walk(
     what: str,
     pace: Pace | None,
     select: tuple[str, ...] | None = None,
+    *,
+    kinds: KindSet | None = None,
 ) -> Steps[C]:
     """
     Deal with the rows of a range, page by page. Yield how far it is, and what was counted since.
@@ -113,8 +120,9 @@ async def walk(
         what: Name of the operation, for messages.
         pace: Limits how many rows are read in a second; None for any number.
         select: The properties to read; None for all.
+        kinds: As `pages` has it.
     """
-    async with aclosing(pages(db, part.table, where, part.left, counts, what, pace, select)) as found:
+    async with aclosing(pages(db, part.table, where, part.left, counts, what, pace, select, kinds=kinds)) as found:
         async for rows in found:
             await deal(rows)
             # Where rows come in no order, a range that was not read to its end is read again from its beginning.

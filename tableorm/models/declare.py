@@ -186,6 +186,8 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         _bind_derivations(schema, derivations, annotations)
         check_derived_rows(schema, parents)
         _check_opaque(schema)
+        for stage in schema.stages:
+            stage.check(schema)
         models = declared_models(schema)
         check_table_of(schema, models)
         check_marker_rows(schema, models)
@@ -257,7 +259,7 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
         schema.derived[name] = bound
     refuse_in_periods(schema, {each.label: not each.in_periods for each in schema.derived.values()})
     count = len(schema.by_property) + len(schema.kind_properties) + 2
-    if schema.tracked and count > MAX_CUSTOM_PROPERTIES:
+    if schema.tracked and schema.split is None and count > MAX_CUSTOM_PROPERTIES:
         raise ModelError(
             f"{schema.name} stores {len(schema.by_property)} properties, and with the manifest of what is derived from "
             f"them {count}; a row holds {MAX_CUSTOM_PROPERTIES}"

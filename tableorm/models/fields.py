@@ -11,7 +11,7 @@ from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
 from .property_types import Shape
 
-__all__ = ["FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
+__all__ = ["SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
 
 T = TypeVar("T")
 
@@ -36,6 +36,10 @@ class Mapped(Generic[T]):
 def shape_of(annotation: type[Mapped[Any]]) -> Shape[Any] | None:
     """Return how fields with an annotation are stored in several properties; None if in one."""
     return annotation._shape  # pyright: ignore[reportPrivateUsage]
+
+
+SHAPES: dict[str, Callable[..., Shape[Any]]] = {}
+"""What makes the shape of a field, by the option of `field` that asks for it; the modules of `shapes` fill it."""
 
 
 class FieldDescriptor:
@@ -103,6 +107,8 @@ class _Options(TypedDict, Generic[T], total=False):
     expiry: bool
     readonly: bool
     hidden: bool
+    chunked: bool
+    compress: bool
 
 
 _ATTRS_ARGUMENTS = ("default", "factory", "validator", "converter")
@@ -126,6 +132,8 @@ def field(
     expiry: bool = False,
     readonly: bool = False,
     hidden: bool = False,
+    chunked: bool = False,
+    compress: bool = False,
     **arguments: Any,
 ) -> Any:
     """
@@ -154,6 +162,8 @@ def field(
             value for it than the default. The program sets it.
         hidden: Clients are not shown the field: `to_dict`, Pydantic and FastAPI leave it out, unless it is included by
             name.
+        chunked: Store a long value, a str, bytes or JSON, in up to 15 properties of 64 KiB.
+        compress: Compress a long value by zlib.
         arguments: `default`, `factory`, `validator` and `converter`, which are passed to `attrs.field`.
 
     Returns:
@@ -171,6 +181,8 @@ def field(
             )
     if "default" in arguments and "factory" in arguments:
         raise ModelError("field(default=..., factory=...) is refused: give one of them")
+    if compress and not chunked:
+        raise ModelError("field(compress=True) is refused: it is for long values; add chunked=True")
     for argument, function in (("on_insert", on_insert), ("on_write", on_write), ("factory", arguments.get("factory"))):
         if not (function is None or callable(function)):
             raise ModelError(f"field({argument}={shown(function)}) is refused: give a function that makes the value")
@@ -186,4 +198,5 @@ def field(
         readonly=readonly,
         hidden=hidden,
         arguments=arguments,
+        shape=SHAPES["chunked"](compress=compress) if chunked else None,
     )

@@ -33,6 +33,7 @@ class KindSet:
         bags: Whether rows of any other kind are read too, as property bags.
 
     Attributes:
+        names: Names of the models.
         periods: Their tables, if these are the kinds of a table for each period; None for those of one table.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
         hides: Whether entities of some of them may have rows and not count.
@@ -41,6 +42,7 @@ class KindSet:
 
     def __init__(self, schemas: tuple[Schema, ...], table: str, *, bags: bool) -> None:
         self.schemas, self.table, self.bags = schemas, table, bags
+        self.names = ", ".join(schema.name for schema in schemas)
         self.hides = any(schema.visibility is not None for schema in schemas)
         self.periods = schemas[0].periods if "{" in table else None
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
@@ -228,10 +230,13 @@ class UsedModels:
 
     Attributes:
         known: Their schemas, those of what is derived from their entities, and None, which stands for no model.
+        staged: Those of them whose rows have to be prepared or joined when they are read, by name of the model and of
+            each of its bases.
     """
 
     def __init__(self) -> None:
         self.known: set[Schema | None] = {None}
+        self.staged: dict[str, list[Schema]] = {}
         self._by_class: dict[tuple[str, str], Schema] = {}
 
     def add(self, *schemas: Schema | None) -> None:
@@ -251,8 +256,16 @@ class UsedModels:
                 pairs = zip(own.templates(), known.templates(), strict=True)
                 if own.kind is not None and other != name and not all(may_meet(mine, theirs) for mine, theirs in pairs):
                     refuse_same_kinds([known, own])
+            if own.split is not None or any(stage.prepares for stage in own.stages):
+                self._note_staged(own, self._by_class.get(name))
             self._by_class[name] = own
             self.known.add(schema)
+
+    def _note_staged(self, schema: Schema, before: Schema | None) -> None:
+        for base in schema.model.__mro__:
+            if "__schema__" in vars(base):
+                known = self.staged.setdefault(base.__name__, [])
+                known[:] = [each for each in known if each not in (before, schema)] + [schema]
 
 
 def _refuse_overlaps(schemas: Sequence[Schema]) -> None:

@@ -6,6 +6,7 @@ A marker row has a kind of its own, so that no filter for a model's kind finds i
 
     Employee#_tentative:2   the new place of an entity while it is moved; an index entry is Employee#by_email#_tentative
     Employee#_forward       the place that an entity has left
+    Employee#_part          a further row of an entity that is stored in several rows
     #_decision              what became of a change, and what is left to do for it; its RowKey begins with `~o_`
     #_change                what a transaction has changed, in a change feed; its RowKey begins with `~f_`
     #_feed                  how far the change feed of a partition is; its RowKey is `~f_counter`
@@ -100,7 +101,7 @@ _DECISIONS, _FEEDS = (
 _followers = WeakKeyDictionary[type[Any], str]()  # by model, a workflow or archive of its entities, for messages
 _MADE_BY_STORE = frozenset({"odata.etag", "Timestamp"})
 _NEVER_KEPT = frozenset({MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION})
-_find_marker = re.compile(r"#_(?:tentative|forward|decision|change|feed)(?=:|\Z)").search
+_find_marker = re.compile(r"#_(?:tentative|forward|part|decision|change|feed)(?=:|\Z)").search
 
 
 def is_marker(row: Row) -> bool:

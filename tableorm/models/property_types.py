@@ -163,9 +163,13 @@ class Shape(Generic[T]):
     Attributes:
         apart: Whether each member is a value of its own: it can be merged and read alone, and a merge of a value leaves
             the members that the value does not have as they are. Otherwise a merge never mixes two values.
+        form: What snapshots call the way in which a value that begins in the first member goes on in the others; "" if
+            it does not. An empty text, empty bytes or 0 in these say that a value does not have the member: a merge
+            stores them there, and is not refused.
     """
 
     apart: ClassVar[bool] = False
+    form: str = ""
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
         """
@@ -431,20 +435,26 @@ def split_optional(annotation: Any) -> tuple[Any, bool]:
     return annotation, False
 
 
-def property_type(annotation: Any) -> PropertyType | str:
-    """Return the property type of an annotation without None, or what is wrong with the annotation."""
+def property_type(annotation: Any, most: int = MAX_VALUE_BYTES // 2) -> PropertyType | str:
+    """
+    Return the property type of an annotation without None, or what is wrong with the annotation.
+
+    Args:
+        annotation: The annotation.
+        most: How many characters JSON text may have that is read: JSON of any length would be many objects.
+    """
     structured = attrs.has(annotation) or is_dataclass(annotation) or is_pydantic_model(annotation)
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         base, *extras = typing.get_args(annotation)
-        return _int32_type(base) if Edm.INT32 in extras or Int32 in extras else property_type(base)
+        return _int32_type(base) if Edm.INT32 in extras or Int32 in extras else property_type(base, most)
     plain = _BY_PYTHON_TYPE.get(annotation) if isinstance(annotation, type) else None
     if plain is not None:
         return plain
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return _enum_type(annotation)
     if structured or annotation in (dict, list) or origin in (dict, list):
-        return _json_type(annotation)
+        return _json_type(annotation, most)
     shown = annotation_name(cast(object, annotation))
     return (
         f"is declared as {shown}, which has no stored type; use str, int, Int32, float, bool, datetime, date, UUID, "
@@ -718,7 +728,7 @@ def _stored_as(annotation: type[enum.Enum], base: PropertyType) -> PropertyType:
 _json_writer = msgspec.json.Encoder(enc_hook=write_pydantic).encode
 
 
-def _json_type(annotation: Any) -> PropertyType | str:
+def _json_type(annotation: Any, most: int) -> PropertyType | str:
     try:
         reader = msgspec.json.Decoder(annotation, dec_hook=read_pydantic)
         complete = make_completer(annotation)
@@ -744,8 +754,8 @@ def _json_type(annotation: Any) -> PropertyType | str:
 
     def decode(value: Any, stored: str | None) -> Any:
         text = _decode_str(value, stored)
-        if len(text) > MAX_VALUE_BYTES // 2:  # no String is as long, and JSON of any length would be many objects
-            raise ValueError(f"holds JSON text of {len(text):,} characters, where {MAX_VALUE_BYTES // 2:,} are allowed")
+        if len(text) > most:
+            raise ValueError(f"holds JSON text of {len(text):,} characters, where {most:,} are allowed")
         try:
             return reader.decode(text)
         except (msgspec.DecodeError, *REFUSALS, RecursionError) as error:

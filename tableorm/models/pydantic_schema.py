@@ -18,7 +18,7 @@ from ..errors import InvalidInput, ModelError
 from ..protocol.edm import Edm
 from .json_types import is_pydantic_model
 from .json_values import Form, members_of, settable_fields, to_json
-from .property_types import FieldInfo, split_optional
+from .property_types import FieldInfo, PropertyType, split_optional
 from .schema import Schema, concrete
 
 __all__ = ["core_schema_of", "describe_anything", "describe_model", "page_schema", "schema_of_instances", "union_of"]
@@ -231,8 +231,8 @@ _FORMATS = {Edm.INT32: "int32", Edm.INT64: "int64", Edm.DOUBLE: "double", Edm.BI
 
 def _describe_field(schema: Schema, info: FieldInfo, shape: dict[str, Any], *, changes: bool) -> dict[str, Any]:
     _add_format(shape, info.type.annotation)
-    kind = info.members[0].type
-    if info.shape is None and kind.inline and kind.edm in _FORMATS:
+    kind = info.type
+    if isinstance(kind, PropertyType) and kind.inline and kind.edm in _FORMATS:
         shape["format"] = _FORMATS[kind.edm]
     if info.optional:
         shape = {"anyOf": [shape, {"type": "null"}]}

@@ -13,6 +13,7 @@ __all__ = [
     "ENTITY_VERSION",
     "MANIFEST",
     "MOVE",
+    "PART",
     "RESERVED_FIELDS",
     "UPKEEP_TABLE",
     "VERB_OPTIONS",
@@ -44,6 +45,9 @@ COPIED_VERSION = "_v"
 The property of an index entry of another partition that holds the newest write token of the row that it copies; of one
 that reserves a unique value, the token of the change that claimed it.
 """
+
+PART = "#_part"
+"""What the kind of a further row of an entity has behind the kind of the entity, which is stored in several rows."""
 
 BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
 """

@@ -6,12 +6,13 @@ says: a stage seals an operation when it is sent, and unseals a row when an enti
 sees rows as they are stored: property bags, filters on properties, other programs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..stores import Operation, Row
 from .property_types import FieldInfo
 
-__all__ = ["RowStage"]
+__all__ = ["RowStage", "SplitStage"]
 
 
 class RowStage:
@@ -25,9 +26,11 @@ class RowStage:
 
     Attributes:
         opaque: The properties that the store does not hold as the fields say, so that it cannot be asked about them.
+        prepares: Whether rows have to be prepared before they are unsealed.
     """
 
     opaque: frozenset[str] = frozenset()
+    prepares = False
 
     def bind(self, fields: Mapping[str, FieldInfo]) -> "RowStage":
         """
@@ -41,9 +44,35 @@ class RowStage:
         """
         raise NotImplementedError
 
+    def check(self, schema: Any) -> None:
+        """
+        Take note of the model, when all of it is known.
+
+        Args:
+            schema: The `Schema` of the model, which this module is below.
+
+        Raises:
+            ModelError: The stage does not fit the model.
+        """
+        del schema
+
     def seal(self, operation: Operation) -> Operation:
         """Return an insert, merge or replace as it is sent. The operation itself must not be changed."""
         raise NotImplementedError
+
+    async def prepare(self, db: Any, rows: Sequence[Row]) -> None:
+        """
+        Do what must be done before rows can be unsealed, such as to fetch keys. It is called for each page of rows, if
+        the stage `prepares`.
+
+        Args:
+            db: The `Connection` that has read them, which this module is below.
+            rows: Rows of the model as they are stored, of which perhaps some properties were read.
+
+        Raises:
+            TableOrmError: It cannot be done.
+        """
+        del db, rows
 
     def unseal(self, row: Row) -> Row:
         """
@@ -53,4 +82,63 @@ class RowStage:
         Raises:
             ValueError: It was not sealed by the stage.
         """
+        raise NotImplementedError
+
+
+class SplitStage(RowStage):
+    """
+    A row stage that stores an entity in several rows of its partition; a model has one at most.
+
+    The first row has the key of the entity, and its ETag is that of the entity. Whoever changes any of the others must
+    write the first one too, under its ETag. The others are further rows: their kind is that of the model with
+    `PART` behind it.
+
+    Attributes:
+        elsewhere: The properties that a further row may hold, so that the store cannot be asked about them.
+        most_rows: How many rows an entity has at most.
+        kind: The kind of the model.
+    """
+
+    elsewhere: frozenset[str] = frozenset()
+    most_rows: int
+    kind: str
+
+    def split(self, operation: Operation, stored: Row | None) -> list[Operation]:
+        """
+        Return the operations of an operation on an entity: that on its first row comes first, with its condition.
+
+        Args:
+            operation: The operation.
+            stored: What is known of the entity, as `join` returned it or as it was written last; None if nothing is.
+        """
+        raise NotImplementedError
+
+    def owner_of(self, row_key: str) -> str:
+        """Return the RowKey of the entity that a further row belongs to."""
+        raise NotImplementedError
+
+    def last_key(self, row_key: str) -> str:
+        """Return the last RowKey that rows of an entity can have."""
+        raise NotImplementedError
+
+    def is_in_first(self, select: tuple[str, ...] | None) -> bool:
+        """Return whether the first row alone has all of these properties; None stands for all that there are."""
+        raise NotImplementedError
+
+    def asks_for(self, select: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Return the properties to read for these, with those by which rows are joined; None for all."""
+        raise NotImplementedError
+
+    def join(self, first: Row, others: Sequence[Row]) -> Row | None:
+        """
+        Return the row of an entity with all of its properties; None if these rows are not of one moment.
+
+        Args:
+            first: Its first row.
+            others: The further rows that were found, in any order.
+        """
+        raise NotImplementedError
+
+    def hint(self) -> str:
+        """Return what to do if a row is too large."""
         raise NotImplementedError

@@ -20,7 +20,7 @@ from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
 from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
-from .row_stage import RowStage
+from .row_stage import RowStage, SplitStage
 from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -172,8 +172,11 @@ class Schema(InTables):
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
+        cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
         stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
+        split: The stage that stores an entity in several rows; None if each is one row.
+        unasked: The properties about which the store cannot be asked.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
         maintained: Its fields that other entities keep.
@@ -214,6 +217,8 @@ class Schema(InTables):
         self.fields = dict(fields)
         self.stages = tuple(stage.bind(self.fields) for stage in stages)
         self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
+        self.split = next((stage for stage in self.stages if isinstance(stage, SplitStage)), None)
+        self.unasked = self.opaque if self.split is None else self.opaque | self.split.elsewhere
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
         self.filled = tuple(info for info in self.fields.values() if info.is_filled())
@@ -235,6 +240,8 @@ class Schema(InTables):
         self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
         self.by_property = {each.property: each for info in self.stored for each in info.members}
         self.shaped = tuple(info for info in self.stored if info.shape is not None)
+        long = [info for info in self.shaped if info.shape is not None and info.shape.form]
+        self.cleared = frozenset(member.property for info in long for member in info.members[1:])
         self.kind_properties = self._kind_properties()
         self.key_names = frozenset(self.key_fields)
         self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
@@ -248,7 +255,8 @@ class Schema(InTables):
                 for member in (p, p + ANNOTATION)
             }
         )
-        if len(self.by_property) + len(self.kind_properties) + write_token > MAX_CUSTOM_PROPERTIES:
+        stored_here = len(self.by_property) + len(self.kind_properties) + write_token
+        if self.split is None and stored_here > MAX_CUSTOM_PROPERTIES:
             several = ", ".join(f"{info.name} in {len(info.members)}" for info in self.shaped)
             problem = (
                 f"stores {several} of its {len(self.by_property)} properties"

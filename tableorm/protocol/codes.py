@@ -104,6 +104,9 @@ class Code(StrEnum):
     # Nor this one: the service says `ResourceNotFound`, as of a row, when there is no such account.
     NO_ACCOUNT = "NoAccount"
 
+    # Nor this one: rows that hold one entity were not of one moment.
+    TORN_ROWS = "TornRows"
+
 
 STATUS: dict[Code, int] = dict.fromkeys(Code, 400) | {
     Code.ATOM_NOT_SUPPORTED: 415,
@@ -152,6 +155,7 @@ STATUS: dict[Code, int] = dict.fromkeys(Code, 400) | {
     Code.INVALID_RANGE: 416,
     Code.NO_ANSWER: 504,
     Code.NO_ACCOUNT: 404,
+    Code.TORN_ROWS: 409,
     Code.NO_HOST: 504,
 }
 """The HTTP status of each code: 400, unless another one says more."""

@@ -15,21 +15,21 @@ from .run import apply_filters
 __all__ = ["count_rows"]
 
 
-async def count_rows(run: QueryExecution, pages: AsyncGenerator[FetchedPage, None], limit: int | None) -> int:
+async def count_rows(pages: AsyncGenerator[FetchedPage, None], limit: int | None) -> int:
     """
     Count the rows that a query finds, without decoding them.
 
     Args:
-        run: The query.
         pages: The pages of its rows.
         limit: The greatest count that is wanted; None for any.
     """
-    kinds, total = run.plan.target.kinds, 0
+    total = 0
     async with aclosing(pages):
         async for page in pages:
+            run, bags = page.run, page.run.plan.target.kinds.bags
             for start in range(0, len(page.rows), TURN):
                 rows = apply_filters(page.request, page.rows[start : start + TURN])
-                total += len(rows) if kinds.bags else _count_own(run, rows)
+                total += len(rows) if bags else _count_own(run, rows)
                 await run.db.yield_to_loop(len(rows))
             if limit is not None and total >= limit:
                 return limit

@@ -11,18 +11,17 @@ from bisect import bisect_left
 from hashlib import blake2b
 from zlib import crc32
 
-import attrs
 import msgspec
 
 from ..errors import CursorError
 from ..keys.ranges import KeyInterval, KeyPosition
 from ..protocol.filters import to_odata
-from .execution import QueryExecution, UnsentRequest
+from .execution import Position, QueryExecution, UnsentRequest
 from .planning.normalize import leaves
 from .planning.partition import clip_merged, clip_request, region_of
 from .planning.plan import MergedRequests, Point, QueryPlan, Range
 
-__all__ = ["MAX_CURSOR", "Position", "read_cursor", "remaining_sources", "write_cursor"]
+__all__ = ["MAX_CURSOR", "cursor_at", "cursor_behind_misfit", "read_cursor", "sources_of", "write_cursor"]
 
 MAX_CURSOR = 4096
 """Characters of a cursor at most."""
@@ -30,24 +29,6 @@ MAX_CURSOR = 4096
 _VERSION = 1
 _TABLE = 64  # characters for the table of a period and a point, which may stand before it
 _HASH_BYTES = 12
-
-
-@attrs.frozen
-class Position:
-    """
-    How far a query got.
-
-    Args:
-        after: The last key that was dealt with; None if none was.
-        skip: How many of the requests for keys after it are done.
-        continuation: Where the next one goes on in the store; None for its start.
-        wanted: How many entities its limit still allows; None without a limit.
-    """
-
-    after: KeyPosition | None = None
-    skip: int = 0
-    continuation: str | None = None
-    wanted: int | None = None
 
 
 def write_cursor(plan: QueryPlan, position: Position, limit: int | None) -> str | None:
@@ -107,10 +88,31 @@ def read_cursor(plan: QueryPlan, cursor: str, limit: int | None) -> Position:
     return Position(after, skip, continuation, wanted)
 
 
-def remaining_sources(run: QueryExecution, position: Position) -> list[UnsentRequest]:
-    """Return the requests of a query that are left from a position on."""
-    requests = list(run.plan.requests)
-    if run.plan.merged:
+def cursor_at(run: QueryExecution, position: Position) -> str | None:
+    """Return the cursor of a position in a query that runs; None if it would be too long."""
+    cursor = write_cursor(run.plan, position, run.limit)
+    return None if cursor is None else run.before + cursor
+
+
+def cursor_behind_misfit(run: QueryExecution) -> str | None:
+    """
+    Return the cursor behind the row at which a query has ended; None if the query has no cursors, or ended otherwise.
+    """
+    if run.misfit_at is None or not run.ordered:
+        return None
+    return cursor_at(run, Position(run.misfit_at, wanted=run.wanted))
+
+
+def sources_of(run: QueryExecution, *, in_order: bool = True) -> list[UnsentRequest]:
+    """
+    Return the requests of a query, from where it begins.
+
+    Args:
+        run: The query.
+        in_order: Whether the order of rows counts, so that those of some partitions may have to be merged.
+    """
+    requests, position = list(run.plan.requests), run.position
+    if in_order and run.plan.merged:
         if position.after is not None:
             requests = [part for each in requests for part in clip_merged(each, position.after)]
         return [UnsentRequest(run, MergedRequests(tuple(requests)), None)]
@@ -118,7 +120,6 @@ def remaining_sources(run: QueryExecution, position: Position) -> list[UnsentReq
         first = _first_after(run.plan, position.after)
         # Every key of the others is behind it.
         requests[: first + 1] = [part for each in requests[first : first + 1] for part in _cut(each, position.after)]
-    run.resumed_at = position.continuation
     left = requests[position.skip :]
     starts = [position.continuation, *[None] * len(left)]
     return [UnsentRequest(run, request, start) for request, start in zip(left, starts, strict=False)]

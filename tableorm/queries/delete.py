@@ -14,41 +14,44 @@ from ..models.visibility import is_live
 from ..stores import Row, utc_now
 from ..writes.bulk.bulk import Bulk, delete_found, report_kept
 from ..writes.bulk.report import BulkReport
-from .execution import FetchedPage, QueryExecution
+from .execution import FetchedPage
 from .misfits import Misfit
 from .run import apply_filters, find_nearby, load_rows
 
-__all__ = ["delete_call", "delete_entities", "delete_rows", "needs_whole_rows"]
+__all__ = ["delete_call", "delete_results", "needs_whole_rows"]
 
 _PART = 100  # index entries whose primaries are read at the same time
 
 
-async def delete_rows(
-    bulk: Bulk, run: QueryExecution, pages: AsyncGenerator[FetchedPage, None], if_match: str | None
-) -> BulkReport:
+async def delete_results(bulk: Bulk, pages: AsyncGenerator[FetchedPage, None], if_match: str | None) -> BulkReport:
     """
-    Delete the rows that a query finds.
+    Delete what a query finds: its rows, or the entities whose index entries it finds, if they are as their entries say.
 
     Args:
         bulk: What deletes them, not yet open.
-        run: The query, of which `run.wanted` rows are deleted.
-        pages: The pages of its rows.
-        if_match: "*" deletes the rows whatever became of them; None those that are still as they were found.
+        pages: The pages of its rows, each with the query, of which `run.wanted` entities are deleted.
+        if_match: "*" deletes them whatever became of them; None those that are still as they were found.
     """
     async with bulk, aclosing(pages):
         async for page in pages:
-            for row in page.rows:
-                try:
-                    found = run.wanted != 0 and bool(apply_filters(page.request, [row]))
-                    change = delete_call(bulk, run.plan.target.kinds, row, if_match) if found else None
-                except Exception as error:  # noqa: BLE001  # what a row or a discriminator raises stops no other row
-                    report_kept(bulk, _key(PropertyBag, run.plan.target.kinds, row), error)
-                    continue
-                if change is not None:
-                    await change
-                    if run.wanted is not None:
-                        run.wanted -= 1
+            delete = _delete_rows if page.run.plan.target.primaries is None else _delete_entities
+            await delete(bulk, page, if_match)
     return bulk.report
+
+
+async def _delete_rows(bulk: Bulk, page: FetchedPage, if_match: str | None) -> None:
+    run = page.run
+    for row in page.rows:
+        try:
+            found = run.wanted != 0 and bool(apply_filters(page.request, [row]))
+            change = delete_call(bulk, run.plan.target.kinds, row, if_match) if found else None
+        except Exception as error:  # noqa: BLE001  # what a row or a discriminator raises stops no other row
+            report_kept(bulk, _key(PropertyBag, run.plan.target.kinds, row), error)
+            continue
+        if change is not None:
+            await change
+            if run.wanted is not None:
+                run.wanted -= 1
 
 
 def _key(model: type[Any], kinds: KindSet, row: Row) -> Key[Any]:
@@ -105,34 +108,21 @@ def _has_expired(kinds: KindSet, schema: Schema, version: int, row: Row) -> bool
     return not is_live(entity, utc_now())
 
 
-async def delete_entities(
-    bulk: Bulk, run: QueryExecution, pages: AsyncGenerator[FetchedPage, None], if_match: str | None
-) -> BulkReport:
-    """
-    Delete the entities whose index entries a query finds, if they are as their entries say.
-
-    Args:
-        bulk: What deletes them, not yet open.
-        run: The query, of which `run.wanted` entities are deleted.
-        pages: The pages of its index entries.
-        if_match: "*" deletes them whatever became of them.
-    """
+async def _delete_entities(bulk: Bulk, page: FetchedPage, if_match: str | None) -> None:
+    run = page.run
 
     def report(misfit: Misfit) -> bool:
         report_kept(bulk, Key(PropertyBag, run.plan.target.kinds.table, *misfit.position), misfit.error)
         return True
 
     run.take_misfit = report
-    async with bulk, aclosing(pages):
-        async for page in pages:
-            await find_nearby(run, page.request, page.rows if run.wanted is None else page.rows[: run.wanted])
-            for start in range(0, len(page.rows), _PART):
-                if run.wanted == 0:
-                    break
-                for entity in await load_rows(run, page.request, page.rows[start : start + _PART]):
-                    if run.wanted == 0:
-                        break
-                    await bulk.delete(entity, if_match=if_match)
-                    if run.wanted is not None:
-                        run.wanted -= 1
-    return bulk.report
+    await find_nearby(run, page.request, page.rows if run.wanted is None else page.rows[: run.wanted])
+    for start in range(0, len(page.rows), _PART):
+        if run.wanted == 0:
+            break
+        for entity in await load_rows(run, page.request, page.rows[start : start + _PART]):
+            if run.wanted == 0:
+                break
+            await bulk.delete(entity, if_match=if_match)
+            if run.wanted is not None:
+                run.wanted -= 1

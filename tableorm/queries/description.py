@@ -109,6 +109,11 @@ class QueryDescription(NotAList, Generic[E_co]):
         """Return the same query on another database, or in a scope; one that was pickled has neither."""
         return attrs.evolve(self, db=connection_of(db))
 
+    def _as(self, cls: "type[Described]") -> "Described":
+        """Return the same description as a query of another class."""
+        fields = (each for each in attrs.fields(QueryDescription) if each.init)
+        return cls(**{each.name.removeprefix("_"): getattr(self, each.name) for each in fields})
+
     def _head(self) -> str:
         return f"select({', '.join(model.__name__ for model in self._models)})"
 
@@ -127,3 +132,6 @@ class QueryDescription(NotAList, Generic[E_co]):
         if self._misfits != "raise":
             text += f".misfits({shown(self._misfits)})"
         return f"<{text}{'.unordered()' * (not self._ordered)}{'.verify(False)' * (not self._verified)}>"
+
+
+Described = TypeVar("Described", bound=QueryDescription[Any])

@@ -3,7 +3,7 @@ A query while it runs: what it asks for and how, what it still wants, and its re
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,30 +18,57 @@ from .misfits import TakeMisfit, raise_misfits
 from .planning.index_following import PrimaryFetch
 from .planning.plan import AnyRequest, QueryPlan
 
-__all__ = ["CONCURRENCY", "FetchedPage", "QueryExecution", "UnsentRequest"]
+__all__ = ["CONCURRENCY", "FetchedPage", "Position", "QueryExecution", "Remaining", "UnsentRequest", "bound_together"]
 
 CONCURRENCY = 16
 """Requests of a query that run at the same time, unless it says otherwise."""
 
 
+@attrs.frozen
+class Position:
+    """
+    How far a query got.
+
+    Args:
+        after: The last key that was dealt with; None if none was.
+        skip: How many of the requests for keys after it are done.
+        continuation: Where the next one goes on in the store; None for its start.
+        wanted: How many entities its limit still allows; None without a limit.
+    """
+
+    after: KeyPosition | None = None
+    skip: int = 0
+    continuation: str | None = None
+    wanted: int | None = None
+
+
+@attrs.define(eq=False)
+class Remaining:
+    """How many entities are still wanted, of one query or of several that share a limit; None for all."""
+
+    count: int | None
+
+
 @attrs.define(eq=False, kw_only=True)
 class QueryExecution:
     """
-    One query while it runs.
+    One query of the rows of a table while it runs: by itself, or as a part of a query of several tables.
 
     Args:
         db: The database.
         plan: The plan of the query.
         load: Makes rows into entities, in order: None for what is not a result, the row itself if it has to be read
             again, in full.
-        wanted: How many entities are still wanted; None for all.
+        limit: The limit of the query, which cursors know.
+        remaining: How many entities are still wanted.
+        position: Where it begins.
+        before: What stands before its cursors, where it is a part of another query.
         name: What is read, for messages.
         concurrency: Requests at the same time, at most.
         ordered: Whether its results are to come in key order.
         sorted_here: Whether rows are sorted here for that, since the store gives them in no order.
         one_by_one: Whether its results come in key order although those of other queries come in between.
         may_lack_table: Whether its table may be absent, and then has no rows.
-        resumed_at: Where a cursor says that the store goes on; None if it says nothing.
         max_requests: Requests at the same time, beside those of other queries; None if only all together are bounded.
         running: How many of its requests run, or wait with what they got.
         primaries: How the primaries of index entries are fetched after them; None if primary rows are read.
@@ -56,14 +83,16 @@ class QueryExecution:
     db: Connection
     plan: QueryPlan
     load: Callable[[list[Row]], list[Any]]
-    wanted: int | None
+    limit: int | None
+    remaining: Remaining
     name: str
+    position: Position = Position()
+    before: str = ""
     concurrency: int = CONCURRENCY
     ordered: bool = True
     sorted_here: bool = False
     one_by_one: bool = False
     may_lack_table: bool = False
-    resumed_at: str | None = None
     max_requests: int | None = None
     running: int = 0
     primaries: PrimaryFetch | None = None
@@ -73,6 +102,23 @@ class QueryExecution:
     turns: asyncio.Semaphore | None = None
     take_misfit: TakeMisfit = raise_misfits
     misfit_at: KeyPosition | None = None
+
+    @property
+    def wanted(self) -> int | None:
+        """How many entities are still wanted; None for all."""
+        return self.remaining.count
+
+    @wanted.setter
+    def wanted(self, count: int | None) -> None:
+        self.remaining.count = count
+
+
+def bound_together(runs: Sequence[QueryExecution], concurrency: int) -> None:
+    """Let queries that run together send no more than so many requests at the same time."""
+    if any(run.plan.merged for run in runs):  # which send several requests in place of one
+        turns = asyncio.Semaphore(concurrency)
+        for run in runs:
+            run.turns = turns
 
 
 class UnsentRequest(msgspec.Struct, frozen=True, eq=False):

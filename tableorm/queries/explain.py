@@ -14,10 +14,10 @@ from ..protocol.limits import MAX_PAGE
 from ..stores import RowAddress
 from .planning.index_following import PrimaryFetch, conditions_on_primaries
 from .planning.normalize import properties_of
-from .planning.plan import Access, MergedRequests, Point, QueryPlan, Range
+from .planning.plan import RANKS, Access, MergedRequests, Point, QueryPlan, Range
 from .planning.target import QueryTarget
 
-__all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain"]
+__all__ = ["WITHOUT_KIND", "ExplainedRequest", "Explanation", "explain", "explain_together"]
 
 
 @attrs.frozen(kw_only=True)
@@ -201,6 +201,19 @@ def explain(
         merged_partitions=merged,
         not_loaded=_left_out(plan),
         kinds=_needed_kinds(target) if explained and show_values else None,
+    )
+
+
+def explain_together(query: Explanation, parts: Sequence[Explanation]) -> Explanation:
+    """Explain a query that consists of parts: it costs what these cost together. What they share is taken from it."""
+    most = [each.max_transactions for each in parts]
+    return attrs.evolve(
+        query,
+        access=max((each.access for each in parts), key=RANKS.__getitem__),
+        requests=tuple(request for each in parts for request in each.requests),
+        min_transactions=sum(each.min_transactions for each in parts),
+        max_transactions=None if None in most else sum(each or 0 for each in most),
+        client_side=tuple(dict.fromkeys(text for each in parts for text in each.client_side)),
     )
 
 

@@ -15,9 +15,9 @@ from ..models.schema import Schema
 from ..protocol.filters import Op
 from ..stores import CLOCK
 from .misfits import MisfitPolicy, settle_error
-from .pages import key_of_entity
 from .planning.normalize import has_field
 from .polling import PollPause
+from .progress import key_of_entity
 
 __all__ = ["check_durations", "find_moment", "follow_log"]
 

@@ -2,30 +2,31 @@
 Pages and streams: parts of the results of a query, and where it goes on behind them.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, get_args
 
 import attrs
 
 from ..connection.async_only import AsyncOnly
-from ..errors import CursorError, DecodeError, ModelError
+from ..errors import DecodeError, ModelError
 from ..keys.ranges import KeyPosition
-from ..models.property_bag import PropertyBag
 from ..models.pydantic_schema import page_schema
-from ..models.state import state_of
 from ..stores import Row
-from .cursors import Position, remaining_sources, write_cursor
-from .execution import FetchedPage, QueryExecution
+from .cursors import cursor_at, cursor_behind_misfit, sources_of
+from .execution import FetchedPage, Position, QueryExecution
 from .misfits import take_last_misfit
 from .planning.plan import Point
+from .progress import ReadProgress, key_of_entity
 from .run import LoadPacer, fetch_pages
 
-__all__ = ["EntityStream", "Page", "ReadProgress", "cursor_behind_misfit", "fetch_page", "key_of_entity"]
+__all__ = ["EntityStream", "Page", "fetch_page"]
 
 E_co = TypeVar("E_co", covariant=True)
 
 # A page that is still short after so many requests is given as it is.
 _REQUESTS_OF_A_PAGE = 10
+# And one that is still short after so many parts of the query.
+_PARTS_OF_A_PAGE = 10
 
 
 @attrs.frozen
@@ -52,40 +53,48 @@ class Page(Generic[E_co]):
         return page_schema(cls, next(iter(get_args(source)), Any), handler)
 
 
-async def fetch_page(
-    run: QueryExecution, position: Position, size: int, limit: int | None, concurrency: int
-) -> Page[Any]:
+async def fetch_page(runs: AsyncIterable[QueryExecution], size: int, concurrency: int) -> Page[Any]:
     """
     Fetch one page of entities.
 
     Args:
-        run: The query.
-        position: Where the page begins.
+        runs: The query, or the parts of which it consists, one after the other; they share its limit.
         size: Entities at most.
-        limit: The limit of the query, which cursors know.
         concurrency: Requests at the same time, at most.
     """
-    wanted = run.wanted
-    run.wanted = size if wanted is None else min(size, wanted)
-    try:
-        found, after = await _fill(run, position, concurrency)
-    except DecodeError as error:  # of its first row
-        run.wanted = wanted
-        error.cursor = cursor_behind_misfit(run, limit)
-        raise
-    if after is None or (wanted is not None and len(found) >= wanted):
-        return Page(found, None)
-    after = attrs.evolve(after, wanted=None if wanted is None else wanted - len(found))
-    return Page(found, write_cursor(run.plan, after, limit))
+    found: list[Any] = []
+    number = 0
+    async for run in runs:
+        left = run.wanted
+        if len(found) == size or number == _PARTS_OF_A_PAGE:
+            return Page(found, cursor_at(run, Position(wanted=left)))
+        room = size - len(found)
+        run.wanted = room if left is None else min(room, left)
+        try:
+            more, after = await _fill(run, concurrency)
+        except DecodeError as error:  # of its first row
+            if found:  # the next page raises it
+                return Page(found, cursor_at(run, Position(wanted=left)))
+            run.wanted = left
+            error.cursor = cursor_behind_misfit(run)
+            raise
+        found += more
+        run.wanted = left = None if left is None else left - len(more)
+        if left == 0:
+            break
+        if after is not None:
+            return Page(found, cursor_at(run, attrs.evolve(after, wanted=left)))
+        number += 1
+    return Page(found, None)
 
 
-async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tuple[list[Any], Position | None]:
+async def _fill(run: QueryExecution, concurrency: int) -> tuple[list[Any], Position | None]:
     """Return entities, `run.wanted` at most, and the position behind them; None if nothing follows."""
     wanted = run.wanted or 0
     found: list[Any] = []
     if not wanted:
         return found, None
-    sources = remaining_sources(run, position)
+    sources = sources_of(run)
     pages = fetch_pages(sources, min(concurrency, len(sources)), ordered=True)
     count, pacer = 0, LoadPacer()
     try:
@@ -112,27 +121,12 @@ async def _fill(run: QueryExecution, position: Position, concurrency: int) -> tu
                 return found, None
             if not run.wanted or count >= _REQUESTS_OF_A_PAGE:
                 after = _last_key(run, found, rows)
-                here = _position_behind(position, page) if after is None else Position(after=after)
-                if not run.wanted or write_cursor(run.plan, here, wanted) is not None:
+                here = _position_behind(run.position, page) if after is None else Position(after=after)
+                if not run.wanted or cursor_at(run, here) is not None:
                     return found, here
     finally:
         await pages.aclose()
     return found, None
-
-
-def cursor_behind_misfit(run: QueryExecution, limit: int | None, before: str = "") -> str | None:
-    """
-    Return the cursor behind the row at which a query has ended; None if the query has no cursors, or ended otherwise.
-
-    Args:
-        run: The query.
-        limit: Its limit, which cursors know.
-        before: What stands before its cursors.
-    """
-    if run.misfit_at is None or not run.ordered:
-        return None
-    cursor = write_cursor(run.plan, Position(run.misfit_at, wanted=run.wanted), limit)
-    return None if cursor is None else before + cursor
 
 
 def _last_key(run: QueryExecution, found: list[Any], rows: list[Row]) -> KeyPosition | None:
@@ -155,58 +149,6 @@ def _position_behind(position: Position, page: FetchedPage) -> Position:
 
 def _key_of(row: Row) -> KeyPosition:
     return row["PartitionKey"], row["RowKey"]
-
-
-def key_of_entity(entity: Any) -> KeyPosition:
-    """Return the key under which an entity or a bag was found: that of an index entry, if it was found by one."""
-    if isinstance(entity, PropertyBag):
-        return _key_of(entity.row)
-    return state_of(entity).position
-
-
-class ReadProgress:
-    """How far the results of a query were given, in a block that reads them."""
-
-    def __init__(self) -> None:
-        self.run: QueryExecution | None = None
-        self._position = Position()
-        self._limit: int | None = None
-        self._last: KeyPosition | None = None
-        self._given, self._before = 0, ""
-        self._behind: str | None = None
-        self.refused = ""  # why there is no cursor
-
-    def begin(self, run: QueryExecution, position: Position, limit: int | None, before: str = "") -> None:
-        """Take note of the planned query, where it begins, its limit, and what stands before its cursors."""
-        self.run, self._position, self._limit, self._before = run, position, limit, before
-        self._given = 0
-
-    def note(self, entity: Any) -> None:
-        """Take note of an entity before it is given: what becomes of it afterwards does not matter."""
-        self._last = key_of_entity(entity)
-        self._given += 1
-
-    def note_misfit(self, error: DecodeError) -> None:
-        """Take note that a row has ended the results, which do not fit their model from there on."""
-        self._behind = error.cursor
-
-    def cursor(self) -> str | None:
-        """
-        Return where to go on behind the last entity that was given, or the row that ended the results; None if there
-        was neither.
-        """
-        run = self.run
-        if self.refused:
-            raise CursorError(self.refused)
-        if self._behind is not None:
-            return self._behind
-        if run is None or self._last is None:
-            return None
-        if not run.ordered:
-            raise CursorError("the stream has no cursor, because its results come in no order; remove .unordered()")
-        wanted = None if self._position.wanted is None else self._position.wanted - self._given
-        cursor = write_cursor(run.plan, Position(self._last, wanted=wanted), self._limit)
-        return None if cursor is None else self._before + cursor
 
 
 class EntityStream(AsyncOnly, Generic[E_co]):

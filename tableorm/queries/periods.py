@@ -3,30 +3,23 @@ Queries for entities that have a table for each period: one query for each table
 the order of the periods.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable
 from functools import cached_property, lru_cache
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 import attrs
 
 from ..connection.period_tables import coming_tables, list_periods
-from ..connection.tasks import work_together
-from ..errors import AccessDenied, CursorError, DecodeError, ModelError, NotSupported, ScanRefused
+from ..errors import AccessDenied, CursorError, ModelError, NotSupported, ScanRefused
 from ..keys.formats import Order
 from ..models.kinds import KindSet
 from ..models.periods import PeriodTables
 from ..protocol.limits import MAX_PAGE
-from ..stores import Row
-from ..writes.bulk.report import FAILURES_KEPT, BulkReport
-from .cursors import Position, remaining_sources, write_cursor
-from .execution import CONCURRENCY, QueryExecution, UnsentRequest
-from .explain import ExplainedRequest, Explanation
+from .execution import QueryExecution
+from .explain import ExplainedRequest, Explanation, explain_together
 from .misuse import check_count
-from .pages import Page, ReadProgress, cursor_behind_misfit, fetch_page
-from .planning.plan import RANKS, Access
+from .planning.plan import Access
 from .planning.spans import Span, TableConditions, find_spans
-from .run import load_entities, requests_ahead, sources_of
+from .query import NeedsKeys, Query
 from .select import Select
 
 __all__ = ["PeriodSelect", "list_periods"]
@@ -157,18 +150,8 @@ class PeriodSelect(Select[E_co]):
     def _of_table(self, table: str) -> "_TableSelect[E_co]":
         """Return the query of one table."""
         where = self._where if table == self._kinds.table else self._table_conditions.of(table)
-        query: _TableSelect[E_co] = _TableSelect(self._db, _kinds_in(self._kinds, table), self._models, where)
-        return attrs.evolve(
-            query,
-            limit=self._limit,
-            scan=self._scan,
-            parallel=self._parallel,
-            only=self._only,
-            ordered=self._ordered,
-            verified=self._verified,
-            misfits=self._misfits,
-            concurrency=self._concurrency,
-        )
+        query = self._as(_TableSelect[E_co])
+        return attrs.evolve(query, kinds=_kinds_in(self._kinds, table), where=where)
 
     # Explaining
 
@@ -185,94 +168,21 @@ class PeriodSelect(Select[E_co]):
         if tables == []:
             return attrs.evolve(self._of_table(self._kinds.table).limit(0).explain(), query=str(self))
         found = [self._of_table(name).explain() for name in tables or [self._kinds.table]]
-        requests = tuple(request for each in found for request in each.requests)
-        most = [each.max_transactions for each in found]
         if tables is None:
             listing = ExplainedRequest(
                 access=Access.RANGE, path="Tables()", filter=None, select=None, top=MAX_PAGE, client_side=()
             )
-            requests, most = (listing, *requests), [None]
-        few = sum(each.min_transactions for each in found) if self._limit is None else 1
-        return attrs.evolve(
-            found[0],
-            query=str(self),
-            access=max((each.access for each in found), key=RANKS.__getitem__),
-            requests=requests,
-            min_transactions=few + (tables is None),
-            max_transactions=None if None in most else sum(each or 0 for each in most),
-            client_side=tuple(dict.fromkeys(text for each in found for text in each.client_side)),
-        )
+            asked = attrs.evolve(found[0], requests=(listing,), min_transactions=1, max_transactions=None)
+            found.insert(0, asked)
+        joined = explain_together(found[-1], found)
+        few = joined.min_transactions if self._limit is None else 1 + (tables is None)
+        return attrs.evolve(joined, query=str(self), min_transactions=few)
 
     # Running
 
-    async def all(self) -> list[E_co]:
-        """Read every entity, in the order of the periods, and in key order within each. Raises what `page` does."""
-        return [entity async for entity in self]
-
-    async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
-        tables, inner = await self._resume_at(cursor)
-        runs: dict[str, QueryExecution] = {}
-        sources: list[UnsentRequest] = []
-        wanted = self._limit
-        latest = ""  # the table whose rows were loaded last
-
-        def note_loads(table: str, load: Callable[[list[Row]], list[Any]]) -> Callable[[list[Row]], list[Any]]:
-            def load_noted(rows: list[Row]) -> list[Any]:
-                nonlocal latest
-                latest = table
-                return load(rows)
-
-            return load_noted
-
-        for number, table in enumerate(tables):
-            run, position = await self._of_table(table)._begin(inner if number == 0 else None)
-            if number == 0 and inner is not None:
-                wanted = position.wanted
-                sources += remaining_sources(run, position)
-            else:
-                sources += sources_of(run, in_order=run.ordered)
-            run.wanted, run.load = wanted, note_loads(table, run.load)
-            runs[table] = run
-        if wanted == 0 or not runs:
-            return
-        if any(run.plan.merged for run in runs.values()):  # which send several requests in place of one
-            turns = asyncio.Semaphore(self._concurrency)
-            for run in runs.values():
-                run.turns = turns
-        found = load_entities(sources, requests_ahead(next(iter(runs.values()))), ordered=self._ordered)
-        current = ""
-        try:
-            async for part in found:
-                if not part:
-                    continue
-                if progress is not None and latest != current:
-                    progress.begin(runs[latest], Position(wanted=wanted), self._limit, before=f"{latest}.")
-                current = latest
-                given = part if wanted is None else part[:wanted]
-                wanted = None if wanted is None else wanted - len(given)
-                for each in runs.values() if wanted is not None else ():
-                    each.wanted = wanted
-                for entity in given:
-                    if progress is not None:
-                        progress.note(entity)
-                    yield entity
-                if wanted == 0:
-                    return
-        except DecodeError as error:
-            ended = next((table for table, run in runs.items() if run.misfit_at is not None), None)
-            if ended is not None:
-                error.cursor = cursor_behind_misfit(runs[ended], self._limit, before=f"{ended}.")
-            if progress is not None:
-                progress.note_misfit(error)
-            raise
-        finally:
-            await found.aclose()
-
-    async def _resume_at(self, cursor: str | None) -> tuple[list[str], str | None]:
-        """Return the tables that are left from a cursor on, and the cursor in the first of them."""
+    async def _parts(self, cursor: str | None) -> "tuple[list[Query[E_co]], str | None]":
         if cursor is None:
-            return await self._find_tables(), None
-        self._check_ordered()
+            return [self._of_table(table) for table in await self._find_tables()], None
         table, point, inner = str(cursor).partition(".")
         start = self._periods.start_of(table)
         if not point or not self._touches(table) or table != self._periods.name_of(start):
@@ -281,89 +191,7 @@ class PeriodSelect(Select[E_co]):
                 "anew without a cursor"
             )
         tables = self._in_order([*await self._find_tables(), table])  # it may be gone by now, and is empty then
-        return tables[tables.index(table) :], inner
-
-    async def page(self, size: int = MAX_PAGE, cursor: str | None = None) -> Page[E_co]:
-        """
-        Fetch one page of results, table after table. It ends early, with a cursor, after ten tables. Takes and raises
-        what a page of one table does.
-        """
-        if type(size) is not int or not 1 <= size <= MAX_PAGE:
-            raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
-        self._check_ordered()
-        tables, inner = await self._resume_at(cursor)
-        found: list[E_co] = []
-        wanted = self._limit
-        for number, table in enumerate(tables):
-            run, position = await self._of_table(table)._begin(inner)
-            if inner is None:
-                position = Position(wanted=wanted)
-                run.wanted = wanted
-            if len(found) == size or number == _TABLES_OF_A_PAGE:
-                return Page(found, f"{table}.{write_cursor(run.plan, position, self._limit)}")
-            try:
-                page = await fetch_page(run, position, size - len(found), self._limit, self._concurrency)
-            except DecodeError as error:
-                if found:  # the next page raises it
-                    return Page(found, f"{table}.{write_cursor(run.plan, position, self._limit)}")
-                error.cursor = None if error.cursor is None else f"{table}.{error.cursor}"
-                raise
-            found += page.items
-            if page.cursor is not None:
-                return Page(found, f"{table}.{page.cursor}")
-            wanted = None if position.wanted is None else position.wanted - len(page.items)
-            if wanted == 0:
-                break
-            inner = None
-        return Page(found, None)
-
-    async def count(self) -> int:
-        """Count the entities, in several tables at the same time. Raises what `all` raises."""
-        queries = [self._of_table(table) for table in await self._find_tables()]
-        together = min(len(queries), self._concurrency, CONCURRENCY if self._limit is None else 4)
-        remaining, total = iter(queries), 0
-
-        async def work() -> None:
-            nonlocal total
-            for query in remaining:
-                if self._limit is not None and total >= self._limit:
-                    return
-                found = await query.concurrency(max(1, self._concurrency // together)).count()
-                total += found  # not before: others add to it meanwhile
-
-        await work_together(work, together)
-        return total if self._limit is None else min(total, self._limit)
-
-    async def delete(
-        self,
-        *,
-        if_match: str | None = None,
-        concurrency: int = CONCURRENCY,
-        rate: float | None = None,
-        on_progress: Callable[[BulkReport], object] | None = None,
-    ) -> BulkReport:
-        """
-        Delete everything that the query finds, table after table. Whole periods are dropped at once by `drop_periods`.
-
-        Takes and raises what `delete` of one table does.
-        """
-        total, left = BulkReport(), self._limit
-        for table in await self._find_tables():
-            query = self._of_table(table)
-            before = total
-
-            def tell(part: BulkReport, before: BulkReport = before) -> None:
-                if on_progress is not None:
-                    on_progress(_joined(before, part))
-
-            if left is not None:
-                query = query.limit(left)
-            part = await query.delete(if_match=if_match, concurrency=concurrency, rate=rate, on_progress=tell)
-            total = _joined(total, part)
-            left = None if left is None else max(0, left - part.written - part.failures)
-            if left == 0:
-                break
-        return total
+        return [self._of_table(each) for each in tables[tables.index(table) :]], inner
 
     def split(self, parts: int) -> NoReturn:
         """Refuse to divide the query: it is divided by its periods. Raises ModelError."""
@@ -380,9 +208,9 @@ class PeriodSelect(Select[E_co]):
 class _TableSelect(Select[E_co]):
     """The query of one table of a period, which is empty if there is none."""
 
-    def _start(self, *, keys_only: bool = False) -> QueryExecution:
-        run = super()._start(keys_only=keys_only)
-        run.may_lack_table = True
+    def _start(self, needs_keys: NeedsKeys) -> QueryExecution:
+        run = super()._start(needs_keys)
+        run.may_lack_table, run.before = True, f"{self._kinds.table}."
         return run
 
 
@@ -390,12 +218,3 @@ class _TableSelect(Select[E_co]):
 def _kinds_in(kinds: KindSet, table: str) -> KindSet:
     """Return the kinds in the table of a period, the same object each time, which caches the plans of queries."""
     return KindSet(kinds.schemas, table, bags=kinds.bags)
-
-
-def _joined(one: BulkReport, two: BulkReport) -> BulkReport:
-    return BulkReport(
-        one.written + two.written,
-        (*one.failed, *two.failed)[:FAILURES_KEPT],
-        one.failures + two.failures,
-        one.requests + two.requests,
-    )

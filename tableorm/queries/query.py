@@ -5,7 +5,8 @@ Queries: immutable descriptions of what to read, and the ways to run them.
 """
 
 import datetime as dt
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -24,32 +25,42 @@ from ..errors import (
     NotSupported,
     Unavailable,
 )
-from ..expressions import Expression
+from ..expressions import Expression, Field
 from ..models.kinds import KindSet
 from ..protocol.limits import MAX_PAGE
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.report import BulkReport
 from .count import count_rows
-from .cursors import Position, read_cursor, remaining_sources
-from .delete import delete_entities, delete_rows, needs_whole_rows
+from .cursors import read_cursor, sources_of
+from .delete import delete_results, needs_whole_rows
 from .description import QueryDescription
-from .execution import CONCURRENCY, FetchedPage, QueryExecution
+from .execution import CONCURRENCY, FetchedPage, QueryExecution, Remaining, bound_together
 from .explain import WITHOUT_KIND, Explanation, explain
 from .follow import check_durations, find_moment, follow_log
 from .misfits import taker_of
 from .misuse import check_count
-from .pages import EntityStream, Page, ReadProgress, cursor_behind_misfit, fetch_page
+from .pages import EntityStream, Page, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
 from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
+from .planning.target import QueryTarget
+from .progress import ReadProgress
 from .projection import Projection
-from .run import fetch_pages, load_entities, requests_ahead, sources_of
+from .run import fetch_pages, load_entities, requests_ahead
 
 __all__ = ["Query", "start_query"]
 
 E_co = TypeVar("E_co", covariant=True)
+
+NeedsKeys = Callable[[QueryTarget], bool]
+"""Tells of the rows that are read whether what tells their keys and kinds is enough."""
+
+
+def needs_entities(_: QueryTarget) -> bool:
+    """Read what entities are made of."""
+    return False
 
 
 @attrs.frozen(eq=False, repr=False, slots=False)  # for what is cached
@@ -116,15 +127,7 @@ class Query(QueryDescription[E_co]):
             TableNotFound: There is no such table.
             DecodeError: A row does not fit its model.
         """
-        run, _ = await self._begin(None)
-        if run.wanted == 0:
-            return []
-        parts = load_entities(sources_of(run, in_order=run.ordered), requests_ahead(run), ordered=self._ordered)
-        try:
-            return [entity async for part in parts for entity in part]
-        except DecodeError as error:
-            error.cursor = cursor_behind_misfit(run, self._limit)
-            raise
+        return [entity async for part in await self._results(None) for entity in part]
 
     async def first(self) -> E_co | None:
         """Read the first entity in key order; None if there is none. Raises what `all` raises."""
@@ -161,17 +164,12 @@ class Query(QueryDescription[E_co]):
 
     async def count(self) -> int:
         """Count the entities; only the keys and kinds of rows are read. Raises what `all` raises."""
-        query = await self._settle()
-        target = query._planner.target
-        if target.fetches_primaries or target.kinds.hides:
-            total = 0
-            async for _ in attrs.evolve(query, only=None if target.bags else (), ordered=False):
-                total += 1
-            return total
-        run = query._start(keys_only=True)
+        runs = await self._open(None, lambda _: True)
+        if any(run.plan.target.fetches_primaries or run.plan.target.kinds.hides for run in runs):
+            return await self._count_entities(None if self._kinds.bags else ())
         # Nothing is sorted only to be counted.
-        in_order = run.wanted is not None and not run.sorted_here
-        return await count_rows(run, self._fetch_pages(run, in_order=in_order), self._limit)
+        pages = self._fetch_pages(runs, in_order=any(run.wanted is not None and not run.sorted_here for run in runs))
+        return await count_rows(pages, self._limit)
 
     async def exists(self) -> bool:
         """Return whether there is any entity. Raises what `all` raises."""
@@ -198,8 +196,8 @@ class Query(QueryDescription[E_co]):
         if type(size) is not int or not 1 <= size <= MAX_PAGE:
             raise ModelError(f"page(size={size!r}) is refused: give a number of entities from 1 to {MAX_PAGE}")
         self._check_ordered()
-        run, position = await self._begin(cursor)
-        return await fetch_page(run, position, size, self._limit, self._concurrency)
+        async with aclosing(self._runs(cursor)) as runs:
+            return await fetch_page(runs, size, self._concurrency)
 
     async def pages(self, size: int = MAX_PAGE, cursor: str | None = None) -> AsyncGenerator[Page[E_co], None]:
         """Yield page after page, as `page` gives them; the cursor of each can be stored. Raises what `page` raises."""
@@ -287,12 +285,10 @@ class Query(QueryDescription[E_co]):
         if if_match not in (None, "*"):
             problem = "is refused: rows have an ETag each; give '*' or nothing"
             raise EncodeError(problem, f"delete of {self._head()}", "if_match", if_match)
-        query = await self._settle()
-        target = query._planner.target
-        delete = delete_rows if target.primaries is None else delete_entities
-        run = query._start(keys_only=target.primaries is None and not needs_whole_rows(target.kinds))
-        bulk = Bulk(run.db, concurrency=concurrency, rate=rate, on_progress=on_progress, errors="report")
-        return await delete(bulk, run, self._fetch_pages(run, in_order=self._limit is not None), if_match)
+        runs = await self._open(None, lambda target: target.primaries is None and not needs_whole_rows(target.kinds))
+        assert self._db is not None
+        bulk = Bulk(self._db, concurrency=concurrency, rate=rate, on_progress=on_progress, errors="report")
+        return await delete_results(bulk, self._fetch_pages(runs, in_order=self._limit is not None), if_match)
 
     # Inside
 
@@ -329,17 +325,12 @@ class Query(QueryDescription[E_co]):
             query = attrs.evolve(query, hidden=(*query._hidden, *found))
         return query
 
-    def _start(self, *, keys_only: bool = False) -> QueryExecution:
-        """
-        Plan the query.
-
-        Args:
-            keys_only: Whether only what tells the keys and kinds of rows is read.
-        """
+    def _start(self, needs_keys: NeedsKeys) -> QueryExecution:
+        """Plan the query."""
         db, target, primaries = self._db, self._planner.target, self._primaries
         if db is None:
             raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
-        store = db.require_open()
+        store, keys_only = db.require_open(), needs_keys(target)
         plan = self._plan(Projection.of(target.kinds, ()).select if keys_only else self._select)
         name, work = planner_of(self._kinds).target.name, None if db.watch.slow is None else self._work(plan)
         nearby: NearbyRows | None = None
@@ -351,7 +342,8 @@ class Query(QueryDescription[E_co]):
             db=db,
             plan=plan,
             load=target.kinds.load_all if keys_only or self._only is None else self._projection.load_all,
-            wanted=self._limit,
+            limit=self._limit,
+            remaining=Remaining(self._limit),
             concurrency=self._concurrency,
             name=name,
             ordered=self._ordered,
@@ -389,28 +381,36 @@ class Query(QueryDescription[E_co]):
 
     async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
         """Yield the results from a cursor on; `progress` is told what is given."""
-        if cursor is not None:
-            self._check_ordered()
-        run, position = await self._begin(cursor)
-        sources = sources_of(run, in_order=run.ordered) if cursor is None else remaining_sources(run, position)
-        if progress is not None:
-            progress.begin(run, position, self._limit)
-        if run.wanted == 0:
-            return
-        found = load_entities(sources, requests_ahead(run), ordered=self._ordered)
-        try:
-            async for part in found:
-                for entity in part:
-                    if progress is not None:
-                        progress.note(entity)
-                    yield entity
-        except DecodeError as error:
-            error.cursor = cursor_behind_misfit(run, self._limit)
-            if progress is not None:
-                progress.note_misfit(error)
-            raise
-        finally:
-            await found.aclose()
+        async with aclosing(await self._results(cursor, progress)) as found:
+            try:
+                async for part in found:
+                    for entity in part:
+                        if progress is not None:
+                            progress.note(entity)
+                        yield entity
+            except DecodeError as error:
+                if progress is not None:
+                    progress.note_misfit(error)
+                raise
+
+    async def _results(
+        self, cursor: str | None, progress: ReadProgress | None = None
+    ) -> AsyncGenerator[list[E_co], None]:
+        """Return the results from a cursor on, some at a time."""
+        runs = await self._open(cursor)
+        if progress is not None and runs:
+            progress.wanted = runs[0].wanted
+        sources = [source for run in runs for source in sources_of(run, in_order=run.ordered)]
+        concurrency = requests_ahead(runs[0]) if runs else 0
+        return load_entities(sources, concurrency, ordered=self._ordered, progress=progress)
+
+    async def _count_entities(self, only: tuple[Field[Any], ...] | None) -> int:
+        """Count what has to be read to be counted, with no more than these fields; with all for None."""
+        query = attrs.evolve(self, only=only, ordered=False)
+        total = 0
+        async for part in await query._results(None):
+            total += len(part)
+        return total
 
     def _check_ordered(self) -> None:
         if not self._ordered:
@@ -462,34 +462,66 @@ class Query(QueryDescription[E_co]):
             )
         return plan
 
-    async def _begin(self, cursor: str | None) -> tuple[QueryExecution, Position]:
+    async def _parts(self, cursor: str | None) -> "tuple[Sequence[Query[E_co]], str | None]":
         """
-        Plan the query, and return where it begins. The cursor may be of a program, or of a time, that read by an index
-        which this program took for incomplete, or that took one for incomplete which is read now.
+        Return the queries that this one consists of, one after the other, from a cursor on, and the cursor in the
+        first of them. Each is a query of one table.
+        """
+        return (self,), cursor
+
+    async def _runs(
+        self, cursor: str | None, needs_keys: NeedsKeys = needs_entities
+    ) -> AsyncGenerator[QueryExecution, None]:
+        """
+        Yield the parts of the query as they run, from a cursor on; they share its limit. Each is planned when its turn
+        comes.
+        """
+        if cursor is not None:
+            self._check_ordered()
+        parts, inner = await self._parts(cursor)
+        shared: Remaining | None = None
+        for part in parts:
+            run = await part._begin(inner, needs_keys)
+            inner, shared = None, shared or run.remaining
+            run.remaining = shared
+            yield run
+
+    async def _open(self, cursor: str | None, needs_keys: NeedsKeys = needs_entities) -> list[QueryExecution]:
+        """Return the parts of the query, which run together."""
+        runs = [run async for run in self._runs(cursor, needs_keys)]
+        bound_together(runs, self._concurrency)
+        return runs
+
+    async def _begin(self, cursor: str | None, needs_keys: NeedsKeys) -> QueryExecution:
+        """
+        Plan the query of one table, from a cursor on. The cursor may be of a program, or of a time, that read by an
+        index which this program took for incomplete, or that took one for incomplete which is read now.
         """
         query = await self._settle()
         try:
-            return query._resume(cursor)
+            return query._resume(cursor, needs_keys)
         except CursorError:
             undecided = query._planner.target.undecided
             if undecided and not self._reads_entries:
-                return attrs.evolve(query, hidden=(*query._hidden, *undecided))._resume(cursor)
+                return attrs.evolve(query, hidden=(*query._hidden, *undecided))._resume(cursor, needs_keys)
             if query is self or self._db is None:
                 raise
             self._db.known_states.asked = None  # another program may know more
-            return (await self._settle())._resume(cursor)
+            return (await self._settle())._resume(cursor, needs_keys)
 
-    def _resume(self, cursor: str | None) -> tuple[QueryExecution, Position]:
-        run = self._start()
-        position = Position(wanted=self._limit) if cursor is None else read_cursor(run.plan, cursor, self._limit)
-        run.wanted = position.wanted
-        return run, position
+    def _resume(self, cursor: str | None, needs_keys: NeedsKeys = needs_entities) -> QueryExecution:
+        run = self._start(needs_keys)
+        if cursor is not None:
+            run.position = read_cursor(run.plan, cursor, self._limit)
+            run.wanted = run.position.wanted
+        return run
 
-    def _fetch_pages(self, run: QueryExecution, *, in_order: bool) -> AsyncGenerator[FetchedPage, None]:
+    def _fetch_pages(self, runs: Sequence[QueryExecution], *, in_order: bool) -> AsyncGenerator[FetchedPage, None]:
         ordered = self._ordered and in_order
-        sources = sources_of(run, in_order=ordered)
+        sources = [source for run in runs for source in sources_of(run, in_order=ordered)]
         # With a limit one request after the other, to ask for little, and for the first.
-        return fetch_pages(sources, min(requests_ahead(run), len(sources)), ordered=ordered)
+        concurrency = min(requests_ahead(runs[0]), len(sources)) if runs else 0
+        return fetch_pages(sources, concurrency, ordered=ordered)
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = attrs.asdict(self, recurse=False)
@@ -500,7 +532,7 @@ class Query(QueryDescription[E_co]):
 async def start_query(query: Query[Any]) -> QueryExecution:
     """Plan a query, to be run by the caller. Raises ScanRefused if it would visit every partition."""
     settled = await query._settle()  # pyright: ignore[reportPrivateUsage]
-    return settled._start()  # pyright: ignore[reportPrivateUsage]
+    return settled._resume(None)  # pyright: ignore[reportPrivateUsage]
 
 
 def _restore(cls: type[Query[Any]], table: str, state: dict[str, Any]) -> Query[Any]:

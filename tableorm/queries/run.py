@@ -19,16 +19,18 @@ from ..connection.connection import TURN
 from ..connection.period_tables import NO_TABLE
 from ..connection.tasks import stop_tasks, work_together
 from ..connection.translate import translate
-from ..errors import CursorError, NotSupported
+from ..errors import CursorError, DecodeError, NotSupported
 from ..keys.ranges import KeyPosition
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import utf16_key
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowAddress, RowPage
+from .cursors import cursor_behind_misfit
 from .execution import FetchedPage, QueryExecution, UnsentRequest
 from .merge import Merger
 from .misfits import Misfit, is_of_row, load_each, misfit_of, take_last_misfit, without_taken
 from .planning.plan import AnyRequest, MergedRequests, Point, Range
+from .progress import ReadProgress
 
 __all__ = [
     "LoadPacer",
@@ -38,7 +40,6 @@ __all__ = [
     "load_entities",
     "load_rows",
     "requests_ahead",
-    "sources_of",
 ]
 
 # Ranges that are read ahead of a limit, which may be reached before they are needed.
@@ -53,19 +54,6 @@ _ROUNDS_OF_A_PART = 4  # requests one after the other, of each that are sent at 
 _PART_SECONDS = 0.002  # no part shall keep the event loop for longer than this
 
 # Requests
-
-
-def sources_of(run: QueryExecution, *, in_order: bool = True) -> list[UnsentRequest]:
-    """
-    Return all requests of a query, from their starts.
-
-    Args:
-        run: The query.
-        in_order: Whether the order of rows counts, so that those of some partitions may have to be merged.
-    """
-    if in_order and run.plan.merged:
-        return [UnsentRequest(run, MergedRequests(run.plan.requests), None)]
-    return [UnsentRequest(run, request, None) for request in run.plan.requests]
 
 
 def requests_ahead(run: QueryExecution) -> int:
@@ -121,7 +109,7 @@ async def _fetch(
         if run.may_lack_table and fault.code in NO_TABLE:
             await asyncio.sleep(0)  # an embedded store answers without waiting
             return RowPage([], None)
-        if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.resumed_at:
+        if fault.code == Code.INVALID_INPUT and continuation is not None and continuation == run.position.continuation:
             raise CursorError(
                 f"query of {run.name}: the cursor names a place that the store does not know; begin anew without "
                 "a cursor",
@@ -501,7 +489,7 @@ class LoadPacer:
 
 
 async def load_entities(
-    sources: Sequence[UnsentRequest], concurrency: int, *, ordered: bool
+    sources: Sequence[UnsentRequest], concurrency: int, *, ordered: bool, progress: ReadProgress | None = None
 ) -> AsyncGenerator[list[Any], None]:
     """
     Load the entities of some requests, some at a time; other tasks get turns between them.
@@ -510,6 +498,7 @@ async def load_entities(
         sources: The requests.
         concurrency: How many run at the same time.
         ordered: Whether they come in key order; otherwise as they arrive.
+        progress: Is told whose entities come; None if nobody asks.
 
     Raises:
         DecodeError: A row does not fit its model, and was not taken. The entities before it have been given.
@@ -526,11 +515,15 @@ async def load_entities(
                 if run.wanted is not None:
                     loaded = loaded[: run.wanted]
                     run.wanted -= len(loaded)
+                if progress is not None and loaded:
+                    progress.run = run
                 yield loaded
                 if run.wanted == 0:
                     break
                 if misfit is not None:
                     run.misfit_at = misfit.position
+                    if isinstance(misfit.error, DecodeError):
+                        misfit.error.cursor = cursor_behind_misfit(run)
                     raise misfit.error
     finally:
         await pages.aclose()

@@ -47,12 +47,13 @@ from ..protocol.filters import And, Compare, Filter, Op, Or, compare_value, cons
 from ..stores import Row, RowAddress, utc_now
 from ..writes.bulk.bulk import Bulk
 from ..writes.bulk.pacing import Pace
+from .cursors import sources_of
 from .delete import delete_call, needs_whole_rows
 from .execution import QueryExecution
 from .planning.plan import Access
 from .projection import Projection
 from .query import start_query
-from .run import apply_filters, fetch_pages, requests_ahead, sources_of
+from .run import apply_filters, fetch_pages, requests_ahead
 from .select import Select
 from .sweep_report import SweepReport, make_report
 

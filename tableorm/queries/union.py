@@ -2,16 +2,18 @@
 Unions: independent queries, run at the same time.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Generic, Self, TypeVar
 
 import attrs
 
-from .execution import CONCURRENCY, QueryExecution
+from ..errors import DecodeError
+from .cursors import sources_of
+from .execution import CONCURRENCY, QueryExecution, bound_together
 from .misuse import NotAList, check_count
 from .query import Query, start_query
-from .run import load_entities, requests_ahead, sources_of
+from .run import load_entities, requests_ahead
 
 __all__ = ["Union"]
 
@@ -65,22 +67,21 @@ class Union(NotAList, Generic[E]):
             run.one_by_one = run.ordered and run.wanted is not None and not self._ordered
             run.max_requests = 1 if run.one_by_one else requests_ahead(run)
             runs.append(run)
-        if any(run.plan.merged for run in runs):  # which send several requests in place of one
-            turns = asyncio.Semaphore(self._concurrency)
-            for run in runs:
-                run.turns = turns
+        bound_together(runs, self._concurrency)
         sources = [
             source
             for run in runs
             for source in sources_of(run, in_order=run.ordered and (self._ordered or run.one_by_one))
         ]
         found = load_entities(sources, self._concurrency, ordered=self._ordered)
-        try:
-            async for part in found:
-                for entity in part:
-                    yield entity
-        finally:
-            await found.aclose()
+        async with aclosing(found):
+            try:
+                async for part in found:
+                    for entity in part:
+                        yield entity
+            except DecodeError as error:
+                error.cursor = None  # that of one of the queries
+                raise
 
     def __repr__(self) -> str:
         return f"<union({', '.join(map(repr, self._queries))}){'.unordered()' * (not self._ordered)}>"

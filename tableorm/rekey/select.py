@@ -38,12 +38,11 @@ from ..models.schema import Schema
 from ..models.state import state_of
 from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
-from ..queries.explain import Explanation
+from ..queries.explain import Explanation, explain_together
 from ..queries.misfits import settle_error
-from ..queries.pages import ReadProgress
 from ..queries.planning.client_filter import make_test
-from ..queries.planning.plan import RANKS
 from ..queries.planning.planner import planner_of
+from ..queries.progress import ReadProgress
 from ..queries.select import Select
 from ..stores import Row, RowAddress
 from .phases import RekeyPhase, current_phase
@@ -102,18 +101,21 @@ class RekeyedSelect(Select[E_co]):
 
     # Running
 
-    async def _iterate(self, cursor: str | None, progress: ReadProgress | None) -> AsyncGenerator[E_co, None]:
+    async def _results(
+        self, cursor: str | None, progress: ReadProgress | None = None
+    ) -> AsyncGenerator[list[E_co], None]:
         phase = await self._open_phase()
         if phase is None:
-            async with aclosing(super()._iterate(cursor, progress)) as plain:
-                async for entity in plain:
-                    yield entity
-            return
+            return await super()._results(cursor, progress)
         self._check(phase)
         if cursor is not None:
             raise self._refused(phase, "it has no cursors")
         if progress is not None:
             progress.refused = str(self._refused(phase, "it has no cursors"))
+        return self._join_both(phase)
+
+    async def _join_both(self, phase: RekeyPhase) -> AsyncGenerator[list[E_co], None]:
+        """Yield entities of both queries, each once, as many as are wanted."""
         left = self._limit
         if left == 0:
             return
@@ -125,7 +127,7 @@ class RekeyedSelect(Select[E_co]):
 
         async with aclosing(self._read_both(phase, note_misfit)) as found:
             async for entity in found:
-                yield entity
+                yield [entity]
                 left = None if left is None else left - 1
                 if left == 0:
                     return
@@ -135,21 +137,9 @@ class RekeyedSelect(Select[E_co]):
         if (phase is RekeyPhase.BACK) is not (await self._open_phase() is RekeyPhase.BACK):
             raise GoingBack(f"{self}: entities began to go the other way while it ran; run it again")
 
-    async def all(self) -> list[E_co]:
-        """Read every entity, in the order of the newer keys. Raises what `all` raises of another model."""
-        if await self._open_phase() is None:
-            return await super().all()
-        return [entity async for entity in self]
-
     async def count(self) -> int:
         """Count the entities. Raises what `all` raises."""
-        if await self._open_phase() is None:
-            return await super().count()
-        total = 0
-        async with aclosing(attrs.evolve(self, ordered=False)._iterate(None, None)) as found:
-            async for _ in found:
-                total += 1
-        return total
+        return await (super().count() if await self._open_phase() is None else self._count_entities(None))
 
     def _check(self, phase: RekeyPhase) -> None:
         """Refuse what would need more than the two queries."""
@@ -273,8 +263,7 @@ class RekeyedSelect(Select[E_co]):
     @cached_property
     def _newer(self) -> Select[E_co]:
         """The query of the newer keys."""
-        given = {each.name.removeprefix("_"): getattr(self, each.name) for each in attrs.fields(Select) if each.init}
-        return Select(**given)
+        return self._as(Select[E_co])
 
     @cached_property
     def _older(self) -> Select[Any]:
@@ -307,15 +296,8 @@ class RekeyedSelect(Select[E_co]):
             older = self._older.explain()
         except ScanRefused as error:
             raise self._scan_refused(phase) from error
-        most = [each.max_transactions for each in (older, newer)]
-        return attrs.evolve(
-            newer,
-            access=max(older.access, newer.access, key=RANKS.__getitem__),
-            requests=older.requests + newer.requests,
-            min_transactions=older.min_transactions + newer.min_transactions,
-            max_transactions=None if None in most else sum(each or 0 for each in most),
-            client_side=tuple(dict.fromkeys((*older.client_side, *map(str, self._where), *newer.client_side))),
-        )
+        tested = attrs.evolve(older, client_side=(*older.client_side, *map(str, self._where)))
+        return explain_together(newer, [tested, newer])
 
 
 class _Held:

@@ -1,1 +1,5 @@
-"""Kinds of fields that are stored in several properties: each is one module, which nothing else names."""
+"""
+Kinds of fields that are stored in several properties: each is one module, which nothing else names.
+"""
+
+from . import chunked as chunked

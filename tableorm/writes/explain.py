@@ -401,7 +401,7 @@ def _explanation(plan: WritePlan, read: Sequence[Effect], unknown: frozenset[str
         unknown: RowKeys of those of its rows that hold something of what is read.
     """
     steps = [WriteStep("GET", _path(RowAddress(plan.table, plan.partition_key, effect.row_key))) for effect in read]
-    steps += (_step(plan, sealed(each), unknown) for each in plan.writes)
+    steps += (_step(plan, operation, unknown) for each in plan.writes for operation in sealed(each))
     for effect in read:
         if not effect.idle:
             path = _path(RowAddress(plan.table, plan.partition_key, effect.row_key))

@@ -36,7 +36,8 @@ def objects_in(value: Any) -> Iterator[dict[str, Any]]:
 def test_each_example_is_stored() -> None:
     """What the page of stored forms shows is in the files that a program has written, member by member."""
     stored = [each for file in sorted(FILES.glob("[0-9]*.json")) for each in objects_in(json.loads(file.read_text()))]
-    shown = [block for block in docs_pages.blocks(DESIGN / "stored-formats.md") if block.language == "json"]
+    pages = [DESIGN / "stored-formats.md", DESIGN / "stored-fields.md"]
+    shown = [block for page in pages for block in docs_pages.blocks(page) if block.language == "json"]
     examples = [json.loads(block.text) for block in shown]
 
     assert len(examples) > 20

@@ -70,6 +70,22 @@ class ReplacedByNumber(Base, kind="Item"):
     other: Mapped[int] = field(default=0)
 
 
+class Listing(Base, kind="Item"):
+    more: Mapped[list[str]]
+
+
+class LongListing(Base, kind="Item"):
+    more: Mapped[list[str]] = field(chunked=True)
+
+
+class LongScan(Base, kind="Item"):
+    more: Mapped[bytes] = field(chunked=True)
+
+
+class PackedScan(Base, kind="Item"):
+    more: Mapped[bytes] = field(chunked=True, compress=True)
+
+
 class Both(Base, kind="Item"):
     more: Mapped[str] = field(default="none")
     other: Mapped[str] = field(default="none")
@@ -358,6 +374,11 @@ CASES = {
     "an enum of Int64 to Int32": Case(
         ("type-changed",), WideRank, SmallRank, new_reads_no_old, {"more": Rank(1)}, {"more": Rank(1)}
     ),
+    "chunked": Case(("made-long",), Listing, LongListing, old_reads_no_new, {"more": ["x"]}, {"more": ["y" * 40_000]}),
+    "not chunked": Case(
+        ("form-changed",), LongListing, Listing, new_reads_no_old, {"more": ["y" * 40_000]}, {"more": ["x"]}
+    ),
+    "compressed": Case(("form-changed",), LongScan, PackedScan, new_reads_no_old, {"more": b"x"}, {"more": b"x"}),
     "an enum of Int32 to Int64": Case(
         ("int-widened",), SmallRank, WideRank, old_reads_no_new, {"more": Rank(1)}, {"more": Rank(1)}
     ),

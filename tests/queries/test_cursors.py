@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tableorm import CursorError, Database, Entity, Index, Mapped, ModelError, Page, Select, connect, field
 from tableorm.models.kinds import KindSet
-from tableorm.queries.cursors import MAX_CURSOR, Position, write_cursor
+from tableorm.queries.cursors import MAX_CURSOR, write_cursor
+from tableorm.queries.execution import Position
 from tableorm.queries.planning.planner import planner_of
 from tableorm.queries.query import start_query
 from tests.database.between import Awkward, Recorded

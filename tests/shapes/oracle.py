@@ -43,6 +43,13 @@ _SLOTS: list[tuple[Any, Any, list[Any]]] = [
 ]
 
 
+_LONG: list[tuple[Any, list[Any]]] = [
+    (str, ["", "a", "x" * 32_768, "x" * 32_769, "\U0001f600" * 20_000, "a\U0001f600\u00e9" * 30_000]),
+    (bytes, [b"", b"a", bytes(65_536), bytes(range(256)) * 300]),
+    (list[int], [[], [1], [*range(9_000)], [*range(15_000)]]),
+]
+
+
 @dataclass(frozen=True)
 class Shaped:
     """A series of a random model: how many slots, and the values that they may have."""
@@ -53,8 +60,11 @@ class Shaped:
 
 
 @lru_cache
-def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped]]:
-    """Return a model with an id, two plain fields and one to three series, and what these are."""
+def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped], dict[str, list[Any]]]:
+    """
+    Return a model with an id, two plain fields, one to three series and up to two long values; what the series are, and
+    the values that the others can have.
+    """
     random = Random(seed)
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
     body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
@@ -66,10 +76,15 @@ def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped]]:
         annotations[name] = cast("Any", Series)[kind | None if default is None else kind]
         body[name] = series(length, name=random.choice([None, f"{name.upper()}{{i:02d}}"]), **options)
         shaped[name] = Shaped(length, values, default)
+    plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
+    for name in random.sample("xyz", random.randint(0, 2)):
+        kind, plain[name] = random.choice(_LONG)
+        annotations[name] = cast("Any", Mapped)[kind | None]
+        body[name] = field(default=None, chunked=True, compress=random.random() < 0.5)
     keys = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id}}", "write_token": random.random() < 0.5}
     body |= {"__annotations__": annotations, "__module__": __name__}
     made = types.new_class(f"Model{seed}", (Entity,), keys, lambda space: space.update(body))
-    return made, shaped
+    return made, shaped, plain
 
 
 @dataclass
@@ -87,7 +102,7 @@ class World:
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
         self.db, self.random, self.id = db, random, number
-        self.model, self.shaped = random_model(seed)
+        self.model, self.shaped, self.plain = random_model(seed)
         self.row: Values | None = None
         self.unknown: dict[str, Any] = {}
         self.version = 0
@@ -99,15 +114,13 @@ class World:
     def paths(self) -> list[str]:
         """The paths of all that an entity can have besides its id."""
         slots = [f"{name}[{at}]" for name, each in self.shaped.items() for at in range(each.length)]
-        return ["age", "name", *slots]
+        return [*self.plain, *slots]
 
     def random_value(self, path: str) -> Any:
         if self.random.random() < 0.3:
             return None
-        if path == "age":
-            return self.random.randint(0, 9)
-        if path == "name":
-            return self.random.choice(["", "Ken"])
+        if path in self.plain:
+            return self.random.choice(self.plain[path])
         return self.random.choice(self.shaped[path.partition("[")[0]].values)
 
     def assign(self, entity: Any, shown: Values, path: str, value: Any) -> None:
@@ -324,7 +337,7 @@ class World:
             assert await self.db.get_or_none(self.model, id=self.id) is None
             return
         entity = await self.db.get(self.model, id=self.id)
-        found = {"age": entity.age, "name": entity.name}
+        found = {name: getattr(entity, name) for name in self.plain}
         for name, each in self.shaped.items():
             found |= {f"{name}[{at}]": value for at, value in enumerate(getattr(entity, name))}
             assert len(getattr(entity, name)) == each.length
@@ -332,8 +345,12 @@ class World:
         assert found == wanted, self.log
         assert dict(entity.extra) == self.unknown, self.log
         stored = await self.db.store.get(TABLE, "p", self.row_key)
-        properties = {each.property: path for path, each in self.model.__schema__.by_path.items()}
-        assert {path for name, path in properties.items() if name in stored} == {*self.row}, self.log
+        found_paths = {
+            path.removesuffix("[0]") if path[0] in "xyz" else path
+            for path, each in self.model.__schema__.by_path.items()
+            if each.property in stored
+        }
+        assert {path for path in self.paths if path in found_paths} == {*self.row}, self.log
 
     def default_of(self, path: str) -> Any:
         name, _, rest = path.partition("[")

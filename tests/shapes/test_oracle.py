@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import connect
+from tests.azurite import Azurite
 from tests.shapes.oracle import TABLE, World
 
 
@@ -17,3 +18,13 @@ async def test_every_verb_leaves_the_row_that_it_ought_to(model: int, seed: int)
         world = World(db, model, Random(seed))
         for _ in range(25):
             await world.step()
+
+
+async def test_azurite_agrees(azurite: Azurite) -> None:
+    """The same on the emulator."""
+    async with connect(azurite.connection_string) as db:
+        await db.create_tables(TABLE)
+        for model in range(4):
+            world = World(db, model, Random(model), number=1_000)
+            for _ in range(25):
+                await world.step()

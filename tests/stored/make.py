@@ -42,6 +42,7 @@ from tests.stored.shop import (
     NORTH,
     OLD_PARCELS,
     Customer,
+    Day,
     Item,
     Line,
     Login,
@@ -137,6 +138,18 @@ async def make_entities(db: Database) -> None:
     await db.store.write("StoredForeign", Operation(Verb.INSERT, {**row, "Other@odata.type": "Edm.Int64"}))
     for month in (1, 2, 3):
         await db.insert(Login(user="ann", at=NOON.replace(month=month)))
+
+
+async def make_fields(db: Database) -> None:
+    """Series and long values: one in two properties, and one that a merge has made shorter."""
+    await db.create_tables(Day)
+    await db.queues.create_queue(OUTBOX)
+    for number in (1, 2):
+        day = Day(user="ann", day=number, text="\U0001f600" * 16_385, lines=["one", "two"])
+        day.sent[9] = 5
+        day.sent[23] = number
+        await db.insert(day)
+    await db.merge(Day(user="ann", day=2, text="short"), only=[Day.text], if_match="*")
 
 
 async def make_unfinished(db: Database, url: str) -> None:
@@ -278,25 +291,33 @@ async def export(db: Database) -> Facts:
     }
 
 
+async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> None:
+    """All that the first file has."""
+    await db.create_tables(*MODELS)
+    await make_entities(db)
+    await make_feed(db, cursors)
+    await make_workflows(db, url)
+    await make_unfinished(db, url)
+    await make_moves(url)
+    await make_rekeys(db, url)
+    await make_upkeep(db, folder)
+    await make_queues_and_logs(db)
+    await note_cursors(db, cursors)
+    CLOCK.advance(DAY)  # so that messages are seen
+
+
 async def make(folder: Path, number: str) -> None:
-    """Make the files."""
+    """Make the files: 1 has what the first version stored, and 2 fields of several properties."""
     CLOCK.freeze(NOON)
     cursors: Facts = {}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "stored.tables"
         url = f"local:{path}"
         async with connect(url, retry=QUICK) as db:
-            await db.create_tables(*MODELS)
-            await make_entities(db)
-            await make_feed(db, cursors)
-            await make_workflows(db, url)
-            await make_unfinished(db, url)
-            await make_moves(url)
-            await make_rekeys(db, url)
-            await make_upkeep(db, folder)
-            await make_queues_and_logs(db)
-            await note_cursors(db, cursors)
-            CLOCK.advance(DAY)  # so that messages are seen
+            if number == "1":
+                await make_first(db, url, folder, cursors)
+            else:
+                await make_fields(db)
             facts = {"cursors": cursors, **await export(db)}
         (folder / f"{number}.tables.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
         (folder / f"{number}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")

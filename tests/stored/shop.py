@@ -24,10 +24,12 @@ from tableorm import (
     Mapped,
     MovedFrom,
     PropertyBag,
+    Series,
     Sum,
     Workflow,
     connect,
     field,
+    series,
     upgrade,
     workflow,
 )
@@ -38,6 +40,7 @@ __all__ = [
     "OLD_PARCELS",
     "Carrier",
     "Customer",
+    "Day",
     "Foreign",
     "Item",
     "Line",
@@ -261,6 +264,14 @@ class Foreign(Entity, table="StoredForeign", kind=None, partition_key="{part}", 
     part: Mapped[str]
     row: Mapped[str]
     size: Mapped[int]
+
+
+class Day(Entity, table="StoredDays", partition_key="{user}", row_key="day_{day}"):
+    user: Mapped[str]
+    day: Mapped[int]
+    sent: Series[int] = series(24, name="H{i:02d}", default=0)
+    text: Mapped[str] = field(default="", chunked=True)
+    lines: Mapped[list[str] | None] = field(default=None, chunked=True, compress=True)
 
 
 class Login(Entity, table="StoredLogins{at:%Y%m}", partition_key="{user}", row_key="at_{at:ticks}"):

@@ -40,6 +40,7 @@ from tests.stored.make import export
 from tests.stored.shop import (
     OLD_PARCELS,
     Customer,
+    Day,
     Foreign,
     Item,
     Line,
@@ -75,8 +76,12 @@ def facts(request: pytest.FixtureRequest) -> dict[str, Any]:
 @pytest.fixture
 def url(facts: dict[str, Any], tmp_path: Path) -> str:
     """Return the URL of a copy of the file."""
-    path = tmp_path / "stored.tables"
-    path.write_bytes(gzip.decompress((FILES / f"{facts['number']}.tables.gz").read_bytes()))
+    return copy_of(facts["number"], tmp_path)
+
+
+def copy_of(number: str, folder: Path) -> str:
+    path = folder / "stored.tables"
+    path.write_bytes(gzip.decompress((FILES / f"{number}.tables.gz").read_bytes()))
     return f"local:{path}"
 
 
@@ -165,6 +170,19 @@ async def test_entities_and_what_is_derived_from_them(db: Database) -> None:
     await db.refresh(ann)
     assert (ann.orders, ann.spent) == (2, 1500)
     assert (await db.get(Order, shop="north", id=2)).customer_city == "Rome"
+
+
+async def test_fields_of_several_properties(tmp_path: Path) -> None:
+    """A series, and long values: divided, compressed, and shortened by a merge."""
+    async with connect(copy_of("2", tmp_path)) as db:
+        long, short = await db.get(Day, user="ann", day=1), await db.get(Day, user="ann", day=2)
+        assert await export(db) == {
+            k: v for k, v in json.loads((FILES / "2.json").read_text()).items() if k != "cursors"
+        }
+
+    assert [*long.sent] == [0] * 9 + [5] + [0] * 13 + [1]
+    assert (long.text, short.text) == ("\U0001f600" * 16_385, "short")
+    assert long.lines == short.lines == ["one", "two"]
 
 
 async def test_rows_of_other_kinds(db: Database) -> None:

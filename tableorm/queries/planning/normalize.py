@@ -210,18 +210,19 @@ def key_of_field(schema: Schema, field: str) -> tuple[Template, str] | None:
 
 def one_property(target: QueryTarget, term: FieldTerm) -> Member | None:
     """
-    Return the property in which all kinds store a field; None if a key holds it, it is opaque, or the kinds differ.
+    Return the property in which all kinds store a field; None if a key holds it, it cannot be asked about, or the kinds
+    differ.
     """
     field = term.field.name
     if id(term.field) in target.own_fields:
         schema = target.schemas[0]
         member = schema.by_path[field]
-        return None if field in schema.key_holders or member.property in schema.opaque else member
+        return None if field in schema.key_holders or member.property in schema.unasked else member
     first: Member | None = None
     for owners in owners_of(target, term).values():
         for schema in owners:
             member = schema.by_path[field]
-            if field in schema.key_holders or member.property in schema.opaque:
+            if field in schema.key_holders or member.property in schema.unasked:
                 return None
             if first is None:
                 first = member

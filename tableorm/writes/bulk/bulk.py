@@ -216,7 +216,8 @@ class Bulk(AsyncOnly, AwaitsCalls):
         if self._db.boundary.narrows:
             check_change(self._db.boundary, change)
         self._require_open()
-        change = as_given(change)
+        if change.schema is not None and change.schema.tracked:
+            change = as_given(change)
         late = needs_row(change)
         write = defer(change) if late else encode(change, 0)
         if write is None:

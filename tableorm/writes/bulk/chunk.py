@@ -75,7 +75,8 @@ def most_rows(change: Change) -> int:
         return 1
     shared = max((each.shared_rows for each in schema.derived.values()), default=0)
     fields = None if change.mode is Mode.DELETE else values
-    return sum((each.own_rows(fields) for each in schema.derived.values()), 1 + shared)
+    own = 1 if schema.split is None else schema.split.most_rows
+    return sum((each.own_rows(fields) for each in schema.derived.values()), own + shared)
 
 
 def most_shared_rows(schema: Schema) -> int:

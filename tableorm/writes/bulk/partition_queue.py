@@ -64,7 +64,7 @@ class PartitionQueue:
             schemas = {write.change.schema for write in writes}
             room -= max((most_shared_rows(schema) for schema in schemas if schema is not None), default=0)
         while writes and len(chunk) < most:
-            row_key = writes[0].change.row_key
+            row_key = writes[0].change.address.row_key
             # A transaction writes a row once: the second operation on it waits for the next transaction.
             if row_key in row_keys or (chunk and size + sizes[0] > MAX_TRANSACTION_BYTES):
                 break

@@ -6,7 +6,9 @@ came from.
 
 import asyncio
 import json
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import NoReturn
 from urllib.parse import quote
 
@@ -19,12 +21,13 @@ from ...connection.translate import translate
 from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag, note_written
+from ...models.property_types import Member
 from ...models.reserved import MANIFEST
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
 from ...models.write_tokens import newest_token
 from ...outbox.decision import Decision
-from ...protocol.codes import Code, Fault
+from ...protocol.codes import LOST_RACE, Code, Fault
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, timestamp_of_etag
 from ...protocol.limits import (
     MAX_ENTITY_BYTES,
@@ -215,7 +218,7 @@ def plan_writes(
                 judged[number] = _as_judged(write)
     if judged:
         plan = structs.replace(plan, writes=tuple(judged.get(number, write) for number, write in enumerate(writes)))
-    if not short and len(writes) > 1:
+    if not short and (len(writes) > 1 or _is_split(writes[0])):
         _check_transaction(plan, transaction=transaction)
     return plan
 
@@ -226,24 +229,35 @@ def is_light(weight: int | None) -> bool:
 
 
 def most_bytes(write: PlannedWrite) -> int:
-    """Bytes at most of an operation in the body of a transaction: the row, and around it headers and the URL."""
-    row = sealed(write).row
+    """Bytes at most of a write in the body of a transaction: its rows, and around each headers and the URL."""
+    return sum([_most_bytes(operation.row, write.weight) for operation in sealed(write)])
+
+
+def _most_bytes(row: Row, weight: int | None) -> int:
     # A character of a key is at most four bytes, each three characters of the URL.
     around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
-    if write.weight is not None and write.weight <= _SHORT:
-        return around + 6 * write.weight + _MEMBER_BYTES * len(row)
+    if weight is not None and weight <= _SHORT:
+        return around + 6 * weight + _MEMBER_BYTES * len(row)
     try:
         return around + len(msgspec.json.encode(row))
     except (TypeError, ValueError):
         return around + len(json.dumps(row))  # half of a surrogate pair, which was read, is sent as an escape
 
 
+def _is_split(write: PlannedWrite) -> bool:
+    return write.change.schema is not None and write.change.schema.split is not None
+
+
 def _check_row(plan: WritePlan, write: PlannedWrite, *, transaction: bool) -> None:
     if write.after is None:
         return
-    # Of a row that is known in part only what is sent can be judged.
-    operation = sealed(write)
-    row = operation.row if write.partial or operation is not write.operation else write.after
+    for operation in sealed(write):
+        # Of a row that is known in part only what is sent can be judged.
+        whole = not write.partial and operation is write.operation
+        _check_operation(plan, write, write.after if whole else operation.row, transaction=transaction)
+
+
+def _check_operation(plan: WritePlan, write: PlannedWrite, row: Row, *, transaction: bool) -> None:
     try:
         if write.operation.canonical:  # made by the encoder, so that only the keys and the size can be wrong
             check_key("PartitionKey", row["PartitionKey"])
@@ -297,6 +311,16 @@ def _measure(error: LimitExceeded, fault: Fault, write: PlannedWrite, row: Row) 
         error.limit, error.size = MAX_ENTITY_BYTES, entity_size(row)
 
 
+def _remedy(fault: Fault, write: PlannedWrite, member: Member) -> str:
+    """Return what to say of a value that is too large for a property, and could be stored in several."""
+    long = member.type.json_text or member.type.annotation in (str, bytes)
+    if fault.code != Code.PROPERTY_VALUE_TOO_LARGE or not long:
+        return ""
+    row, name = write.operation.row, member.property
+    size = value_size(row[name], row.get(name + ANNOTATION))
+    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True), or keep it in a blob."
+
+
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
     """Return a fault that says which field, or what is derived from the entity, is too much."""
     schema, hint = write.change.schema, None if write.effect is None else write.effect.limit_hint(fault)
@@ -309,14 +333,16 @@ def _named(fault: Fault, write: PlannedWrite) -> Fault:
     elif hint is not None:
         message = f"{fault.message} {hint}"
     elif member is not None:
-        message = f"field {write.change.model}.{member.path}: {fault.message}"
+        message = f"field {write.change.model}.{member.path}: {fault.message}{_remedy(fault, write, member)}"
+    elif fault.code in (Code.ENTITY_TOO_LARGE, Code.TOO_MANY_PROPERTIES) and schema is not None and schema.split:
+        message = f"{fault.message} {schema.split.hint()}"
     else:
         return fault
     return Fault(fault.code, message, fault.index, fault.property)
 
 
 def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
-    writes = plan.writes
+    writes = [write for write in plan.writes for _ in sealed(write)]
     if len(writes) > MAX_TRANSACTION_OPERATIONS:
         derived = sum(write.effect is not None for write in writes)
         hint = f"; {derived} of them write what is derived from its entities" if derived else ""
@@ -329,11 +355,11 @@ def _check_transaction(plan: WritePlan, *, transaction: bool) -> None:
             (MAX_TRANSACTION_OPERATIONS, len(writes)),
             transaction=transaction,
         )
-    if sum(map(most_bytes, writes)) <= MAX_TRANSACTION_BYTES:
+    if sum(map(most_bytes, plan.writes)) <= MAX_TRANSACTION_BYTES:
         return
     total = 0
-    for write in writes:
-        row = sealed(write).row
+    for write, operation in ((each, operation) for each in plan.writes for operation in sealed(each)):
+        row = operation.row
         keys = quote(row["PartitionKey"], safe="") + quote(row["RowKey"], safe="")
         total += _HEADERS + len(keys) + len(msgspec.json.encode(row))
         if total > MAX_TRANSACTION_BYTES:
@@ -416,26 +442,56 @@ def _model_of(write: PlannedWrite) -> str:
 
 async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     write = plan.writes[0]
+    operations = sealed(write)
+    if len(operations) > 1:
+        return await _send_all(db, plan, attempt)
     store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
     if attempt == 1:
         counts.operations += 1
     try:
-        return [await store.write(plan.table, sealed(write))]
+        return [await store.write(plan.table, operations[0])]
     except Fault as fault:
-        await make_missing_table(db, plan.table, [write.operation], fault, attempt)
+        await make_missing_table(db, plan.table, operations, fault, attempt)
     return await _send_one(db, plan, attempt + 1)
 
 
 async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
+    operations = [operation for write in plan.writes for operation in sealed(write)]
     if attempt == 1:
-        counts.operations += len(plan.writes)
-    operations = list(map(sealed, plan.writes))
+        counts.operations += len(operations)
     try:
-        return await store.transact(plan.table, operations)
+        etags = await store.transact(plan.table, operations)
     except Fault as fault:
+        if len(operations) > len(plan.writes):
+            _point_to_write(plan, fault)
         await make_missing_table(db, plan.table, operations, fault, attempt)
+    else:
+        return etags if len(etags) == len(plan.writes) else [etags[at] for at in _starts(plan)]
     return await _send_all(db, plan, attempt + 1)
+
+
+def _starts(plan: WritePlan) -> list[int]:
+    """Return the positions of the operations on the rows of the writes themselves, among all that are sent."""
+    return [*accumulate((len(sealed(write)) for write in plan.writes[:-1]), initial=0)]
+
+
+def _point_to_write(plan: WritePlan, fault: Fault) -> None:
+    """
+    Let a fault have the index of a write in place of that of an operation. A further row that is not as the first one
+    says, which has its ETag, was changed by another program.
+    """
+    if fault.index is None:
+        return
+    starts, at = _starts(plan), fault.index
+    fault.index = bisect_right(starts, at) - 1
+    if at not in starts and fault.code in LOST_RACE:
+        first = plan.writes[fault.index].operation.row["RowKey"]
+        fault.message = (
+            f"a row that belongs to {first!r} is not as that one says, since another program has written or deleted "
+            "it: read them as property bags and repair them"
+        )
+        fault.code = str(Code.TORN_ROWS)
 
 
 def claim(doubt: InDoubt) -> list[int]:

@@ -17,18 +17,18 @@ Part of stage 1, change: what a verb sets and removes, as the difference to what
 A bag knows nothing but properties: its replace decides the whole row, unless that is known in part.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from ...errors import EncodeError
 from ...models.property_bag import PropertyBag
-from ...models.property_types import Member
+from ...models.property_types import FieldInfo, Member
 from ...models.reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE
 from ...models.schema import Schema
 from ...models.upgrades import stored_version
-from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS
+from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ...stores import Row, RowAddress
 from ..patch import Expects, Extent, Known, Patch, without
 from ..plan import Mode
@@ -43,6 +43,8 @@ UNTOUCHED = Patch(Expects.PRESENT, Extent.SOME, {})
 DELETED = Patch(Expects.PRESENT, Extent.ROW, None)
 """The patch of a delete."""
 
+_NOTHING = frozenset[str]()
+
 _BLIND = (Mode.INSERT, Mode.UPSERT_MERGE, Mode.UPSERT_REPLACE)
 
 Patched = tuple[Patch, Row, int | None]
@@ -52,7 +54,9 @@ Patched = tuple[Patch, Row, int | None]
 def new_patch(mode: Mode, schema: Schema, address: RowAddress, values: dict[str, Any]) -> Patched:
     """Return what an insert or upsert sets of an entity that remembers no row, and has no unknown properties."""
     row, weight = schema.encode(values, address.partition_key, address.row_key)
-    return _blind_patch(mode, row, _halves(schema, values, row)), row, weight
+    if schema.cleared and mode is Mode.UPSERT_MERGE:
+        row |= _clearing(schema, schema.shaped, values, row, None)
+    return _blind_patch(mode, row, _halves(schema, values, row) if schema.shaped else _NOTHING), row, weight
 
 
 class Shown(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True):
@@ -112,6 +116,8 @@ def _whole(mode: Mode, shown: Shown, *, drop_extra: bool) -> Patched:
     weight: int | None
     row, weight = schema.encode(shown.values, address.partition_key, address.row_key)
     blind = mode in _BLIND
+    if schema.cleared and mode is Mode.UPSERT_MERGE:
+        row |= _clearing(schema, schema.shaped, shown.values, row, before)
     if before is not None and keep_kind(row, before.row):
         weight = None
     sent = {} if drop_extra else changes(shown.dropped, extra) if blind and shown.dropped else extra
@@ -164,6 +170,8 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     before = shown.before
     assert before is not None
     removed = [name for name in before.row if name not in row and _is_property(name)]
+    if removed and shown.schema.cleared:
+        removed = [name for name in removed if not _is_cleared(shown.schema, before.row, name)]
     if removed:
         return Patch(Expects.PRESENT, Extent.SOME, changed, frozenset(removed))
     if not before.upgraded and _is_only_made(shown, changed):
@@ -188,6 +196,7 @@ def _save_loaded(shown: Shown) -> Patched:
 
 def _merge_all(shown: Shown) -> Patched:
     row = _loaded(shown)
+    row |= _clearing(shown.schema, shown.schema.shaped, shown.values, row, shown.before)
     gone = _halves(shown.schema, shown.values, row) if shown.before is None else frozenset(_removed(shown, row))
     return _merged(shown, row, gone)
 
@@ -199,6 +208,7 @@ def _merge_some(shown: Shown, only: Sequence[str]) -> Patched:
         if shown.values[info.name] is None and not _is_surely_absent(before, info.members):
             raise no_removal(schema.name, info.name)
     row = schema.encode_some(shown.values, infos)
+    row |= _clearing(schema, infos, shown.values, row, before)
     for member in (member for info in infos if info.shape is not None for member in info.members):
         if member.field not in only and member.path not in only:
             row = without(row, frozenset({member.property, member.property + ANNOTATION}))
@@ -220,6 +230,27 @@ def _is_surely_absent(before: Known | None, members: Sequence[Member]) -> bool:
     if before is None or not before.complete or before.proof is None:
         return False
     return not any(member.property in before.row for member in members)
+
+
+def _clearing(
+    schema: Schema, infos: Iterable[FieldInfo], values: Mapping[str, Any], row: Row, before: Known | None
+) -> Row:
+    """Return what a merge stores in members that values of several do not have, so that nothing of older ones stays."""
+    found: Row = {}
+    for info in infos if schema.cleared else ():
+        for member in info.members:
+            name = member.property
+            if name in schema.cleared and name not in row and values.get(info.name) is not None:
+                if _is_surely_absent(before, (member,)):
+                    continue
+                found[name] = 0 if member.type.edm is Edm.INT32 else ""
+                if member.type.edm is Edm.BINARY:
+                    found[name + ANNOTATION] = Edm.BINARY.value
+    return found
+
+
+def _is_cleared(schema: Schema, row: Row, name: str) -> bool:
+    return name in schema.cleared and row.get(name) in ("", 0)
 
 
 def _is_only_made(shown: Shown, changed: Row) -> bool:
@@ -269,7 +300,8 @@ def _removed(shown: Shown, row: Row) -> list[str]:
         if member.field not in shown.values or name in row:
             continue
         # Of what was set without having been read, the row alone tells whether there is something to remove.
-        if member.field not in shown.read_names or before.row.get(name) is not None:
+        known = before.row.get(name) is not None and not _is_cleared(schema, before.row, name)
+        if known or member.field not in shown.read_names:
             gone.append(name)
     unknown = schema.unknown(before.row)
     return gone + [name for name in unknown if name not in shown.extra and ANNOTATION not in name]

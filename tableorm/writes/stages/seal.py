@@ -2,6 +2,8 @@
 Part of stages 8 to 10: what stages of rows do to the writes of a model that has any.
 """
 
+from collections.abc import Sequence
+
 from msgspec import structs
 
 from ...connection.connection import Connection
@@ -34,7 +36,9 @@ class WorkBefore(RowStage):
 def has_work(write: PlannedWrite) -> bool:
     """Return whether something must be done before a write is sent."""
     schema = write.change.schema
-    return schema is not None and any(isinstance(stage, WorkBefore) for stage in schema.stages)
+    if schema is None or not schema.stages:
+        return False
+    return any(isinstance(stage, WorkBefore) for stage in schema.stages)
 
 
 async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool) -> None:
@@ -54,11 +58,16 @@ async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool)
                 refuse_before_sending(write, error, transaction=transaction)
 
 
-def sealed(write: PlannedWrite) -> Operation:
-    """Return the operation of a write as it is sent."""
+def sealed(write: PlannedWrite) -> Sequence[Operation]:
+    """Return what is sent for the operation of a write: one operation, unless a stage makes several of it."""
     schema, operation = write.change.schema, write.operation
-    if schema is None or not schema.stages or write.effect is not None or operation.verb is Verb.DELETE:
-        return operation
-    for stage in schema.stages:
-        operation = stage.seal(operation)
-    return structs.replace(operation, canonical=False)
+    if schema is None or not schema.stages or write.effect is not None:
+        return (operation,)
+    if operation.verb is not Verb.DELETE:
+        for stage in schema.stages:
+            operation = stage.seal(operation)
+        operation = structs.replace(operation, canonical=False)
+    if schema.split is None:
+        return (operation,)
+    stored = write.change.stored
+    return schema.split.split(operation, None if stored is None else stored.row)

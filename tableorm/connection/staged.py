@@ -1,0 +1,199 @@
+"""
+The row stages of models where rows are read: pages are prepared, and the rows of an entity joined.
+
+`Connection.sending` puts this layer around the tables when it reads for models with such stages. What has come through
+it is one row for each entity, whatever asked for it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..models.reserved import ENTITY_TYPE, PART
+from ..models.row_stage import SplitStage
+from ..models.schema import Schema
+from ..protocol.codes import Code, Fault
+from ..protocol.edm import Edm
+from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
+from ..protocol.limits import MAX_PAGE
+from ..stores import Bounds, Row, RowPage, RowQuery, StoreLayer, TableStore, pause_after
+from .stats import Counts
+from .tasks import map_together
+
+__all__ = ["StagedStore"]
+
+_LOOKS = 30
+"""How often rows of an entity are read that are not of one moment. A program writes between two reads now and then."""
+
+
+class StagedStore(StoreLayer):
+    """
+    Tables as some models read them.
+
+    Args:
+        below: The tables.
+        schemas: The models that are read.
+        counts: Counts the requests that are sent beside the one that was asked for.
+        db: The `Connection`, which this module is below.
+    """
+
+    def __init__(self, below: TableStore, schemas: Sequence[Schema], counts: Counts, db: Any) -> None:
+        super().__init__(below)
+        self._schemas, self._counts, self._db = schemas, counts, db
+
+    async def get(self, table: str, partition_key: str, row_key: str, select: tuple[str, ...] | None = None) -> Row:
+        """See `TableStore`."""
+        schemas = self._of(table)
+        split = [each.split for each in schemas if each.split is not None and not each.split.is_in_first(select)]
+        if not split:
+            row = await self.below.get(table, partition_key, row_key, select)
+        else:
+            self._counts.requests -= 1  # of which there may be several, or this one
+            found = await self._read(table, partition_key, row_key, select, split)
+            if found is None:
+                raise Fault(Code.RESOURCE_NOT_FOUND, "The specified resource does not exist.")
+            row = found
+        await self._prepare(schemas, [row])
+        return row
+
+    async def query(
+        self, table: str, query: RowQuery, limit: int = MAX_PAGE, continuation: str | None = None
+    ) -> RowPage:
+        """See `TableStore`. A page may have more rows than are asked for, if entities have fewer than they may."""
+        schemas = self._of(table)
+        split = {each.split.kind: each.split for each in schemas if each.split is not None}
+        asked = query
+        joined = [each for each in split.values() if not each.is_in_first(query.select)]
+        if joined:
+            kinds = {each.kind for each in joined}
+            where = None if query.where is None else _with_parts(query.where, kinds)
+            select = query.select
+            for each in joined:
+                select = each.asks_for(select)
+            asked = RowQuery(query.partition, query.row, where, select)
+            if where is None or where != query.where:  # otherwise these are no rows of theirs
+                limit = min(limit * max(each.most_rows for each in joined), MAX_PAGE)
+        page = await self.below.query(table, asked, limit, continuation)
+        rows = await self._join(table, page.rows, query.select, split) if split else page.rows
+        await self._prepare(schemas, rows)
+        return RowPage(rows, page.continuation)
+
+    def _of(self, table: str) -> list[Schema]:
+        return [each for each in self._schemas if each.may_be_in(table)]
+
+    async def _join(
+        self, table: str, rows: Sequence[Row], select: tuple[str, ...] | None, split: Mapping[str, SplitStage]
+    ) -> list[Row]:
+        """
+        Return the rows of entities of a page, joined. Where rows of one are on another page, or not of one moment, they
+        are read again; so further rows whose first one is not here belong to an entity of another page.
+        """
+        others: dict[tuple[str, str], list[Row]] = {}
+        found: list[Row] = []
+        for row in rows:
+            stage = split.get(_kind_of_owner(row))
+            if stage is None:
+                found.append(row)
+            else:
+                others.setdefault((row["PartitionKey"], stage.owner_of(row["RowKey"])), []).append(row)
+        again: list[int] = []
+        for at, row in enumerate(found):
+            stage = split.get(_kind_of(row))
+            if stage is not None and not stage.is_in_first(select):
+                joined = stage.join(row, others.get((row["PartitionKey"], row["RowKey"]), ()))
+                if joined is None:
+                    again.append(at)
+                else:
+                    found[at] = joined
+        if not again:
+            return found
+
+        async def read(at: int) -> Row | None:
+            row = found[at]
+            return await self._read(table, row["PartitionKey"], row["RowKey"], select, [split[_kind_of(row)]])
+
+        anew = dict(zip(again, await map_together(read, again), strict=True))
+        current = [anew.get(at, row) for at, row in enumerate(found)]
+        return [row for row in current if row is not None]
+
+    async def _read(
+        self,
+        table: str,
+        partition_key: str,
+        row_key: str,
+        select: tuple[str, ...] | None,
+        split: Sequence[SplitStage],
+    ) -> Row | None:
+        """
+        Read the rows of an entity, and return them as one; a row of another kind as it is, None if there is none.
+
+        Raises:
+            Fault: They were not of one moment, each time that they were read.
+        """
+        last = max(each.last_key(row_key) for each in split)
+        first = Compare("RowKey", Op.EQ, Constant(Edm.STRING, row_key))
+        asked = select
+        for each in split:
+            asked = each.asks_for(asked)
+        where = Or((first, *(_is_part(each.kind) for each in split)))
+        query = RowQuery(Bounds.only(partition_key), Bounds(row_key, last), where, asked)
+        for look in range(_LOOKS):
+            if look:
+                await asyncio.sleep(min(1.0, pause_after(look, self._db.retry) / 5))
+            rows: list[Row] = []
+            continuation: str | None = None
+            while True:
+                self._counts.requests += 1
+                page = await self.below.query(table, query, MAX_PAGE, continuation)
+                rows += page.rows
+                continuation = page.continuation
+                if continuation is None:
+                    break
+            own = next((row for row in rows if row["RowKey"] == row_key), None)
+            if own is None:
+                return None
+            stage = next((each for each in split if each.kind == _kind_of(own)), None)
+            if stage is None:
+                return own
+            others = [r for r in rows if _kind_of_owner(r) == stage.kind and stage.owner_of(r["RowKey"]) == row_key]
+            joined = stage.join(own, others)
+            if joined is not None:
+                return joined
+        raise Fault(
+            Code.TORN_ROWS,
+            f"its rows, from ({partition_key!r}, {row_key!r}) on, did not fit together, {_LOOKS} times in a row: "
+            "others write them all the time, or another program has changed one of them; try it again, and if nobody "
+            "writes, read the rows as property bags and repair them",
+        )
+
+    async def _prepare(self, schemas: Sequence[Schema], rows: Sequence[Row]) -> None:
+        for schema in schemas:
+            stages = [stage for stage in schema.stages if stage.prepares]
+            if stages:
+                own = [row for row in rows if schema.kind is None or _kind_of(row) == schema.kind]
+                for stage in reversed(stages if own else ()):
+                    await stage.prepare(self._db, own)
+
+
+def _kind_of(row: Row) -> str:
+    return str(row.get(ENTITY_TYPE)).partition(":")[0]
+
+
+def _kind_of_owner(row: Row) -> str:
+    """Return the kind of the entity that a further row belongs to; "" of any other row."""
+    kind = str(row.get(ENTITY_TYPE))
+    return kind.removesuffix(PART) if kind.endswith(PART) else ""
+
+
+def _is_part(kind: str) -> Filter:
+    return Compare(ENTITY_TYPE, Op.EQ, Constant(Edm.STRING, kind + PART))
+
+
+def _with_parts(where: Filter, kinds: set[str]) -> Filter:
+    """Return a condition that holds for the further rows of some kinds where it holds for their first ones."""
+    if isinstance(where, (And, Or)):
+        return type(where)(tuple(_with_parts(term, kinds) for term in where.terms))
+    if isinstance(where, Compare) and where.property == ENTITY_TYPE and where.op is Op.EQ:
+        kind = str(where.constant.value)
+        return Or((where, _is_part(kind))) if kind in kinds else where
+    return where
