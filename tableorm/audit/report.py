@@ -224,6 +224,10 @@ class BuildReport(RunReport):
 
     readable: bool = False
 
+    def __str__(self) -> str:
+        left = ". It is not read yet: build it with no_older_writers=True when every program that writes declares it."
+        return f"{super().__str__()}{left if self.complete and not self.readable else ''}"
+
 
 def make_report(progress: Progress[AuditCounts]) -> AuditReport:
     """Return the report of what was counted."""

@@ -64,6 +64,8 @@ async def pages(
         TableOrmError: The store refused.
     """
     size = MAX_PAGE if pace is None else pace.chunk
+    if kinds is not None:
+        db.used_models.add(*kinds.schemas)
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
@@ -103,6 +105,7 @@ async def walk(
     what: str,
     pace: Pace | None,
     select: tuple[str, ...] | None = None,
+    *,
     kinds: KindSet | None = None,
 ) -> Steps[C]:
     """
@@ -117,7 +120,7 @@ async def walk(
         what: Name of the operation, for messages.
         pace: Limits how many rows are read in a second; None for any number.
         select: The properties to read; None for all.
-        kinds: The models that are read, as of `pages`.
+        kinds: As `pages` has it.
     """
     async with aclosing(pages(db, part.table, where, part.left, counts, what, pace, select, kinds=kinds)) as found:
         async for rows in found:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import connect
+from tableorm import ModelError, connect
 from tableorm.audit.report import AuditReport
 from tableorm.cli.progress import ProgressReporter
 from tableorm.stores import Operation, Verb
@@ -57,6 +57,23 @@ def test_findings_are_printed(url: str) -> None:
 
     again = tableorm("audit", url, MODEL)
     assert again.returncode == 0 and "nothing found" in again.stdout
+
+
+def test_an_audit_with_a_name_is_a_shared_run(url: str) -> None:
+    """The store keeps what is done, and an audit that has ended is not done again under its name."""
+    shared = ("audit", url, MODEL, "--name", "nightly", "--rate", "1000", "--lease", "60")
+    first, second = tableorm(*shared, "--repair"), tableorm(*shared, "--repair")
+    assert (first.returncode, first.stdout.splitlines()[0]) == (0, second.stdout.splitlines()[0])
+    assert first.stdout.splitlines()[0].endswith("; repaired")
+
+    async def look() -> None:
+        async with connect(url) as db:
+            (run,) = await db.runs()
+            assert (run.name, run.what, run.state, run.written) == ("nightly", "repair Employee", "done", 1)
+            with pytest.raises(ModelError, match=r"audit\(name='nightly', cursor=...\) is refused"):
+                await db.audit(Employee, name="nightly", cursor="x")
+
+    asyncio.run(look())
 
 
 def test_counts_and_lists_are_checked(tmp_path: Path) -> None:

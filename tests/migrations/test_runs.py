@@ -140,7 +140,7 @@ async def test_many_failures_fit_into_the_rows(db: Database) -> None:
 
 
 async def test_progress_is_of_all_processes(db: Database) -> None:
-    """`on_progress` gets the report so far, which `list_runs` gives to others."""
+    """`on_progress` gets the report so far, which `db.runs` gives to others."""
     await fill(db, 4, 5)
     found: list[RunReport] = []
 

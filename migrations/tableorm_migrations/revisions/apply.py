@@ -297,5 +297,5 @@ class _Upgrade:
 
 
 def _describe(report: RunReport | AuditReport) -> str:
-    """Return a report without the name of the run, which the step has."""
-    return str(report).removeprefix(f"{report.name}: ") if isinstance(report, RunReport) else str(report)
+    """Return a report without what the step says: the name of the run, and that older programs have to end."""
+    return RunReport.__str__(report).removeprefix(f"{report.name}: ") if isinstance(report, RunReport) else str(report)
