@@ -15,7 +15,7 @@ from benchmarks.measure import report
 from benchmarks.processes import Crew, Effort, run_member, serving, work
 from benchmarks.upkeep import sizes
 from tableorm import Database, Entity, Index, Mapped, PropertyBag, connect, upgrade
-from tableorm_migrations import run_build_index, run_rewrite
+from tableorm_migrations import rewrite
 
 __all__ = ["bench_migrations", "compare_crews"]
 
@@ -85,12 +85,12 @@ async def _fill(path: Path, count: int) -> None:
 
 
 async def _build(db: Database, parallel: int, rate: float | None) -> bool:
-    found = await run_build_index(db, Trip.by_tail, name="by_tail", no_older_writers=True, parallel=parallel, rate=rate)
+    found = await db.build_index(Trip.by_tail, name="by_tail", no_older_writers=True, parallel=parallel, rate=rate)
     return found.complete
 
 
 async def _rewrite(db: Database, parallel: int, rate: float | None) -> bool:
-    found = await run_rewrite(db, LongTrip, name="kilometres", parallel=parallel, rate=rate)
+    found = await rewrite(db, LongTrip, name="kilometres", parallel=parallel, rate=rate)
     return found.complete
 
 

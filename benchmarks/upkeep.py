@@ -125,7 +125,7 @@ async def bench_build_index(folder: Path) -> None:
             with watched() as memory:
                 built = await db.build_index(declared)
             _say_built(built, filling, memory.grown)
-            assert built.built == count
+            assert built.written == count
         assert await db.select(Airport).allow_scan().all() == [
             Airport(code=_origin(partition), flights=count // _PARTITIONS) for partition in range(_PARTITIONS)
         ]
@@ -133,12 +133,9 @@ async def bench_build_index(folder: Path) -> None:
 
 def _say_built(built: BuildReport, filling: float, memory: float) -> None:
     assert built.complete
-    assert built.audit is not None
-    seconds = built.seconds - built.audit.seconds
     report(
-        f"build {built.index.partition('.')[2]} of {built.built:,}, less its audit / bulk",
-        seconds / filling,
+        f"build {built.what.partition('.')[2]} of {built.written:,}, with its audit / bulk",
+        built.seconds / filling,
         "",
-        f"{built.built / seconds:,.0f} entities/s, {built.requests:,} requests, {memory:.0f} MiB at most; its audit "
-        f"{built.audit.rate:,.0f} entities/s",
+        f"{built.rate:,.0f} entities/s, {memory:.0f} MiB at most",
     )

@@ -14,7 +14,6 @@ tableorm: the async object mapper for Azure Table Storage and the Cosmos DB Tabl
 
 from .access.grant import Grant, GrantExplanation
 from .access.policies import StoredPolicy, TablePolicies
-from .audit.ranges import FailedRow
 from .audit.report import AuditReport, BuildReport, Damage, Finding
 from .connection.index_states import IndexState
 from .connection.observe import Observation
@@ -63,6 +62,7 @@ from .errors import (
     WrongKind,
 )
 from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, Timestamp
+from .jobs.report import RangeProgress, RunReport
 from .models.convert import from_dict, to_dict
 from .models.entity import Entity
 from .models.fields import Mapped, field
@@ -129,7 +129,6 @@ __all__ = [
     "ExplainedRequest",
     "Explanation",
     "Expression",
-    "FailedRow",
     "Feed",
     "Field",
     "Finding",
@@ -166,10 +165,12 @@ __all__ = [
     "PreconditionFailed",
     "PropertyBag",
     "Query",
+    "RangeProgress",
     "RawSelect",
     "ReferenceNotFound",
     "RetryPolicy",
     "RowKey",
+    "RunReport",
     "ScanRefused",
     "Scope",
     "Select",

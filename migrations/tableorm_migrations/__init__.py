@@ -11,7 +11,6 @@ from .rekey.online import finalize_move, rekey_phase, roll_back_move, run_move, 
 from .rekey.plan import RekeyPlan, RekeyStep, plan_rekey
 from .rekey.rollback import roll_back_rekey
 from .rekey.verify import verify_rekey
-from .report import RewriteReport
 from .revisions import (
     BuildIndex,
     MigrationStatus,
@@ -29,9 +28,6 @@ from .revisions import (
 )
 from .rewrite import rewrite
 from .rules import RULES, Rule, Verdict
-from .runs.build import run_build_index
-from .runs.report import RangeProgress, RunReport, drop_run, list_runs
-from .runs.rewrite import run_rewrite
 from .snapshot import Snapshot, describe_models, read_snapshot, write_snapshot
 
 __all__ = [
@@ -39,7 +35,6 @@ __all__ = [
     "BuildIndex",
     "Difference",
     "MigrationStatus",
-    "RangeProgress",
     "RekeyPlan",
     "RekeyStep",
     "Repair",
@@ -47,9 +42,7 @@ __all__ = [
     "RevisionDraft",
     "RevisionStatus",
     "Rewrite",
-    "RewriteReport",
     "Rule",
-    "RunReport",
     "Snapshot",
     "StepReport",
     "UpgradeReport",
@@ -58,10 +51,8 @@ __all__ = [
     "carry_removed",
     "compare_snapshots",
     "describe_models",
-    "drop_run",
     "finalize_move",
     "finalize_rekey",
-    "list_runs",
     "load_revisions",
     "migration_status",
     "plan_rekey",
@@ -70,10 +61,8 @@ __all__ = [
     "rewrite",
     "roll_back_move",
     "roll_back_rekey",
-    "run_build_index",
     "run_move",
     "run_rekey",
-    "run_rewrite",
     "seal_move",
     "verify_move",
     "verify_rekey",

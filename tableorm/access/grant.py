@@ -148,6 +148,8 @@ async def issue_grant(
     table = db.prefix + (target if isinstance(target, str) else table_between(schema_of(target), first, last))
     check_target_table(what, table)
     db.boundary.check_range(what, schema, first, last, keys)
+    if schema is not None and schema.split is not None and keys.end_row is not None:
+        keys = attrs.evolve(keys, end_row=schema.split.last_key(keys.end_row))
     letters = permission_letters(what, permissions)
     if policy is None and (letters is None or expires_in is None):
         missing = "permissions" if letters is None else "expires_in"

@@ -123,8 +123,9 @@ def _check_derived(schema: Schema) -> Iterator[LintFinding]:
                 if schema.maintained and declared["include"] != "keys" and not each.deferred:
                     names = ", ".join(info.name for info in schema.maintained)
                     yield _finding("index-without-maintained", each.label, f"its entries do not hold {names}")
-                # Where maintained fields are wanted, keys alone are what gives them.
-                if declared["include"] == "keys" and not declared["unique"] and not schema.maintained:
+                # Where maintained fields are wanted, or an entity is several rows, keys alone are what gives these.
+                plain = not schema.maintained and schema.split is None
+                if declared["include"] == "keys" and not declared["unique"] and plain:
                     yield _finding("keys-only-index", each.label, "it has keys alone")
             case "IndexList":
                 writes += 1 if each.deferred else 2
@@ -150,6 +151,8 @@ def _check_list(declared: AuditedMaintainer) -> Iterator[LintFinding]:
 
 
 def _check_size(schema: Schema) -> Iterator[LintFinding]:
+    if schema.split is not None:
+        return
     count = len(schema.by_property) + len(schema.kind_properties) + schema.write_token
     if count >= _MANY_PROPERTIES:
         yield _finding("many-properties", schema.name, f"a row has up to {count} properties")

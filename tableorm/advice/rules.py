@@ -76,7 +76,7 @@ RULES = {
             code="many-properties",
             finds="a model with 240 properties or more",
             reason="a row holds 252 properties, some of which are for the kind and for what is derived",
-            remedy="divide it into several models, or keep rarely used fields in one field of JSON text",
+            remedy="divide it into several models, declare it wide=True, or keep rare fields in one field of JSON text",
             section="Wide entities pattern",
         ),
         LintRule(

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -11,12 +12,12 @@ import attrs
 from ..connection.connection import Connected, Connection, connection_of
 from ..connection.tasks import map_together, work_together
 from ..errors import ModelError, shown
-from ..keys.intervals import meet, successor
+from ..jobs.plan import narrow
 from ..keys.ranges import divide
 from ..protocol.limits import MAX_PAGE
 from ..protocol.redaction import escape_unprintable
 from ..stores import Bounds, Row, RowQuery
-from .totals import KindStatistics, Totals, common_prefix, count_partitions
+from .totals import KindStatistics, Totals, count_partitions
 
 __all__ = ["TableCost", "TableStatistics", "measure_table"]
 
@@ -171,7 +172,9 @@ class _Measurement:
         if not exact:
             self._totals = Totals()
             if sample is None:
-                ranges = divide(await self._narrow(Bounds()) or Bounds(), (None,), parallel * _RANGES_PER_WORKER)
+                ranges = divide(
+                    await narrow(self._find_first, Bounds()) or Bounds(), (None,), parallel * _RANGES_PER_WORKER
+                )
                 count = len(ranges)
             else:
                 ranges = await self._find_ranges(sample)
@@ -196,31 +199,13 @@ class _Measurement:
         """
         ranges: list[Bounds] = [Bounds()]
         for _ in range(_MOST_ROUNDS):
-            found = await map_together(self._narrow, ranges)
+            found = await map_together(partial(narrow, self._find_first), ranges)
             ranges = [bounds for bounds in found if bounds is not None]
             if len(ranges) >= wanted or all(bounds.point for bounds in ranges):
                 break
             parts = min(_MOST_PARTS, 2 * math.ceil(wanted / len(ranges)))
             ranges = [part for bounds in ranges for part in divide(bounds, (None,), parts)]
         return ranges
-
-    async def _narrow(self, bounds: Bounds) -> Bounds | None:
-        """Return a range without what is empty at its ends, as far as a few requests tell; None if it has no rows."""
-        first = await self._find_first(bounds)
-        if first is None or bounds.point:
-            return None if first is None else bounds
-        second = await self._find_first(attrs.evolve(bounds, lower=first, lower_open=True))
-        if second is None:
-            return Bounds.only(first)
-        # Each key that begins otherwise is behind all that begin alike, and the next one tells where they part.
-        shared = common_prefix(first, second)
-        while (end := successor(shared) if shared else None) is not None:
-            rest = meet(bounds, Bounds(end))
-            other = None if rest is None else await self._find_first(rest)
-            if other is None:
-                return meet(bounds, Bounds(first, end, upper_open=True))
-            shared = common_prefix(shared, other)
-        return attrs.evolve(bounds, lower=first, lower_open=False)
 
     async def _find_first(self, bounds: Bounds) -> str | None:
         """Return the first PartitionKey in a range; None if it has no rows."""

@@ -7,11 +7,12 @@ from itertools import groupby, pairwise
 
 import attrs
 
+from ..keys.intervals import common_prefix
 from ..models.reserved import ENTITY_TYPE
 from ..protocol.limits import entity_size
 from ..stores import Row
 
-__all__ = ["KindStatistics", "PartitionCounts", "Totals", "common_prefix", "count_partitions"]
+__all__ = ["KindStatistics", "PartitionCounts", "Totals", "count_partitions"]
 
 _MOST_KINDS = 1_000
 _OTHER_KINDS = "(other kinds)"
@@ -19,16 +20,6 @@ _LARGEST = 1_000  # partitions of which the counts are known
 _MOST_COUNTS = 4_096  # of partitions and of prefixes
 # Ends a whole PartitionKey among the prefixes; no key has this character.
 _END = "\0"
-
-
-def common_prefix(first: str, second: str) -> str:
-    """Return what two texts begin with."""
-    length = 0
-    for a, b in zip(first, second, strict=False):
-        if a != b:
-            break
-        length += 1
-    return first[:length]
 
 
 class PartitionCounts:

@@ -2,11 +2,8 @@
 `db.audit`: segment by segment, rows are summed up and candidates verified; workers share the ranges of keys.
 """
 
-import inspect
-import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from typing import TypeVar, cast
 
 import attrs
 
@@ -15,6 +12,10 @@ from ..connection.index_states import find_unreadable
 from ..connection.logger import make_logger
 from ..connection.tasks import work_together
 from ..errors import ModelError, shown
+from ..jobs.plan import LEAST_ROWS, plan_ranges
+from ..jobs.process import Job, RunOptions, work_on
+from ..jobs.ranges import JobRange, purpose_of, ranges_of
+from ..jobs.scan import Steps, family_filter, partition_start
 from ..keys.ranges import KeyRegion
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
@@ -23,24 +24,17 @@ from ..models.schema import Schema, concrete
 from ..protocol.filters import Filter
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowQuery
+from ..writes.bulk.pacing import Pace
 from .check import AuditedMaintainer
 from .context import OUT_OF_REACH, AuditContext, SnapshotTurns
 from .first_look import Candidate, FirstLook, Verification
-from .ranges import AuditRange, RangeCounts, RangeReport, audit_ranges_of, purpose_of, read_cursor
 from .report import AuditCounts, AuditReport, make_report
-from .scan import family_filter, partition_start
 from .segment import Segment
 from .table_audit import TableAudit, with_related
 
-__all__ = ["SEGMENT", "SMALL", "Steps", "audit", "audit_range", "check_arguments", "work_on_ranges"]
+__all__ = ["SEGMENT", "SMALL", "audit", "audit_range"]
 
 _LOG = make_logger("tableorm.audit")
-
-C = TypeVar("C", bound=RangeCounts)
-R = TypeVar("R", bound=RangeReport)
-
-Steps = AsyncGenerator[tuple[AuditRange, C], None]
-"""Work on a range: how far it is, and what was counted since, again and again."""
 
 SMALL = MAX_PAGE
 """The most rows of one range, which one request reads."""
@@ -52,24 +46,21 @@ SEGMENT = 20_000
 async def audit(
     db: Connection,
     models: Sequence[type[Entity]],
+    options: RunOptions[AuditReport],
     *,
-    parallel: int,
     cursor: str | None,
     repair: bool,
-    on_progress: Callable[[AuditReport], object] | None,
 ) -> AuditReport:
     """
     Audit the entities of some models; see `Database.audit`.
     """
     db.require_open()
-    check_arguments("audit", parallel, on_progress)
     if type(repair) is not bool:
         raise ModelError(f"audit(repair={shown(repair)}) is refused: give True or False")
     if not models:
         raise ModelError("audit() needs at least one model: give those whose entities are to be checked")
     schemas = with_related(list(dict.fromkeys(schema for model in models for schema in _concrete_schemas(model))))
     require_plain_tables("audit", schemas)
-    purpose = purpose_of("audit", schemas)
     tables = {schema.table_name() for schema in schemas}
     tables |= {str(each.table) for schema in schemas for each in schema.derived.values() if not each.in_blobs}
     kinds = {table: _kinds_in(table, schemas) for table in sorted(tables)}
@@ -77,34 +68,46 @@ async def audit(
         table: [s for s in schemas if s not in own.schemas and any(e.table == table for e in s.derived.values())]
         for table, own in kinds.items()
     }
-    if cursor is None:
-        ranges, counts = list[AuditRange](), AuditCounts()
-        for some in kinds.values():
-            is_small = parallel > 1 and await _is_small(db, some, guests[some.table], counts)
-            ranges += audit_ranges_of(some.table, some.schemas, 1 if is_small else parallel)
-    else:
-        ranges, counts = read_cursor(purpose, cursor, "audit", AuditCounts, kinds)
-    begun, turns = time.monotonic() - counts.seconds, SnapshotTurns()
+    parallel, turns, asked = options.parallel, SnapshotTurns(), AuditCounts()
     # An index that is not complete lacks entries, which is no damage.
     derived = [each for schema in schemas for each in schema.derived.values()]
     await find_unreadable(db, [d.declaration for d in derived if d.declaration and d.building is None])
 
-    def report() -> AuditReport:
-        counts.seconds = time.monotonic() - begun
-        return make_report(counts, purpose, ranges)
+    def make_context(table: str, pace: Pace | None = None) -> AuditContext:
+        return AuditContext(db=db, kinds=kinds[table], repair=repair, guests=guests[table], pace=pace, turns=turns)
 
-    def work(part: AuditRange) -> Steps[AuditCounts]:
-        some, others = kinds[part.table], guests[part.table]
-        return audit_range(AuditContext(db=db, kinds=some, repair=repair, guests=others, turns=turns), part, parallel)
+    async def plan() -> list[JobRange]:
+        if options.name is not None:
+            tables = [(table, own.schemas) for table, own in kinds.items()]
+            return await plan_ranges(db, "audit", tables, rows=LEAST_ROWS)
+        ranges: list[JobRange] = []
+        for some in kinds.values():
+            is_small = parallel > 1 and await _is_small(db, some, guests[some.table], asked)
+            ranges += ranges_of(some.table, some.schemas, 1 if is_small else parallel)
+        return ranges
 
-    await work_on_ranges(ranges, work, counts, parallel, report, on_progress)
-    for schema in schemas:
-        for each in schema.derived.values():
-            if isinstance(each, AuditedMaintainer) and each.in_blobs:
-                context = AuditContext(db=db, kinds=kinds[schema.table_name()], repair=repair, turns=turns)
-                await each.audit_blobs(context)
-                counts.add(context.counts)
-    return report()
+    async def check_blobs(counts: AuditCounts) -> None:
+        counts.add(asked)
+        for schema in schemas:
+            for each in schema.derived.values():
+                if isinstance(each, AuditedMaintainer) and each.in_blobs:
+                    context = make_context(schema.table_name())
+                    await each.audit_blobs(context)
+                    counts.add(context.counts)
+
+    names = ", ".join(sorted(schema.name for schema in schemas))
+    job = Job(
+        verb="audit",
+        what=f"{'repair' if repair else 'audit'} {names}",
+        purpose=purpose_of("repair" if repair and options.name is not None else "audit", schemas).hex(),
+        tables=kinds,
+        plan=plan,
+        work=lambda part, pace: audit_range(make_context(part.table, pace), part, parallel),
+        counts=AuditCounts,
+        report=make_report,
+        judge=check_blobs,
+    )
+    return await work_on(db, job, options, cursor)
 
 
 async def _is_small(db: Connection, kinds: KindSet, guests: Sequence[Schema], counts: AuditCounts) -> bool:
@@ -126,23 +129,6 @@ def _kinds_in(table: str, schemas: Sequence[Schema]) -> KindSet:
     return KindSet.of(models) if models else KindSet((), table, bags=False)
 
 
-def check_arguments(what: str, parallel: int, on_progress: Callable[..., object] | None) -> None:
-    """
-    Refuse arguments that no call which reads whole tables takes.
-
-    Raises:
-        ModelError: `parallel` is not a number from 1 up, or `on_progress` is not a plain function.
-    """
-    if type(parallel) is not int or parallel < 1:
-        raise ModelError(f"{what}(parallel={parallel!r}) is refused: give a number from 1 up")
-    if on_progress is not None and (
-        not callable(cast("object", on_progress)) or inspect.iscoroutinefunction(on_progress)
-    ):
-        raise ModelError(
-            f"{what}(on_progress={shown(on_progress)}) is refused: give a plain function, which is not awaited"
-        )
-
-
 def _concrete_schemas(model: type[Entity]) -> list[Schema]:
     schemas = concrete(schema_of(model))
     if not schemas:
@@ -153,44 +139,7 @@ def _concrete_schemas(model: type[Entity]) -> list[Schema]:
     return schemas
 
 
-async def work_on_ranges(
-    ranges: list[AuditRange],
-    work: Callable[[AuditRange], Steps[C]],
-    counts: C,
-    parallel: int,
-    report: Callable[[], R],
-    on_progress: Callable[[R], object] | None,
-    *,
-    building: bool = False,
-) -> None:
-    """
-    Work on all ranges that are not done.
-
-    Args:
-        ranges: The ranges; each is replaced by how far it is, again and again.
-        work: Works on a range, and yields again and again how far it is and what was found since.
-        counts: Gets what is found.
-        parallel: How many ranges are worked on at the same time.
-        report: Makes the report so far.
-        on_progress: Called with the report after each step.
-        building: Which of the ranges: those where an index is built, or those where rows are checked.
-    """
-    todo = iter([number for number, each in enumerate(ranges) if not each.done and each.building is building])
-
-    async def worker() -> None:
-        for number in todo:
-            async with aclosing(work(ranges[number])) as steps:
-                async for done, found in steps:
-                    # Both at once, so that who goes on from here counts nothing twice.
-                    ranges[number] = done
-                    counts.add(found)
-                    if on_progress is not None:
-                        on_progress(report())
-
-    await work_together(worker, parallel)
-
-
-async def audit_range(context: AuditContext, part: AuditRange, parallel: int) -> Steps[AuditCounts]:
+async def audit_range(context: AuditContext, part: JobRange, parallel: int) -> Steps[AuditCounts]:
     """
     Audit a range, segment by segment. Yield how far it is, and what was found since.
 
@@ -205,7 +154,7 @@ async def audit_range(context: AuditContext, part: AuditRange, parallel: int) ->
     segment, count, last = Segment(table), 0, None
     look = FirstLook(context, parallel)
 
-    async def verify_candidates(part: AuditRange, last: str | None) -> AuditRange:
+    async def verify_candidates(part: JobRange, last: str | None) -> JobRange:
         """Verify the candidates of the segment, which goes up to the partition `last`; return what is left."""
         if segment.close():
             regions = part.left
@@ -255,6 +204,6 @@ async def _run(context: AuditContext, verifications: Sequence[Verification], par
                 raise
             except Exception as error:  # noqa: BLE001 - a row may be as nobody has thought of
                 _LOG.warning("a row of table %s is left undecided: %s", context.kinds.table, error, exc_info=error)
-                context.counts.undecided += 1
+                context.counts.leave()
 
     await work_together(worker, min(parallel, len(verifications)))

@@ -6,8 +6,8 @@ somebody has written meanwhile or a value is taken, is left to the audit that fo
 """
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from functools import partial
 from itertools import groupby
@@ -18,6 +18,11 @@ import attrs
 from ..connection.connection import Connection
 from ..connection.index_states import find_unreadable, make_readable
 from ..errors import ModelError, shown
+from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.process import Job, RunOptions, carry_out
+from ..jobs.ranges import JobRange, purpose_of
+from ..jobs.report import run_report
+from ..jobs.scan import Steps, walk
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity
 from ..models.kinds import KindSet
@@ -27,69 +32,55 @@ from ..protocol.limits import MAX_TRANSACTION_OPERATIONS
 from ..stores import Row
 from ..writes.bulk.pacing import Pace
 from ..writes.commit import commit
-from .audit import Steps, audit_range, check_arguments, work_on_ranges
+from .audit import audit_range
 from .check import AuditedMaintainer
 from .context import OUT_OF_REACH, AuditContext, SnapshotTurns
-from .ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
-from .report import AuditCounts, BuildReport, make_report
+from .report import AuditCounts, BuildReport
 from .table_audit import rebuild_write, with_related
 
-__all__ = ["IndexBuild", "build_index"]
+__all__ = ["build_index"]
 
 
 async def build_index(
-    db: Connection,
-    index: DerivationOf[Entity],
-    *,
-    parallel: int,
-    cursor: str | None,
-    no_older_writers: bool,
-    on_progress: Callable[[BuildReport], object] | None,
+    db: Connection, index: DerivationOf[Entity], options: RunOptions[BuildReport], *, no_older_writers: bool
 ) -> BuildReport:
     """
     Derive what is declared for entities that were there before; see `Database.build_index`.
     """
     db.require_open()
-    check_arguments("build_index", parallel, on_progress)
+    options.check("build_index")
     if type(no_older_writers) is not bool:
         raise ModelError(f"build_index(no_older_writers={shown(no_older_writers)}) is refused: give True or False")
-    work = IndexBuild(db, index, parallel)
-    purpose = purpose_of(f"build {index.name}", work.schemas)
-    built, checked = AuditCounts(), AuditCounts()
-    if cursor is None:
-        ranges = work.plan_ranges(parallel)
-    else:
-        what = f"build_index({index})"
-        ranges, (built, checked) = read_cursor(purpose, cursor, what, tuple[AuditCounts, AuditCounts], (work.table,))
-    begun = time.monotonic() - built.seconds
-    begun_audit = time.monotonic() - checked.seconds
-    auditing = all(each.done for each in ranges if each.building)
-
-    def report() -> BuildReport:
-        built.seconds = time.monotonic() - begun
-        if auditing:
-            checked.seconds = time.monotonic() - begun_audit
-        return BuildReport(
-            index=str(index),
-            entities=built.entities,
-            built=built.built,
-            requests=built.requests + checked.requests,
-            seconds=built.seconds,
-            audit=make_report(checked) if auditing else None,
-            cursor=partial(write_cursor, purpose, tuple(ranges), (attrs.evolve(built), attrs.evolve(checked))),
-        )
-
-    if not auditing:
-        await work_on_ranges(ranges, work.work_on, built, parallel, report, on_progress, building=True)
-        auditing, begun_audit = True, time.monotonic()
-    await work_on_ranges(ranges, work.work_on, checked, parallel, report, on_progress)
-    finished = report()
-    if finished.complete:
-        finished = attrs.evolve(finished, readable=await work.make_readable(no_older_writers=no_older_writers))
-    return finished
+    build = _IndexBuild(db, index, options.parallel)
+    declared = json.dumps([dict(each.describe()) for each in build.declared], sort_keys=True)
+    job = Job(
+        verb="build_index",
+        what=f"build {index}",
+        purpose=purpose_of(f"build {index.name} {declared}", build.schemas).hex(),
+        tables=(build.table,),
+        plan=partial(
+            plan_ranges,
+            db,
+            "build_index",
+            [(build.table, build.schemas)],
+            build=True,
+            most=MOST_RANGES // 2,
+            rows=LEAST_ROWS,
+        ),
+        work=build.work_on,
+        counts=AuditCounts,
+        report=partial(run_report, BuildReport),
+        no_older_writers=no_older_writers,
+        finish=partial(build.make_readable, no_older_writers=True),
+    )
+    report = await carry_out(db, job, options)
+    if report.complete:
+        readable = await build.make_readable(no_older_writers=no_older_writers)
+        report = attrs.evolve(report, readable=readable)
+    return report
 
 
-class IndexBuild:
+class _IndexBuild:
     """
     Work that builds an index range by range, and then audits it range by range.
 
@@ -121,12 +112,7 @@ class IndexBuild:
         self._db, self._name, self._parallel = db, index.name, parallel
         self._limit, self._turns = asyncio.Semaphore(parallel), SnapshotTurns()
 
-    def plan_ranges(self, workers: int) -> list[AuditRange]:
-        """Return the ranges in which the index is built, and those in which it is audited, for some workers."""
-        building = audit_ranges_of(self.table, self.schemas, workers, building=True)
-        return building + audit_ranges_of(self.table, self.schemas, workers)
-
-    def work_on(self, part: AuditRange, pace: Pace | None = None) -> Steps[AuditCounts]:
+    async def work_on(self, part: JobRange, pace: Pace | None) -> Steps[AuditCounts]:
         """
         Build or audit a range, from where it stands.
 
@@ -137,7 +123,16 @@ class IndexBuild:
         context = AuditContext(
             db=self._db, kinds=self._kinds, repair=True, only=self._name, pace=pace, turns=self._turns
         )
-        return _build_range(context, self._limit, part) if part.building else audit_range(context, part, self._parallel)
+        deal, where = partial(_build_rows, context, self._limit), self._kinds.filter
+        steps = (
+            walk(self._db, part, where, deal, context.counts, "build_index", pace, kinds=self._kinds)
+            if part.building
+            else audit_range(context, part, self._parallel)
+        )
+        async with aclosing(steps) as all_steps:
+            async for done, counts in all_steps:
+                counts.entities *= part.building  # each is counted once
+                yield done, counts
 
     async def make_readable(self, *, no_older_writers: bool) -> bool:
         """
@@ -176,31 +171,22 @@ def _find_declarations(index: object) -> list[AuditedMaintainer]:
     )
 
 
-async def _build_range(context: AuditContext, limit: asyncio.Semaphore, part: AuditRange) -> Steps[AuditCounts]:
+async def _build_rows(context: AuditContext, limit: asyncio.Semaphore, rows: Sequence[Row]) -> None:
     """
-    Build a range, page by page: derive what is declared for many entities in one transaction.
+    Derive what is declared for many entities in one transaction.
 
     Args:
         context: The rows of the table; its `only` is what is built.
         limit: How many transactions are under way at the same time.
-        part: The range, without what is done of it.
+        rows: The rows of a page.
     """
-    db, counts = context.db, context.counts
-    async with aclosing(context.pages(context.kinds.filter, part.left, "build_index")) as found:
-        async for rows in found:
-            if not rows:
-                continue
-            incomplete: list[_Incomplete] = []
-            async for some in context.in_turns(rows):
-                row_keys = [_rows_to_write(context, row) for row in some]
-                incomplete += [(keys, row) for keys, row in zip(row_keys, some, strict=True) if keys is not None]
-            partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
-            # Those of a partition after each other: they may write the same list, or the same count.
-            await asyncio.gather(*(_write(context, limit, [*_chunks(group)]) for group in partitions))
-            if db.store.capabilities.ordered:
-                part = attrs.evolve(part, partition=rows[-1]["PartitionKey"], row=rows[-1]["RowKey"])
-                yield part, counts.take()
-    yield attrs.evolve(part, done=True), counts.take()
+    incomplete: list[_Incomplete] = []
+    async for some in context.in_turns(rows):
+        row_keys = [_rows_to_write(context, row) for row in some]
+        incomplete += [(keys, row) for keys, row in zip(row_keys, some, strict=True) if keys is not None]
+    partitions = [list(group) for _, group in groupby(incomplete, key=_partition_of)]
+    # Those of a partition after each other: they may write the same list, or the same count.
+    await asyncio.gather(*(_write(context, limit, [*_chunks(group)]) for group in partitions))
 
 
 _Incomplete = tuple[list[str], Row]
@@ -239,7 +225,7 @@ async def _write(context: AuditContext, limit: asyncio.Semaphore, chunks: Sequen
                 half = len(some) // 2
                 todo += [some[half:], some[:half]] if half else []
             else:
-                context.counts.built += len(some)
+                context.counts.written += len(some)
 
 
 def _partition_of(incomplete: _Incomplete) -> str:

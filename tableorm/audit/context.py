@@ -14,6 +14,7 @@ from ..connection.index_states import known_unreadable
 from ..connection.rows import is_place, read_row
 from ..connection.translate import translate
 from ..errors import AccessDenied, DecodeError, TableNotFound, Throttled, Unavailable
+from ..jobs.scan import pages
 from ..keys.ranges import KeyRegion
 from ..models.index_declaration import IndexDeclaration
 from ..models.kinds import KindSet
@@ -25,7 +26,6 @@ from ..protocol.filters import Filter
 from ..stores import Bounds, Operation, Row, RowAddress
 from ..writes.bulk.pacing import Pace
 from .report import AuditCounts, Damage, Finding
-from .scan import pages
 
 __all__ = ["OUT_OF_REACH", "AuditContext", "EntitySnapshot", "Problem", "SnapshotTurns", "kind_of"]
 

@@ -228,7 +228,7 @@ class EntryCheck(Check):
                 repaired = context.repair and bool(repairs)
                 context.record(self.schema, address.beside(owner), problem, repaired=repaired)
                 return
-        context.counts.undecided += 1
+        context.counts.leave()
 
     async def _is_orphan(self, row: Row) -> bool:
         """

@@ -2,17 +2,23 @@
 What an audit found: kinds of damage, findings, and the reports of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 import attrs
+import msgspec
 
 from ..errors import counted
-from .ranges import KEPT, AuditRange, RangeCounts, RangeReport, write_cursor
+from ..jobs.counts import JobCounts
+from ..jobs.ranges import RangeReport
+from ..jobs.report import Progress, RunReport
 
 __all__ = ["AuditCounts", "AuditReport", "BuildReport", "Damage", "Finding", "make_report"]
+
+
+_KEPT = 1_000
+_ROOM = 10_000  # characters of findings in a row
 
 
 class Damage(StrEnum):
@@ -115,26 +121,47 @@ class Finding:
         return _plain_values(self)
 
 
-@attrs.define
-class AuditCounts(RangeCounts):
+@attrs.define(kw_only=True)
+class AuditCounts(JobCounts):
     """
     What was found so far, while it is being counted. The names are those of `AuditReport`.
     """
 
     derived_rows: int = 0
-    built: int = 0
     repaired: int = 0
     undecided: int = 0
     counts: dict[str, int] = attrs.field(factory=dict[str, int])
-    findings: list[Finding] = attrs.field(factory=list[Finding])
+    findings: list[Finding] = attrs.field(factory=list[Finding], metadata={"most": _KEPT})
 
     def record(self, finding: Finding) -> None:
         """Count a finding, and keep it if there are not too many."""
         name = str(finding.damage)
         self.counts[name] = self.counts.get(name, 0) + 1
-        self.repaired += finding.repaired
-        if len(self.findings) < KEPT:
+        if finding.repaired:
+            self.repaired += 1
+            self.written += 1
+        else:
+            self.fail(finding)
+        if len(self.findings) < _KEPT:
             self.findings.append(finding)
+
+    def leave(self, count: int = 1) -> None:
+        """Count rows of which nobody knows whether they are right, since others wrote during each look at them."""
+        self.undecided += count
+        self.fail(
+            f"others wrote during each look at {counted(count, 'row')}, so nobody knows whether it is right; "
+            "look again while they write less"
+        )
+
+    def to_stored(self, most: int = 20) -> dict[str, Any]:
+        """Return it as a row has it, with so many failures at most, and as many findings as there is room for."""
+        room, kept = _ROOM, list[Finding]()
+        for each in self.findings:
+            room -= len(msgspec.json.encode(each))
+            if room < 0:
+                break
+            kept.append(each)
+        return super(AuditCounts, attrs.evolve(self, findings=kept)).to_stored(most)
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -146,7 +173,7 @@ class AuditReport(RangeReport):
         entities: Entities that were checked.
         derived_rows: Index entries and rows of index lists that were checked.
         counts: How many findings of each kind of damage: {"missing": 3}.
-        findings: The first 1,000 that were found, in the order of their entities.
+        findings: The first 1,000 that were found, in the order of their entities; fewer of a shared audit.
         repaired: How many of all findings were repaired.
         undecided: How many rows could not be verified, because others wrote them again and again, or because of an
             error that the logger `tableorm.audit` tells; audit again.
@@ -183,56 +210,24 @@ class AuditReport(RangeReport):
         return f"{checked}: {found}{busy}; {counted(self.requests, 'request')} in {self.seconds:.1f} s"
 
 
-@attrs.frozen(eq=False, kw_only=True)
-class BuildReport(RangeReport):
+@attrs.frozen(kw_only=True)
+class BuildReport(RunReport):
     """
-    What `db.build_index` has done so far or, when it has ended, in all.
+    What `db.build_index` has done so far or, when it has ended, in all. Its `written` are entities that got their index
+    entry, were added to the list, or were counted; its `failures` what cannot be built, such as a unique value that two
+    entities have.
 
     Args:
-        index: Name of the index, list, count or sum: "Employee.by_email".
-        entities: Entities that were read.
-        built: Entities that got their index entry, were added to the list, or were counted.
-        requests: Requests that were sent, without repetitions; what is sent to write entities together counts as one.
-        seconds: How long it took, earlier parts included if it was resumed.
-        audit: The report of the audit that follows; None before it begins. Its findings include what cannot be built,
-            such as a unique value that two entities have.
         readable: Whether it is complete, and read from now on: the store says so, or is not asked. A count or a sum is
             read at any time.
     """
 
-    index: str
-    built: int = 0
-    audit: AuditReport | None = None
     readable: bool = False
 
-    @property
-    def complete(self) -> bool:
-        """Whether every entity was read, and none lacks what was to be built."""
-        return self.audit is not None and self.audit.clean and self.cursor is None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as a dictionary of plain values, for JSON."""
-        audit = None if self.audit is None else self.audit.to_dict()
-        return {**_plain_values(self), "complete": self.complete, "audit": audit}
-
-    def __str__(self) -> str:
-        text = f"{self.index}: built for {self.built} of {counted(self.entities, 'entity')}, "
-        text += f"{counted(self.requests, 'request')} in {self.seconds:.1f} s"
-        if self.audit is None:
-            return text
-        left = " It is not read yet: build it with no_older_writers=True when every program that writes declares it."
-        return f"{text}; then {self.audit}{'.' + left if self.complete and not self.readable else ''}"
-
-
-def make_report(counts: AuditCounts, purpose: bytes = b"", ranges: Sequence[AuditRange] = ()) -> AuditReport:
-    """
-    Return the report of what was counted.
-
-    Args:
-        counts: What was counted.
-        purpose: What the cursor of the report is for; see `purpose_of`.
-        ranges: How far the ranges are; none for a report without a cursor.
-    """
+def make_report(progress: Progress[AuditCounts]) -> AuditReport:
+    """Return the report of what was counted."""
+    counts = progress.counts
     return AuditReport(
         entities=counts.entities,
         derived_rows=counts.derived_rows,
@@ -242,7 +237,7 @@ def make_report(counts: AuditCounts, purpose: bytes = b"", ranges: Sequence[Audi
         undecided=counts.undecided,
         requests=counts.requests,
         seconds=counts.seconds,
-        cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
+        cursor=progress.cursor,
     )
 
 
@@ -251,7 +246,7 @@ def _sort_key(finding: Finding) -> tuple[str, ...]:
     return finding.partition_key, finding.row_key, finding.model, finding.index or "", finding.address or ""
 
 
-def _plain_values(value: Finding | AuditReport | BuildReport) -> dict[str, Any]:
+def _plain_values(value: Finding | AuditReport) -> dict[str, Any]:
     """Return the public fields as JSON has them."""
     return attrs.asdict(value, filter=attrs.filters.exclude("_cursor"), value_serializer=_plain_value)
 

@@ -203,7 +203,7 @@ class TableAudit:
             if await context.settle(address, row):
                 self._record(snapshot, problems, repaired=False)
                 return
-        context.counts.undecided += 1
+        context.counts.leave()
 
     async def _find_problems(self, snapshot: EntitySnapshot) -> list[Problem]:
         """Read the rows around an entity, and return what all of its checks find wrong with them."""

@@ -25,11 +25,14 @@ from ..stores import RetryPolicy
 __all__ = [
     "add_database",
     "add_models",
+    "add_name",
+    "add_run",
     "add_tables",
     "find_targets",
     "open_existing",
     "parse_count",
     "parse_table",
+    "run_options",
     "tell_left_out",
 ]
 
@@ -160,6 +163,36 @@ def parse_count(text: str) -> int:
     if not (text.isdecimal() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
     return int(text)
+
+
+def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
+    """Declare the arguments of jobs that processes share, with how many ranges they work on if not told."""
+    parser.add_argument(
+        "--parallel",
+        metavar="N",
+        type=parse_count,
+        default=parallel,
+        help=f"how many ranges of keys to work on at the same time; {parallel} if not given",
+    )
+    parser.add_argument("--rate", metavar="N", type=parse_count, help="work on N rows in a second at most")
+    parser.add_argument(
+        "--lease",
+        metavar="SECONDS",
+        type=parse_count,
+        default=30,
+        help="after how many seconds others take over if this process dies; 30 if not given",
+    )
+
+
+def add_name(parser: argparse.ArgumentParser) -> None:
+    """Declare the name of a run."""
+    parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
+
+
+def run_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return what `add_run` and `add_name` declare as the arguments of a function."""
+    named = {"name": args.name} if "name" in args else {}
+    return {"parallel": args.parallel, "rate": args.rate, "lease": float(args.lease), **named}
 
 
 def parse_table(text: str) -> str:

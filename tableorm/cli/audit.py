@@ -12,7 +12,7 @@ import msgspec
 from ..audit.report import AuditReport
 from ..errors import counted
 from ..protocol.redaction import escape_unprintable
-from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
+from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options, tell_left_out
 from .progress import ProgressReporter
 
 __all__ = ["AUDIT", "Audit"]
@@ -34,13 +34,8 @@ class Audit:
         add_models(parser, plain_tables=True)
         parser.add_argument("--repair", action="store_true", help="repair what is found")
         parser.add_argument("--json", action="store_true", help="print the report as JSON")
-        parser.add_argument(
-            "--parallel",
-            metavar="N",
-            type=parse_count,
-            default=8,
-            help="how many ranges of keys to read at the same time",
-        )
+        add_name(parser)
+        add_run(parser)
         parser.add_argument(
             "--state", metavar="FILE", type=Path, help="keeps how far the audit got; another run goes on there"
         )
@@ -65,7 +60,7 @@ class Audit:
         async with open_existing(args) as db:
             try:
                 return await db.audit(
-                    *args.models, parallel=args.parallel, cursor=cursor, repair=args.repair, on_progress=progress.note
+                    *args.models, repair=args.repair, cursor=cursor, on_progress=progress.note, **run_options(args)
                 )
             finally:
                 progress.save()  # also when it was interrupted

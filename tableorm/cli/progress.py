@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 import attrs
 
-from ..audit.ranges import RangeReport
+from ..jobs.ranges import RangeReport
 
 __all__ = ["ProgressReporter", "draw_bar"]
 

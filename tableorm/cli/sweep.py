@@ -14,7 +14,7 @@ from ..models.schema import concrete
 from ..protocol.redaction import escape_unprintable
 from ..queries.sweep import is_swept
 from ..queries.sweep_report import SweepReport
-from .arguments import add_database, add_models, open_existing, parse_count, tell_left_out
+from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options, tell_left_out
 from .progress import ProgressReporter
 
 __all__ = ["SWEEP", "Sweep"]
@@ -35,14 +35,8 @@ class Sweep:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, plain_tables=True)
-        parser.add_argument(
-            "--parallel",
-            metavar="N",
-            type=parse_count,
-            default=8,
-            help="how many ranges of keys to read at the same time",
-        )
-        parser.add_argument("--rate", metavar="N", type=parse_count, help="how many rows to delete in a second at most")
+        add_name(parser)
+        add_run(parser)
         parser.add_argument(
             "--state", metavar="FILE", type=Path, help="keeps how far the sweep got; another run goes on there"
         )
@@ -74,10 +68,9 @@ class Sweep:
                     )
                 return await db.sweep(
                     *swept,
-                    parallel=args.parallel,
                     cursor=cursor,
-                    rate=args.rate,
                     on_progress=progress.note,
+                    **run_options(args),
                 )
             finally:
                 progress.save()  # also when it was interrupted

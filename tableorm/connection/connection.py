@@ -13,6 +13,7 @@ import attrs
 
 from ..errors import ModelError, NotSupported, shown
 from ..models.kinds import UsedModels
+from ..models.placement import staged_models
 from ..protocol.codes import THROTTLING, Fault
 from ..stores import (
     Backend,
@@ -368,11 +369,8 @@ class Connection:
         counts.requests += 1
         if self.watch.always or self.watch.blocks:
             store = ObservedStore(store, self.watch, model, work, attempt)
-        staged = self.used_models.staged
-        if staged and operation in ("get", "query"):
-            schemas = [schema for name in model.split(", ") for schema in staged.get(name.partition(".")[0], ())]
-            if schemas:
-                store = StagedStore(store, schemas, counts, self)
+        if model and operation in ("get", "query") and (schemas := staged_models(model)):
+            store = StagedStore(store, schemas, counts, self)
         return store, counts
 
     async def call(self, what: str, table: str, request: Awaitable[T], *, beside: str = "") -> T:

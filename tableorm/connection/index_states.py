@@ -28,6 +28,7 @@ from .translate import translate
 
 __all__ = [
     "IndexState",
+    "create_upkeep_table",
     "find_unreadable",
     "forget_table",
     "known_unreadable",
@@ -211,7 +212,7 @@ async def note_declarations(
         if ours and (each.table in created or not await _has_rows(db, each.table, where)):
             new.append(each)
     if new:
-        await _create_table(db)
+        await create_upkeep_table(db)
         await make_readable(db, new)
     if all(each.digest in known.readable for each in declarations):
         return
@@ -285,7 +286,7 @@ async def write_records(
             await store.transact(UPKEEP_TABLE, operations)
         except Fault as fault:
             if fault.code == Code.TABLE_NOT_FOUND and made < _MOST_MADE:
-                await _create_table(db)
+                await create_upkeep_table(db)
                 made += 1
             elif fault.code in done:
                 return
@@ -295,7 +296,8 @@ async def write_records(
             return
 
 
-async def _create_table(db: Connection) -> None:
+async def create_upkeep_table(db: Connection) -> None:
+    """Create the table of the mapper, unless it is there."""
     store, _ = db.sending("create-table", "")
     try:
         await store.create_table(UPKEEP_TABLE)

@@ -14,6 +14,8 @@ from ..audit.audit import audit
 from ..audit.build import build_index
 from ..audit.report import AuditReport, BuildReport
 from ..connection.index_states import IndexState, load_states
+from ..jobs.process import RunOptions
+from ..jobs.report import RunReport, drop_run, list_runs
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
 from ..outbox.worker import Worker
@@ -111,9 +113,12 @@ class Upkeep(Periods):
     async def audit(
         self,
         *models: type[Entity],
-        parallel: int = 8,
-        cursor: str | None = None,
         repair: bool = False,
+        name: str | None = None,
+        parallel: int = 8,
+        lease: float = 30.0,
+        rate: float | None = None,
+        cursor: str | None = None,
         on_progress: Callable[[AuditReport], object] | None = None,
     ) -> AuditReport:
         """
@@ -127,9 +132,14 @@ class Upkeep(Periods):
         Args:
             models: The models; an abstract base stands for all of its classes. The models in which their entities are
                 counted, or of which they hold copies, are checked too.
-            parallel: How many ranges of keys are read at the same time.
-            cursor: The place that an earlier audit of these models had reached: `AuditReport.cursor`.
             repair: Whether to repair what is found. Damage that needs a decision is left: see `Damage`.
+            name: Name of a shared run: any number of processes make this call, at the same time or later, and work on
+                different ranges of keys. What is done is in the store, so that the next call goes on after all of them
+                were killed. None to work alone.
+            parallel: How many ranges of keys are read at the same time.
+            lease: Of a shared run: after how many seconds others take over the ranges of this process if it has died.
+            rate: How many rows this process may read in a second; None for any number.
+            cursor: The place that an earlier audit of these models had reached alone: `AuditReport.cursor`.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
 
         Returns:
@@ -142,22 +152,26 @@ class Upkeep(Periods):
             TableNotFound: There is no such table.
         """
         self._connection.boundary.check_whole_table(f"audit({', '.join(schema_of(model).name for model in models)})")
-        return await audit(
-            self._connection, models, parallel=parallel, cursor=cursor, repair=repair, on_progress=on_progress
-        )
+        options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+        return await audit(self._connection, models, options, cursor=cursor, repair=repair)
 
     async def build_index(
         self,
         index: DerivationOf[Any],
         *,
-        parallel: int = 8,
-        cursor: str | None = None,
+        name: str | None = None,
         no_older_writers: bool = False,
+        parallel: int = 8,
+        lease: float = 30.0,
+        rate: float | None = None,
         on_progress: Callable[[BuildReport], object] | None = None,
     ) -> BuildReport:
         """
         Build an index for entities that were there before it was declared, while others write; then audit it. An index
         list, a count or a sum is built in the same way.
+
+        It is a shared run: any number of processes make the same call, at the same time or later, and work on different
+        ranges of keys. If one is killed, the others take over what it had; if all are, the next call goes on.
 
         An entity that a program writes which does not declare the index may lack its entry. Only who operates the
         programs knows whether there are such: `no_older_writers=True` says that there are none, and then the store says
@@ -165,30 +179,28 @@ class Upkeep(Periods):
 
         Args:
             index: The index, list, count or sum: `Employee.by_email`.
-            parallel: How many ranges of keys are worked on at the same time.
-            cursor: The place that an earlier call had reached: `BuildReport.cursor`.
+            name: Name of the run. A run that has ended is not done again under its name, unless something failed, or it
+                was begun without `no_older_writers` and that is given now. Without a name, it is done again.
             no_older_writers: Whether every program that writes such entities declares the index, from before the build
                 on, so that it can be read once it is complete.
-            on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
+            parallel: How many ranges of keys this process works on at the same time.
+            lease: After how many seconds others take over the ranges of this process if it has died.
+            rate: How many rows this process may read in a second; None for any number.
+            on_progress: Called with the report so far, again and again.
 
         Returns:
-            The report; its `complete` says whether each entity that was read has its entry, and its `readable` whether
-            the index is read from now on.
+            What all processes have done, when the last one is done: its `complete` says whether each entity that was
+            read has its entry, and its `readable` whether the index is read from now on.
 
         Raises:
-            CursorError: The cursor is of another index, or damaged.
+            ModelError: It is no index of a class, nor another declaration that can be built; an argument is refused; or
+                the run of that name is of another one, or of other models or declarations.
             AccessDenied: In a scope, since building writes whole tables.
             TableNotFound: There is no such table.
         """
         self._connection.boundary.check_whole_table(f"build_index({index})")
-        return await build_index(
-            self._connection,
-            index,
-            parallel=parallel,
-            cursor=cursor,
-            no_older_writers=no_older_writers,
-            on_progress=on_progress,
-        )
+        options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+        return await build_index(self._connection, index, options, no_older_writers=no_older_writers)
 
     async def index_states(self) -> list[IndexState]:
         """
@@ -204,9 +216,11 @@ class Upkeep(Periods):
     async def sweep(
         self,
         *models: type[Entity],
+        name: str | None = None,
         parallel: int = 8,
-        cursor: str | None = None,
+        lease: float = 30.0,
         rate: float | None = None,
+        cursor: str | None = None,
         on_progress: Callable[[SweepReport], object] | None = None,
     ) -> SweepReport:
         """
@@ -221,9 +235,13 @@ class Upkeep(Periods):
         Args:
             models: The models; an abstract base stands for all of its classes that have a field with `expiry=True`, or
                 a `Feed`, which is trimmed also where other models of the table share it.
+            name: Name of a shared run: any number of processes make this call, at the same time or later, and work on
+                different ranges of keys. What is done is in the store, so that the next call goes on after all of them
+                were killed. None to work alone.
             parallel: How many ranges of keys are read at the same time.
-            cursor: The place that an earlier sweep of these models had reached: `SweepReport.cursor`.
-            rate: How many rows may be deleted in a second; None for any number.
+            lease: Of a shared run: after how many seconds others take over the ranges of this process if it has died.
+            rate: How many rows this process may delete in a second; None for any number.
+            cursor: The place that an earlier sweep of these models had reached alone: `SweepReport.cursor`.
             on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
 
         Returns:
@@ -236,9 +254,38 @@ class Upkeep(Periods):
             TableNotFound: There is no such table.
         """
         self._connection.boundary.check_whole_table(f"sweep({', '.join(schema_of(model).name for model in models)})")
-        return await sweep(
-            self._connection, models, parallel=parallel, cursor=cursor, rate=rate, on_progress=on_progress
-        )
+        options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+        return await sweep(self._connection, models, options, cursor=cursor)
+
+    async def runs(self) -> list[RunReport]:
+        """
+        Return the reports of all shared runs of the database, by name: those under way, and the last one of each name.
+
+        Raises:
+            AccessDenied: In a scope, since runs are of whole tables.
+        """
+        self._connection.require_open()
+        self._connection.boundary.check_whole_table("runs()")
+        return await list_runs(self._connection)
+
+    async def drop_run(self, name: str) -> None:
+        """
+        Forget a shared run, for example one that is under way for models as they were once. What it has done stays
+        done.
+
+        End the processes that work on it first; one that does not notice begins the run again.
+
+        Args:
+            name: Name of the run.
+
+        Raises:
+            ModelError: There is no run of that name.
+            AccessDenied: In a scope, since runs are of whole tables.
+            TransactionFailed: A process has written meanwhile, so it has not ended yet.
+        """
+        self._connection.require_open()
+        self._connection.boundary.check_whole_table("drop_run()")
+        await drop_run(self._connection, name)
 
     # What is left to do
 

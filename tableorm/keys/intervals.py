@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..protocol.edm import utf16_key
 from ..stores import Bounds
 
-__all__ = ["EVERYTHING", "high_of", "hull", "low_of", "meet", "overlaps", "starting_with", "successor"]
+__all__ = ["EVERYTHING", "common_prefix", "high_of", "hull", "low_of", "meet", "overlaps", "starting_with", "successor"]
 
 EVERYTHING = Bounds()
 
@@ -83,3 +83,13 @@ def hull(intervals: Sequence[Bounds]) -> Bounds:
     low = min(intervals, key=low_of)
     high = max(intervals, key=high_of)
     return Bounds(low.lower, high.upper, low.lower_open, high.upper_open)
+
+
+def common_prefix(first: str, second: str) -> str:
+    """Return what two texts begin with."""
+    length = 0
+    for a, b in zip(first, second, strict=False):
+        if a != b:
+            break
+        length += 1
+    return first[:length]

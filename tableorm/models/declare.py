@@ -37,7 +37,7 @@ from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition, note_model
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
-from .row_stage import RowStage
+from .row_stage import STAGE_KEYWORDS, RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -57,6 +57,7 @@ class ClassKeywords(TypedDict, total=False):
     write_token: bool | None
     tracked: bool | None
     moved_from: HomeDeclaration | None
+    wide: bool | int | None
 
 
 def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
@@ -144,6 +145,9 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
                     "both; give it another name"
                 )
     guard_attributes(model, setter, fields)
+    for keyword, make in STAGE_KEYWORDS.items():
+        if given.get(keyword) not in (None, False):
+            setattr(model, f"_{keyword}", make(name, given.get(keyword)))
     derivations, home = _derivations(model, fields), given.get("moved_from")
     inherits = bool(parents and parents[0].tracked) if tracked is None else bool(tracked)
     schema = Schema(

@@ -126,6 +126,8 @@ class Entity(Storable, metaclass=_ModelClass):
       write whose reply was lost can find out what became of it; see "Lost replies" in the documentation.
     - tracked: Entities of other models hold copies of some fields, by `Embedded`: no row is written without knowing
       what it notes of them. A model with indexes or counts is tracked without saying so.
+    - wide: An entity may have more than 252 properties, and is stored in several rows: True for 200 properties a row,
+      or their number.
     - moved_from: A `MovedFrom`: the older model whose entities it takes over under other keys.
 
     Subclasses inherit all but `kind`, `version`, `abstract` and `moved_from`.

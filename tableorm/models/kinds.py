@@ -230,13 +230,10 @@ class UsedModels:
 
     Attributes:
         known: Their schemas, those of what is derived from their entities, and None, which stands for no model.
-        staged: Those of them whose rows have to be prepared or joined when they are read, by name of the model and of
-            each of its bases.
     """
 
     def __init__(self) -> None:
         self.known: set[Schema | None] = {None}
-        self.staged: dict[str, list[Schema]] = {}
         self._by_class: dict[tuple[str, str], Schema] = {}
 
     def add(self, *schemas: Schema | None) -> None:
@@ -256,16 +253,8 @@ class UsedModels:
                 pairs = zip(own.templates(), known.templates(), strict=True)
                 if own.kind is not None and other != name and not all(may_meet(mine, theirs) for mine, theirs in pairs):
                     refuse_same_kinds([known, own])
-            if own.split is not None or any(stage.prepares for stage in own.stages):
-                self._note_staged(own, self._by_class.get(name))
             self._by_class[name] = own
             self.known.add(schema)
-
-    def _note_staged(self, schema: Schema, before: Schema | None) -> None:
-        for base in schema.model.__mro__:
-            if "__schema__" in vars(base):
-                known = self.staged.setdefault(base.__name__, [])
-                known[:] = [each for each in known if each not in (before, schema)] + [schema]
 
 
 def _refuse_overlaps(schemas: Sequence[Schema]) -> None:

@@ -25,10 +25,12 @@ __all__ = [
     "note_model",
     "refuse_own_keys",
     "rows_of",
+    "staged_models",
 ]
 
 # By module and name, so that a class that is declared again, in a notebook or by a reload, replaces the one before.
 _declared = WeakValueDictionary[tuple[str, str], Schema]()
+_staged: dict[str, tuple[Schema, ...]] = {}  # what `staged_models` has found since a model was declared
 
 
 @attrs.frozen(kw_only=True)
@@ -118,6 +120,23 @@ def may_share_partition(one: DerivedSchema, two: DerivedSchema) -> bool:
 def note_model(schema: Schema) -> None:
     """Note that the program declares a concrete model."""
     _declared[_name_of(schema)] = schema
+    _staged.clear()
+
+
+def staged_models(names: str) -> tuple[Schema, ...]:
+    """
+    Return the models whose rows have to be prepared or joined where they are read.
+
+    Args:
+        names: Names of models, of their bases or of their declarations, with ", " between.
+    """
+    found = _staged.get(names)
+    if found is None:
+        wanted = {name.partition(".")[0] for name in names.split(", ")}
+        staged = [schema for schema in _declared.values() if schema.staged]
+        found = tuple([each for each in staged if any(base.__name__ in wanted for base in each.model.__mro__)])
+        _staged[names] = found
+    return found
 
 
 def declared_models(schema: Schema) -> list[Schema]:

@@ -14,6 +14,7 @@ __all__ = [
     "MANIFEST",
     "MOVE",
     "PART",
+    "PLACES",
     "RESERVED_FIELDS",
     "UPKEEP_TABLE",
     "VERB_OPTIONS",
@@ -48,6 +49,12 @@ that reserves a unique value, the token of the change that claimed it.
 
 PART = "#_part"
 """What the kind of a further row of an entity has behind the kind of the entity, which is stored in several rows."""
+
+PLACES = "_p00"
+"""
+The property by which a row that was joined of several says where its properties are. It is stored nowhere; `_p01` and
+those that follow are, see `tableorm.shapes.wide`.
+"""
 
 BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
 """

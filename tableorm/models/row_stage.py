@@ -6,13 +6,13 @@ says: a stage seals an operation when it is sent, and unseals a row when an enti
 sees rows as they are stored: property bags, filters on properties, other programs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..stores import Operation, Row
 from .property_types import FieldInfo
 
-__all__ = ["RowStage", "SplitStage"]
+__all__ = ["STAGE_KEYWORDS", "RowStage", "SplitStage"]
 
 
 class RowStage:
@@ -113,6 +113,11 @@ class SplitStage(RowStage):
         """
         raise NotImplementedError
 
+    def noted(self, row: Row, stored: Row | None) -> Row:
+        """Return the row of an entity that was written, as `join` would return it; `stored` is what `split` got."""
+        del stored
+        return row
+
     def owner_of(self, row_key: str) -> str:
         """Return the RowKey of the entity that a further row belongs to."""
         raise NotImplementedError
@@ -142,3 +147,7 @@ class SplitStage(RowStage):
     def hint(self) -> str:
         """Return what to do if a row is too large."""
         raise NotImplementedError
+
+
+STAGE_KEYWORDS: dict[str, Callable[[str, Any], RowStage]] = {}
+"""By class keyword, what makes a row stage of the name of a model and the value. Modules in `shapes` add theirs."""

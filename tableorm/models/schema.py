@@ -19,7 +19,7 @@ from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, PLACES, WRITE_TOKENS
 from .row_stage import RowStage, SplitStage
 from .visibility import Visibility
 
@@ -176,6 +176,7 @@ class Schema(InTables):
         stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
         split: The stage that stores an entity in several rows; None if each is one row.
+        staged: Whether rows have to be prepared or joined where they are read.
         unasked: The properties about which the store cannot be asked.
         filled: Fields that get a value when the entity is written.
         derived: What is derived from its entities, by name of the declaration.
@@ -218,6 +219,7 @@ class Schema(InTables):
         self.stages = tuple(stage.bind(self.fields) for stage in stages)
         self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
         self.split = next((stage for stage in self.stages if isinstance(stage, SplitStage)), None)
+        self.staged = self.split is not None or any(stage.prepares for stage in self.stages)
         self.unasked = self.opaque if self.split is None else self.opaque | self.split.elsewhere
         self.periods = find_periods(table, self.name, fields)
         self.only_table = table if self.periods is None else None
@@ -226,7 +228,7 @@ class Schema(InTables):
         self.derived: dict[str, DerivedSchema] = {}
         self.maintained = tuple(info for info in self.fields.values() if info.maintained)
         self.visibility = next((Visibility(info) for info in self.fields.values() if info.expiry), None)
-        self.tracked = tracked or bool(self.maintained)
+        self.tracked = tracked or bool(self.maintained) or self.split is not None
         self.write_token = self.write_token or self.tracked
         templates = [template for template in (partition, row) if template is not None]
         self.key_fields = tuple(dict.fromkeys(name for template in templates for name in template.fields))
@@ -251,7 +253,7 @@ class Schema(InTables):
             {*SYSTEM_MEMBERS}
             | {
                 member
-                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST, MOVE)
+                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST, MOVE, PLACES)
                 for member in (p, p + ANNOTATION)
             }
         )
@@ -263,9 +265,9 @@ class Schema(InTables):
                 if several
                 else (f"has {len(self.by_property)} stored fields")
             )
-            remedy = "; declare fewer slots, store several entities, such as one for each day, or use one JSON field"
             raise ModelError(
-                f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties{remedy if several else ''}"
+                f"{self.name} {problem}; a row holds {MAX_CUSTOM_PROPERTIES} properties; store each entity in several "
+                f"rows, class {self.name}(Entity, ..., wide=True), or some fields in one JSON field"
             )
         self._make_keys: Callable[[Mapping[str, Any]], tuple[str, str]] = self._format_keys
         if not abstract:
@@ -534,6 +536,10 @@ class Schema(InTables):
     def decode_stored(self, row: Row) -> Any:
         """Return the entity of a row of this very kind and version as it is stored. Raises DecodeError."""
         return self.decode(self.unseal(row))
+
+    def is_cleared(self, row: Row, name: str) -> bool:
+        """Return whether a merge has emptied a property, which says no more than that it is absent."""
+        return name in self.cleared and row.get(name) in ("", 0)
 
     def unknown(self, row: Row) -> Row:
         """The members of a row that are no fields of the model: properties with their annotations."""

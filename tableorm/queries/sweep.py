@@ -9,18 +9,12 @@ that count the changes of a feed.
 """
 
 import datetime as dt
-import math
-import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 import attrs
 
-from ..audit.audit import Steps, check_arguments, work_on_ranges
-from ..audit.ranges import AuditRange, audit_ranges_of, purpose_of, read_cursor, write_cursor
-from ..audit.scan import pages
 from ..connection.connection import Connection
 from ..connection.rows import read_row
 from ..connection.tasks import map_together
@@ -37,8 +31,13 @@ from ..errors import (
     PreconditionFailed,
     ScanRefused,
     TableOrmError,
-    shown,
 )
+from ..jobs.counts import JobCounts
+from ..jobs.plan import LEAST_ROWS, MOST_RANGES, plan_ranges
+from ..jobs.process import Job, RunOptions, work_on
+from ..jobs.ranges import JobRange, purpose_of, ranges_of
+from ..jobs.scan import Steps, walk
+from ..keys.ranges import EVERYTHING
 from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet
 from ..models.periods import require_plain_tables
@@ -56,7 +55,7 @@ from .projection import Projection
 from .query import start_query
 from .run import apply_filters, fetch_pages, requests_ahead
 from .select import Select
-from .sweep_report import SweepCounts, SweepReport
+from .sweep_report import SweepReport, make_report
 
 __all__ = ["is_swept", "sweep"]
 
@@ -76,19 +75,11 @@ class _SweptTable:
 
 
 async def sweep(
-    db: Connection,
-    models: Sequence[type[Entity]],
-    *,
-    parallel: int,
-    cursor: str | None,
-    rate: float | None,
-    on_progress: Callable[[SweepReport], object] | None,
+    db: Connection, models: Sequence[type[Entity]], options: RunOptions[SweepReport], *, cursor: str | None
 ) -> SweepReport:
     """Delete the entities of some models that have expired, and trim their feeds; see `Database.sweep`."""
     db.require_open()
-    check_arguments("sweep", parallel, on_progress)
-    if rate is not None and (type(rate) not in (int, float) or not 0 < rate < math.inf):
-        raise ModelError(f"sweep(rate={shown(rate)}) is refused: give a number of rows a second above 0")
+    options.check("sweep")
     if not models:
         raise ModelError(
             "sweep() needs at least one model: give those whose entities expire, or that have a change feed"
@@ -106,43 +97,35 @@ async def sweep(
         for table in sorted({schema.table_name() for schema in scanned})
         if (own := [schema for schema in scanned if schema.table == table])
     }
-    purpose = purpose_of(f"sweep {','.join(tables)}", schemas)
-    if cursor is None:
-        ranges = [
-            each
-            for table in tables
-            for each in audit_ranges_of(table, [schema for schema in scanned if schema.table == table], parallel)
-        ]
-        counts = SweepCounts()
-    else:
-        ranges, counts = read_cursor(purpose, cursor, "sweep", SweepCounts, tables)
-    begun = time.monotonic() - counts.seconds
-    pace = None if rate is None else Pace(rate)
+    by_table = [(table, [schema for schema in scanned if schema.table == table]) for table in tables]
+    # What indexes name is deleted first. A range of that is never done in part.
+    by_index = {
+        schema.table_name(): JobRange(table=schema.table_name(), partitions=EVERYTHING, building=True)
+        for schema in indexes
+    }
 
-    def report() -> SweepReport:
-        counts.seconds = time.monotonic() - begun
-        return SweepReport(
-            entities=counts.entities,
-            deleted=counts.deleted,
-            kept=counts.kept,
-            failed=counts.failed,
-            failures=tuple(counts.failures),
-            trimmed=counts.trimmed,
-            requests=counts.requests,
-            seconds=counts.seconds,
-            cursor=partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts)),
-        )
+    async def plan() -> list[JobRange]:
+        if options.name is not None and by_table:
+            most = MOST_RANGES - len(by_index)
+            return [*by_index.values(), *await plan_ranges(db, "sweep", by_table, most=most, rows=LEAST_ROWS)]
+        return [*by_index.values(), *(each for table in by_table for each in ranges_of(*table, options.parallel))]
 
-    for schema, run in indexes.items():
-        async with aclosing(_sweep_index(db, schema, run, pace)) as steps:
-            async for found in steps:
-                counts.add(found)
-                if on_progress is not None:
-                    on_progress(report())
-    await work_on_ranges(
-        ranges, lambda part: _sweep_range(db, tables[part.table], part, pace), counts, parallel, report, on_progress
+    def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
+        if part.building:
+            return _sweep_indexes(db, indexes, part, pace)
+        return _sweep_range(db, tables[part.table], part, pace)
+
+    job = Job(
+        verb="sweep",
+        what=f"sweep {', '.join(sorted(schema.name for schema in schemas))}",
+        purpose=purpose_of(f"sweep {','.join(tables)}", schemas).hex(),
+        tables={*tables, *by_index},
+        plan=plan,
+        work=work,
+        counts=JobCounts,
+        report=make_report,
     )
-    return report()
+    return await work_on(db, job, options, cursor)
 
 
 def is_swept(schema: Schema) -> bool:
@@ -192,12 +175,24 @@ async def _find_index(db: Connection, schema: Schema) -> QueryExecution | None:
     return None
 
 
+async def _sweep_indexes(
+    db: Connection, indexes: Mapping[Schema, QueryExecution], part: JobRange, pace: Pace | None
+) -> Steps[JobCounts]:
+    """Delete the entities of a table that the entries of indexes name."""
+    for schema, run in indexes.items():
+        if schema.table_name() == part.table:
+            async with aclosing(_sweep_index(db, schema, run, pace)) as steps:
+                async for counts in steps:
+                    yield part, counts
+    yield attrs.evolve(part, done=True), JobCounts()
+
+
 async def _sweep_index(
     db: Connection, schema: Schema, run: QueryExecution, pace: Pace | None
-) -> AsyncGenerator[SweepCounts, None]:
+) -> AsyncGenerator[JobCounts, None]:
     """Delete the entities of the entries that a query finds, and yield what was counted since."""
     kinds = KindSet.alone(schema)
-    counts, size = SweepCounts(), None if pace is None else pace.chunk
+    counts, size = JobCounts(), None if pace is None else pace.chunk
     sources = sources_of(run)
 
     async def read(entry: Row) -> Row | None:
@@ -206,7 +201,7 @@ async def _sweep_index(
             if isinstance(found, EntrySchema):
                 return await read_row(db, RowAddress(kinds.table, *found.owner_keys(entry)), name=schema.name)
         except (DecodeError, LimitExceeded) as error:  # it names no key that a row can have, and stops no other entry
-            counts.record(RowAddress.of_row(run.plan.target.table, entry), error)
+            counts.fail(RowAddress.of_row(run.plan.target.table, entry), error)
         return None
 
     async with aclosing(fetch_pages(sources, requests_ahead(run), ordered=False)) as found:
@@ -226,35 +221,31 @@ async def _sweep_index(
 # By ranges of keys
 
 
-async def _sweep_range(db: Connection, table: _SweptTable, part: AuditRange, pace: Pace | None) -> Steps[SweepCounts]:
+def _sweep_range(db: Connection, table: _SweptTable, part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
     """Delete the entities of a range, page by page. Yield how far it is, and what was counted since."""
-    counts, ordered, kinds = SweepCounts(), db.store.capabilities.ordered, table.kinds
+    counts, kinds = JobCounts(), table.kinds
     select = None if needs_whole_rows(kinds) else Projection.of(kinds, ()).select
-    found = pages(db, part.table, _filter_of(table), part.left, counts, "sweep", pace, select)
-    async with aclosing(found) as all_pages:
-        async for rows in all_pages:
-            await _delete_expired(db, kinds, [row for row in rows if row["RowKey"] != COUNTER_KEY], counts)
-            for row in rows if table.keep is not None else ():
-                if row["RowKey"] == COUNTER_KEY:
-                    await _trim(db, table, row["PartitionKey"], pace, counts)
-            if rows and ordered:
-                last = rows[-1]
-                part = attrs.evolve(part, partition=last["PartitionKey"], row=last["RowKey"])
-                yield part, counts.take()
-    yield attrs.evolve(part, done=True), counts.take()
+
+    async def deal(rows: list[Row]) -> None:
+        await _delete_expired(db, kinds, [row for row in rows if row["RowKey"] != COUNTER_KEY], counts)
+        for row in rows if table.keep is not None else ():
+            if row["RowKey"] == COUNTER_KEY:
+                await _trim(db, table, row["PartitionKey"], pace, counts)
+
+    return walk(db, part, _filter_of(table), deal, counts, "sweep", pace, select)
 
 
-async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pace | None, counts: SweepCounts) -> None:
+async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pace | None, counts: JobCounts) -> None:
     """Trim the change feed of a partition."""
     assert table.keep is not None
     name = table.kinds.table
     try:
         async with aclosing(trim_feed(db, name, partition_key, table.keep, pace)) as steps:
             async for deleted in steps:
-                counts.trimmed += deleted
+                counts.count("trimmed", deleted)
                 counts.requests += 1
     except TableOrmError as error:
-        counts.record(RowAddress(name, partition_key, COUNTER_KEY), error)
+        counts.fail(RowAddress(name, partition_key, COUNTER_KEY), error)
 
 
 def _filter_of(table: _SweptTable) -> Filter | None:
@@ -278,7 +269,7 @@ def _filter_of(table: _SweptTable) -> Filter | None:
     return terms[0] if len(terms) == 1 else Or(tuple(terms))
 
 
-async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], counts: SweepCounts) -> None:
+async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], counts: JobCounts) -> None:
     """Delete those of some rows whose entities have expired, if they are still as they were read."""
     counts.entities += len(rows)
     async with Bulk(db, errors="report") as bulk:
@@ -291,12 +282,12 @@ async def _delete_expired(db: Connection, kinds: KindSet, rows: Sequence[Row], c
                 if change is not None:
                     await change
             except Exception as error:  # noqa: BLE001  # what a row or a function of its model raises stops no other row
-                counts.record(RowAddress.of_row(kinds.table, row), error)
-    counts.deleted += bulk.report.written
+                counts.fail(RowAddress.of_row(kinds.table, row), error)
+    counts.written += bulk.report.written
     counts.requests += bulk.report.requests
     for failure in bulk.report.failed:
         if isinstance(failure.error, (PreconditionFailed, EntityNotFound)):
-            counts.kept += 1
+            counts.count("kept")
         else:
             key: Any = failure.entity
-            counts.record(RowAddress.of(key), failure.error)
+            counts.fail(RowAddress.of(key), failure.error)

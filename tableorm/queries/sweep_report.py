@@ -4,19 +4,12 @@ The report of a sweep: what it has deleted so far, and the cursor from which ano
 
 import attrs
 
-from ..audit.ranges import FailedRow, FailureCounts, RangeReport
 from ..errors import counted
+from ..jobs.counts import JobCounts
+from ..jobs.ranges import RangeReport
+from ..jobs.report import Progress
 
-__all__ = ["SweepCounts", "SweepReport"]
-
-
-@attrs.define
-class SweepCounts(FailureCounts):
-    """What is counted during a sweep. The names are those of `SweepReport`."""
-
-    deleted: int = 0
-    kept: int = 0
-    trimmed: int = 0
+__all__ = ["SweepReport", "make_report"]
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -31,7 +24,7 @@ class SweepReport(RangeReport):
         kept: Entities that had expired, and that somebody has written or deleted before the sweep could.
         failed: Entities that could not be deleted, as other entities need them, or whose rows do not fit the model; and
             feeds that could not be trimmed.
-        failures: The first 1,000 of these, and of feeds that could not be trimmed, with the reasons.
+        failures: The first 50 of these, and of feeds that could not be trimmed, with the reasons.
         trimmed: Changes that were deleted from change feeds.
         requests: Pages that were read, and deletes that were sent.
         seconds: How long it took, earlier parts included if it was resumed.
@@ -40,10 +33,26 @@ class SweepReport(RangeReport):
     deleted: int = 0
     kept: int = 0
     failed: int = 0
-    failures: tuple[FailedRow, ...] = ()
+    failures: tuple[str, ...] = ()
     trimmed: int = 0
 
     def __str__(self) -> str:
         more = "".join(f", {count} {what}" for count, what in ((self.kept, "kept"), (self.failed, "failed")) if count)
         more += f", {counted(self.trimmed, 'change')} trimmed" if self.trimmed else ""
         return f"{counted(self.deleted, 'expired entity')} deleted{more}, in {self.seconds:.1f} s"
+
+
+def make_report(progress: Progress[JobCounts]) -> SweepReport:
+    """Return the report of what was counted."""
+    counts = progress.counts
+    return SweepReport(
+        entities=counts.entities,
+        deleted=counts.written,
+        kept=counts.others.get("kept", 0),
+        failed=counts.failed,
+        failures=tuple(counts.failures),
+        trimmed=counts.others.get("trimmed", 0),
+        requests=counts.requests,
+        seconds=counts.seconds,
+        cursor=progress.cursor,
+    )

@@ -1,5 +1,7 @@
 """
-Kinds of fields that are stored in several properties: each is one module, which nothing else names.
+What models store otherwise than a value in a property: kinds of fields that are several properties, and row stages.
+Each is one module, which nothing else names.
 """
 
 from . import chunked as chunked
+from . import wide as wide

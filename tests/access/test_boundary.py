@@ -99,6 +99,7 @@ def arguments_of(name: str, theirs: Note, row: Any) -> list[tuple[tuple[Any, ...
         "sweep": [((Note,), {})],
         "changes": [((Note,), {"tenant": "theirs"})],
         "index_states": [((), {})],
+        "runs": [((), {})],
         "modify": [
             (each, {**named, **options})
             for each, named in (

@@ -11,11 +11,11 @@ from zlib import compress, crc32
 import pytest
 
 from tableorm import Entity, Index, Mapped, connect, field
-from tableorm.audit import ranges
-from tableorm.audit.ranges import AuditRange, FailureCounts, RangeCounts, purpose_of, read_cursor, write_cursor
 from tableorm.errors import CursorError
+from tableorm.jobs import ranges
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.ranges import JobRange, purpose_of, read_cursor, write_cursor
 from tableorm.stores import Bounds, RowAddress
-from tableorm_migrations import rewrite
 
 PURPOSE = bytes(12)
 TABLES = ("x",)
@@ -44,17 +44,17 @@ OF_AN_EARLIER_VERSION = (
 
 def test_a_cursor_of_an_earlier_version() -> None:
     """A cursor that was stored is read by every later version of this package."""
-    read = read_cursor(bytes(range(12)), OF_AN_EARLIER_VERSION, "audit", RangeCounts, TABLES)
+    read = read_cursor(bytes(range(12)), OF_AN_EARLIER_VERSION, "audit", JobCounts, TABLES)
 
     parts = [
-        AuditRange(table="x", partitions=Bounds(None, "m", upper_open=True), done=True),
-        AuditRange(table="x", partitions=Bounds("m", None), partition="n", row="r"),
+        JobRange(table="x", partitions=Bounds(None, "m", upper_open=True), done=True),
+        JobRange(table="x", partitions=Bounds("m", None), partition="n", row="r"),
     ]
-    assert read == (parts, RangeCounts(entities=3))
+    assert read == (parts, JobCounts(entities=3))
     again = write_cursor(bytes(range(12)), *read)
     assert again is not None and "=" not in again
-    assert read_cursor(bytes(range(12)), again, "audit", RangeCounts, TABLES) == read
-    assert write_cursor(bytes(range(12)), parts[:1], RangeCounts()) is None
+    assert read_cursor(bytes(range(12)), again, "audit", JobCounts, TABLES) == read
+    assert write_cursor(bytes(range(12)), parts[:1], JobCounts()) is None
 
 
 def test_what_a_cursor_belongs_to() -> None:
@@ -68,10 +68,10 @@ def test_what_a_cursor_belongs_to() -> None:
 
 def test_a_cursor_is_compressed() -> None:
     """Findings resemble each other, so that a cursor with many of them is a tenth of their text."""
-    counts = FailureCounts()
+    counts = JobCounts()
     for number in range(200):
-        counts.record(RowAddress("x", "partition", f"row{number}"), ValueError("what is wrong with the row"))
-    cursor = write_cursor(PURPOSE, [AuditRange(table="x", partitions=Bounds())], counts)
+        counts.fail(RowAddress("x", "partition", f"row{number}"), ValueError("what is wrong with the row"))
+    cursor = write_cursor(PURPOSE, [JobRange(table="x", partitions=Bounds())], counts)
     assert cursor is not None
     assert len(cursor) < len(json.dumps([str(each) for each in counts.failures])) / 3
 
@@ -80,13 +80,13 @@ def test_a_cursor_that_becomes_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small text that would be decompressed to more than any cursor holds is refused, before it is."""
     monkeypatch.setattr(ranges, "_MAX_BYTES", 1000, raising=False)
     for size, large in ((10, False), (2000, True)):
-        cursor = write_cursor(PURPOSE, [AuditRange(table="x" * size, partitions=Bounds())], RangeCounts())
+        cursor = write_cursor(PURPOSE, [JobRange(table="x" * size, partitions=Bounds())], JobCounts())
         assert cursor is not None
         if large:
             with pytest.raises(CursorError, match="damaged"):
-                read_cursor(PURPOSE, cursor, "audit", RangeCounts, TABLES)
+                read_cursor(PURPOSE, cursor, "audit", JobCounts, TABLES)
         else:
-            assert read_cursor(PURPOSE, cursor, "audit", RangeCounts, {"x" * size})[0][0].table == "x" * size
+            assert read_cursor(PURPOSE, cursor, "audit", JobCounts, {"x" * size})[0][0].table == "x" * size
 
 
 @pytest.mark.parametrize("body", [b"plain", b"", compress(b"{"), compress(b"[[],[]]"), compress(b'[[{"table":1}],{}]')])
@@ -95,7 +95,7 @@ def test_a_cursor_of_nonsense(body: bytes) -> None:
     raw = b"\x01" + PURPOSE + body
     cursor = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).decode("ascii")
     with pytest.raises(CursorError, match="damaged"):
-        read_cursor(PURPOSE, cursor, "audit", RangeCounts, TABLES)
+        read_cursor(PURPOSE, cursor, "audit", JobCounts, TABLES)
 
 
 def test_a_cursor_of_many_levels() -> None:
@@ -104,19 +104,19 @@ def test_a_cursor_of_many_levels() -> None:
     raw = b"\x01" + PURPOSE + compress(body)
     cursor = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).decode("ascii")
     with pytest.raises(CursorError, match="damaged"):
-        read_cursor(PURPOSE, cursor, "audit", RangeCounts, TABLES)
+        read_cursor(PURPOSE, cursor, "audit", JobCounts, TABLES)
 
 
 def test_a_cursor_of_another_version() -> None:
     """A cursor of a program that writes them in another form is refused, although nothing of it is damaged."""
-    cursor = write_cursor(PURPOSE, [AuditRange(table="x", partitions=Bounds())], RangeCounts())
+    cursor = write_cursor(PURPOSE, [JobRange(table="x", partitions=Bounds())], JobCounts())
     assert cursor is not None
     raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))[:-4]
     raw = bytes([raw[0] + 1]) + raw[1:]
     other = urlsafe_b64encode(raw + crc32(raw).to_bytes(4, "big")).rstrip(b"=").decode("ascii")
 
     with pytest.raises(CursorError, match="is not a cursor, or is damaged"):
-        read_cursor(PURPOSE, other, "audit", RangeCounts, TABLES)
+        read_cursor(PURPOSE, other, "audit", JobCounts, TABLES)
 
 
 async def test_a_cursor_of_a_table_without_models() -> None:
@@ -126,13 +126,10 @@ async def test_a_cursor_of_a_table_without_models() -> None:
         calls: dict[str, Callable[[str], Awaitable[object]]] = {
             "audit": lambda cursor: db.audit(Ship, cursor=cursor),
             "sweep CursorShips": lambda cursor: db.sweep(Ship, cursor=cursor),
-            "rewrite": lambda cursor: rewrite(db, Ship, cursor=cursor),
-            "build by_flag": lambda cursor: db.build_index(Ship.by_flag, cursor=cursor),
         }
         for what, call in calls.items():
-            found: object = (RangeCounts(), RangeCounts()) if "build" in what else RangeCounts()
-            parts = [AuditRange(table="Others", partitions=Bounds())]
-            cursor = write_cursor(purpose_of(what, [Ship.__schema__]), parts, found)
+            parts = [JobRange(table="Others", partitions=Bounds())]
+            cursor = write_cursor(purpose_of(what, [Ship.__schema__]), parts, JobCounts())
             assert cursor is not None
             with pytest.raises(CursorError, match="is of table 'Others', which is none of CursorShips"):
                 await call(cursor)

@@ -263,7 +263,7 @@ async def test_an_index_that_is_built(db: Database) -> None:
         await send(db, "Crew", Verb.INSERT, row)
     report = await db.build_index(Person.by_city)
 
-    assert report.complete and report.built == 130
+    assert report.complete and report.written == 130
     assert await wrong_entries(db.store) == []
     assert await extra_entries(db.store) == set()
     assert await committed_decisions(db.store) == []

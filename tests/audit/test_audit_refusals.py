@@ -49,12 +49,11 @@ async def test_a_copy_that_cannot_be_written_stops_no_building(db: Database) -> 
 
     built = await db.build_index(File.by_code)
 
-    assert (built.entities, built.built, built.complete) == (3, 2, False)
-    assert built.audit is not None and built.audit.undecided == 0
-    (finding,) = built.audit.findings
-    assert (finding.damage, finding.row_key, finding.repaired) == (Damage.MISSING, "file_002", False)
-    assert finding.refused is not None and "253 properties, 252 are allowed" in finding.refused
-    assert str(finding).endswith("correct the row, or the model, then repair")
+    assert (built.entities, built.written, built.complete) == (3, 2, False)
+    (failure,) = built.failures
+    assert "'file_002'): missing: " in failure and "253 properties, 252 are allowed" in failure
+    (finding,) = (await db.audit(File, repair=True)).findings
+    assert finding.refused is not None and str(finding).endswith("correct the row, or the model, then repair")
     assert finding.to_dict()["refused"] == finding.refused
 
 
@@ -129,5 +128,5 @@ async def test_a_store_that_refuses_repairs_ends_the_audit(db: Database, status:
 async def test_a_store_that_refuses_what_is_built_ends_the_build(db: Database) -> None:
     """It is not left to the audit to say of each entity."""
     await files(db)
-    with Faults(db).fail_next("transaction", with_=403), pytest.raises(AccessDenied):
+    with Faults(db).fail_next("transaction", with_=403, table="Files"), pytest.raises(AccessDenied):
         await db.build_index(File.by_code)

@@ -8,7 +8,8 @@ import pytest
 
 from tableorm import AuditReport, Database, Entity, Index, Mapped
 from tableorm.audit import audit as auditing
-from tableorm.audit import scan, segment
+from tableorm.audit import segment
+from tableorm.jobs import scan
 from tableorm.stores import Operation, Verb
 from tests.audit.foreign import Employee, everyone, write
 from tests.database.between import Awkward, Between, Shuffled

@@ -10,8 +10,8 @@ import pytest
 
 from tableorm import AuditReport, Database
 from tableorm.audit import audit as auditing
-from tableorm.audit import scan
 from tableorm.connection.connection import Connection
+from tableorm.jobs import scan
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import RowPage, RowQuery
 from tests.audit.foreign import Employee, everyone

@@ -86,7 +86,7 @@ def test_what_cannot_be_deleted(url: str) -> None:
 
     assert done.returncode == 1
     first, last = done.stdout.splitlines()
-    assert first.startswith("('p', 'x') of table CommandPasses: DecodeError: ")
+    assert first.startswith("('p', 'x') in table CommandPasses: DecodeError: ")
     assert last.startswith("2 expired entities deleted, 1 failed, in ")
 
 

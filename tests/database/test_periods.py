@@ -31,7 +31,7 @@ from tableorm.connection import period_tables
 from tableorm.logs import LogStream
 from tableorm.stores import CLOCK
 from tableorm.testing import Faults
-from tableorm_migrations import rewrite, run_build_index, run_rewrite
+from tableorm_migrations import rewrite
 from tests.azurite import Azurite
 
 UTC = dt.UTC
@@ -191,8 +191,8 @@ async def test_what_works_on_one_table_is_refused(db: Database) -> None:
     await db.insert(login)
     calls: list[Callable[[], Any]] = [
         lambda: rewrite(db, Login),
-        lambda: run_rewrite(db, Login),
-        lambda: run_build_index(db, Login.by_outcome),
+        lambda: rewrite(db, Login),
+        lambda: db.build_index(Login.by_outcome),
         lambda: db.archive(login, to=Plain),
         lambda: db.archive(login, to=BlobArchive("archives", Login)),
         lambda: db.worker(Login),

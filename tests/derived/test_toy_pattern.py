@@ -133,6 +133,9 @@ class LatestMaintainer(AuditedMaintainer):
             effects.append(GroupEffect(entry.group, source.write, entry.kind, {source.row_key: entry.moment}))
         return entry, effects
 
+    def describe(self) -> dict[str, Any]:
+        return {"pattern": "Latest"}
+
     def checks(self, context: AuditContext) -> Sequence[Check]:
         return (LatestCheck(context, self),)
 

@@ -2,6 +2,15 @@
 A database for each test of migrations: in memory, and on the emulator of Azure.
 """
 
+import pytest
+
+from tableorm.jobs import plan
 from tests.database.conftest import db
 
-__all__ = ["db"]
+__all__ = ["db", "many_ranges"]
+
+
+@pytest.fixture
+def many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide each table into as many ranges as a run may have, however small it is."""
+    monkeypatch.setattr(plan, "SMALL_PAGES", 0)

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tableorm.audit.ranges import AuditRange
-from tableorm_migrations.rekey import finalize, offline, sides, verify, window
-from tableorm_migrations.runs import process
-from tableorm_migrations.runs.plan import plan_ranges
+from tableorm.jobs import process
+from tableorm.jobs.plan import plan_ranges
+from tableorm.jobs.ranges import JobRange
+from tableorm_migrations.rekey import sides, window
 
 __all__ = ["quick_runs"]
 
 
-async def _plan_few(*args: Any, **options: Any) -> list[AuditRange]:
+async def _plan_few(*args: Any, **options: Any) -> list[JobRange]:
     """Return a few ranges, whatever is asked for."""
     return await plan_ranges(*args, **{**options, "most": 3})
 
@@ -25,8 +25,7 @@ async def _plan_few(*args: Any, **options: Any) -> list[AuditRange]:
 def quick_runs() -> Generator[None]:
     """Let shared runs make no pauses to speak of, and have few ranges."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (finalize, offline, sides, verify):
-            patch.setattr(module, "plan_ranges", _plan_few)
+        patch.setattr(sides, "plan_ranges", _plan_few)
         patch.setattr(window, "_PAUSE", 0.0)
         patch.setattr(process, "_SHORTEST_PAUSE", 0.001)
         yield

@@ -18,6 +18,7 @@ from tableorm import (
     EntityNotFound,
     NotSupported,
     PreconditionFailed,
+    RunReport,
     TableOrmError,
     TransactionFailed,
 )
@@ -28,16 +29,7 @@ from tableorm.rekey.phases import RekeyPhase
 from tableorm.rekey.rekeying import old_place_of
 from tableorm.stores import Operation, TableStore, Verb
 from tableorm.testing import MemoryStore
-from tableorm_migrations import (
-    RunReport,
-    finalize_move,
-    plan_rekey,
-    rekey_phase,
-    roll_back_move,
-    run_move,
-    seal_move,
-    verify_move,
-)
+from tableorm_migrations import finalize_move, plan_rekey, rekey_phase, roll_back_move, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases
 from tests.database.between import Between, Shuffled
 from tests.migrations.quick_runs import quick_runs

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tableorm import Entity, Mapped, connect
+from tableorm import Entity, Mapped, RangeProgress, RunReport, connect
 from tableorm_migrations.command.bars import show_bars
 from tableorm_migrations.command.output import Output
 from tableorm_migrations.rekey import phases
-from tableorm_migrations.runs.report import RangeProgress, RunReport
 from tests.commandline import run_command
 from tests.migrations.test_commands import Terminal
 

@@ -15,6 +15,7 @@ from tableorm import (
     MovedFrom,
     NotSupported,
     PropertyBag,
+    RunReport,
     TableNotFound,
     connect,
     field,
@@ -22,7 +23,6 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.stores import RowPage, RowQuery
 from tableorm_migrations import (
-    RunReport,
     finalize_rekey,
     rekey_phase,
     roll_back_rekey,

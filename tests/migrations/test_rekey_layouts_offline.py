@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import Database, EntityExists, TableOrmError
+from tableorm import Database, EntityExists, RunReport, TableOrmError
 from tableorm.models.entity import schema_of
 from tableorm.models.state import state_of
 from tableorm.stores import Row
-from tableorm_migrations import RunReport, finalize_rekey, plan_rekey, run_rekey, verify_rekey
+from tableorm_migrations import finalize_rekey, plan_rekey, run_rekey, verify_rekey
 from tests.migrations.quick_runs import quick_runs
 from tests.migrations.random_layouts import (
     FOREIGN,

@@ -20,12 +20,13 @@ from tableorm import (
     ModelError,
     NotSupported,
     PropertyBag,
+    RunReport,
     TableNotFound,
     connect,
     field,
 )
-from tableorm_migrations import RunReport, finalize_rekey, list_runs, run_rekey, verify_rekey
-from tableorm_migrations.runs import plan
+from tableorm.jobs import plan
+from tableorm_migrations import finalize_rekey, run_rekey, verify_rekey
 
 
 class Trip(Entity, table="RekeyTrips", partition_key="{origin}", row_key="{day:%Y-%m-%d}_{number:06d}"):
@@ -450,4 +451,4 @@ async def test_what_is_refused(db: Database) -> None:
         await verify_rekey(db, Trip, Seat, to_new=to_seat, merge=3)  # type: ignore[arg-type]
     with pytest.raises(TableNotFound):
         await verify_rekey(db, Trip, Seat, to_new=to_seat)
-    assert [run.what for run in await list_runs(db)] == []
+    assert [run.what for run in await db.runs()] == []

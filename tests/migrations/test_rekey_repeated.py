@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from tableorm import Database, NotSupported
+from tableorm import Database, NotSupported, RunReport
 from tableorm.connection.connection import connection_of
+from tableorm.jobs.rows import Run
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
-from tableorm_migrations import RunReport, rekey_phase, run_move, seal_move, verify_move
+from tableorm_migrations import rekey_phase, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases
-from tableorm_migrations.runs.rows import Run
 from tests.faults import FaultyStore
 from tests.migrations.test_rekey_online import DAY, Leg, TailLeg, fill, known_at_once, legs
 

@@ -5,15 +5,15 @@ The window of a re-key: what its workers have begun to write when they are cance
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import Crew
 from tableorm.stores import Row
 from tableorm_migrations.rekey.window import Window
-from tableorm_migrations.runs.process import Crew
-from tableorm_migrations.runs.rows import RunCounts
 
 
-async def sort(rows: Sequence[Row]) -> tuple[list[tuple[str, Row]], RunCounts]:
-    counts = RunCounts.of(entities=len(rows), written=0, failed=0, failures=[])
-    return [(row["newer"], row) for row in rows], counts
+async def sort(rows: Sequence[Row], counts: JobCounts) -> list[tuple[str, Row]]:
+    counts.entities += len(rows)
+    return [(row["newer"], row) for row in rows]
 
 
 def row(key: str, newer: str) -> Row:
@@ -24,7 +24,8 @@ async def test_nothing_is_written_after_the_workers_have_left() -> None:
     """If the workers of a process are cancelled, what they have begun to write ends before they do."""
     begun, ends = asyncio.Event(), list[str]()
 
-    async def write(rows: Iterable[Row]) -> RunCounts:
+    async def write(rows: Iterable[Row], counts: JobCounts) -> None:
+        del counts
         begun.set()
         try:
             await asyncio.sleep(60)

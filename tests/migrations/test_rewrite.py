@@ -3,13 +3,11 @@
 """
 
 import datetime as dt
-from pathlib import Path
 
 import pytest
 
 from tableorm import (
     AccessDenied,
-    CursorError,
     Database,
     Entity,
     Index,
@@ -17,15 +15,15 @@ from tableorm import (
     Mapped,
     ModelError,
     PropertyBag,
+    RunReport,
     TableNotFound,
-    connect,
     field,
     upgrade,
     utc_now,
 )
 from tableorm.protocol.edm import text_from_datetime
 from tableorm.stores import Operation, RowPage, RowQuery, Verb
-from tableorm_migrations import RewriteReport, rewrite
+from tableorm_migrations import rewrite
 from tests.database.between import Between, Shuffled
 
 TABLE = "Members"
@@ -96,7 +94,7 @@ async def test_every_old_row_gets_the_current_version(db: Database) -> None:
     report = await rewrite(db, Member)
 
     after = await stored(db)
-    assert (report.entities, report.rewritten, report.failed, report.complete) == (123, 120, 0, True)
+    assert (report.entities, report.written, report.failed, report.complete) == (123, 120, 0, True)
     members = {key: row for key, row in after.items() if key[1].startswith("member_")}
     assert {row["EntityType"] for row in members.values()} == {"Member:2"}
     assert all("name" not in row for row in members.values())
@@ -115,7 +113,7 @@ async def test_a_second_call_finds_nothing_to_do(db: Database) -> None:
 
     report = await rewrite(db, Member)
 
-    assert (report.entities, report.rewritten) == (11, 0)
+    assert (report.entities, report.written) == (11, 0)
     assert await stored(db) == before
 
 
@@ -127,7 +125,7 @@ async def test_a_row_that_cannot_be_upgraded_is_reported(db: Database) -> None:
 
     report = await rewrite(db, Member)
 
-    assert (report.rewritten, report.failed, report.complete) == (5, 1, False)
+    assert (report.written, report.failed, report.complete) == (5, 1, False)
     assert "member_0077" in str(report.failures[0])
     assert "begins with a first name" in str(report.failures[0])
     assert (await stored(db))["t0", "member_0077"] == bad
@@ -137,42 +135,10 @@ class StopError(Exception):
     """What a process that ends in the middle stands for."""
 
 
-@pytest.mark.one_of(2)
-@pytest.mark.parametrize("parallel", [1, 4])
-async def test_it_goes_on_from_its_cursor(tmp_path: Path, parallel: int) -> None:
-    """In another connection, and counts on from there; no row is rewritten twice, and none is left out."""
-    url = f"local:{tmp_path}/test.tables"
-    cursors: list[str | None] = []
-
-    def stop(report: RewriteReport) -> None:
-        cursors.append(report.cursor)
-        if report.rewritten:
-            raise StopError
-
-    async with connect(url) as db:
-        await fill(db, 4, 700)
-        with pytest.raises(StopError):
-            await rewrite(db, Member, parallel=parallel, on_progress=stop)
-        halfway = sum(row["EntityType"] == "Member:2" for row in (await stored(db)).values())
-        assert 4 < halfway < 2804
-    async with connect(url) as db:
-        report = await rewrite(db, Member, parallel=parallel, cursor=cursors[-1])
-
-        rows = await stored(db)
-        assert [key for key, row in rows.items() if "member_" in key[1] and row["EntityType"] != "Member:2"] == []
-        # What the last steps before the end had written without telling is found rewritten already.
-        assert report.complete
-        assert (await rewrite(db, Member)).rewritten == 0
-        with pytest.raises(CursorError, match="other models"):
-            await rewrite(db, Member, Guest, cursor=cursors[-1])
-
-
 async def test_a_store_without_order_counts_once() -> None:
     """A range that was begun is read again from its beginning, so what was counted in it before counts no more."""
-    cursors: list[str | None] = []
 
-    def stop(report: RewriteReport) -> None:
-        cursors.append(report.cursor)
+    def stop(report: RunReport) -> None:
         if report.entities > 9:
             raise StopError
 
@@ -181,7 +147,7 @@ async def test_a_store_without_order_counts_once() -> None:
         with pytest.raises(StopError):
             await rewrite(db, Member, parallel=4, on_progress=stop)
 
-        report = await rewrite(db, Member, parallel=4, cursor=cursors[-1])
+        report = await rewrite(db, Member, parallel=4)
 
         assert (report.entities, report.complete) == (44, True)
 
@@ -210,7 +176,7 @@ async def test_a_row_that_changes_meanwhile_is_read_again() -> None:
 
         report = await rewrite(db, Member)
 
-        assert (report.rewritten, report.complete) == (3, True)
+        assert (report.written, report.complete) == (3, True)
         assert (await db.get(Member, team="t0", id=1)).first_name == "Bob"
 
 
@@ -248,7 +214,7 @@ async def test_what_has_expired_is_rewritten(stopped_clock: None) -> None:
 
         rows = (await db.store.query("Offers", RowQuery(), 1000, None)).rows
         assert [row["EntityType"] for row in rows] == ["Offer:2"] * 3
-        assert (report.rewritten, report.complete) == (3, True)
+        assert (report.written, report.complete) == (3, True)
         assert (await db.sweep(Offer)).deleted == 2
 
 

@@ -1,14 +1,27 @@
 """
-`run_rewrite`: one process, and several at the same time.
+`rewrite`: one process, and several at the same time.
 """
 
 import asyncio
 
 import pytest
 
-from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, PropertyBag, TableNotFound, upgrade
-from tableorm_migrations import RunReport, drop_run, list_runs, run_rewrite
+from tableorm import (
+    AccessDenied,
+    Database,
+    Entity,
+    Index,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    RunReport,
+    TableNotFound,
+    upgrade,
+)
+from tableorm_migrations import rewrite
 from tests.database.conftest import also_in_file
+
+pytestmark = pytest.mark.usefixtures("many_ranges")
 
 UPKEEP = "TableormUpkeep"
 
@@ -61,7 +74,7 @@ async def test_every_old_row_gets_the_current_version(db: Database) -> None:
     """With all that is derived from it; afterwards one row tells of the run, and none of its ranges."""
     await fill(db)
 
-    report = await run_rewrite(db, Player)
+    report = await rewrite(db, Player)
 
     assert (report.complete, report.state, report.entities, report.written, report.failed) == (True, "done", 30, 30, 0)
     assert (report.ranges, report.ranges_done, report.owners) == (6, 6, ())
@@ -71,20 +84,20 @@ async def test_every_old_row_gets_the_current_version(db: Database) -> None:
     rows = await db.select_raw(UPKEEP).allow_scan().all()
     runs = [row for row in rows if row.partition_key.startswith("run ")]
     assert [(row.partition_key, row.row_key) for row in runs] == [(f"run {report.name}", "run")]
-    assert await list_runs(db) == [report]
+    assert await db.runs() == [report]
 
 
 async def test_a_run_that_has_ended_is_done_again_unless_it_has_a_name(db: Database) -> None:
     """The next call without a name reads all rows again; one with a name returns what the first has done."""
     await fill(db, 2)
-    named = await run_rewrite(db, Player, name="0001 rename")
+    named = await rewrite(db, Player, name="0001 rename")
 
-    again = await run_rewrite(db, Player)
-    others = [await run_rewrite(db, Player), await run_rewrite(db, Player, name="0001 rename")]
+    again = await rewrite(db, Player)
+    others = [await rewrite(db, Player), await rewrite(db, Player, name="0001 rename")]
 
     assert (named.written, again.entities, again.written, others[0].entities) == (10, 10, 0, 10)
     assert others[1] == named
-    assert [each.name for each in await list_runs(db)] == ["0001 rename", again.name]
+    assert [each.name for each in await db.runs()] == ["0001 rename", again.name]
 
 
 @also_in_file
@@ -92,7 +105,7 @@ async def test_several_processes_share_the_ranges(db: Database) -> None:
     """Each row is read by one of them, and all return the same report."""
     await fill(db, 12)
 
-    reports = await asyncio.gather(*(run_rewrite(db, Player, parallel=2) for _ in range(3)))
+    reports = await asyncio.gather(*(rewrite(db, Player, parallel=2) for _ in range(3)))
 
     assert {(report.entities, report.written, report.complete) for report in reports} == {(60, 60, True)}
     assert reports[0] == reports[1] == reports[2]
@@ -104,12 +117,12 @@ async def test_what_fails_is_told_and_done_again(db: Database) -> None:
     await fill(db, 2)
     await db.insert(PlayerV1(team="team-001", id=77, name=""))
 
-    failed = await run_rewrite(db, Player, name="rename")
+    failed = await rewrite(db, Player, name="rename")
     await db.upsert(PlayerV1(team="team-001", id=77, name="Bo"))
-    done = await run_rewrite(db, Player, name="rename")
+    done = await rewrite(db, Player, name="rename")
 
     assert (failed.state, failed.complete, failed.written, failed.failed) == ("failed", False, 10, 1)
-    assert failed.failures == ("('team-001', 'player_0077') of table RunPlayers: ValueError: a player has a name",)
+    assert failed.failures == ("('team-001', 'player_0077') in table RunPlayers: ValueError: a player has a name",)
     assert (done.state, done.written, done.failures) == ("done", 1, ())
 
 
@@ -120,7 +133,7 @@ async def test_many_failures_fit_into_the_rows(db: Database) -> None:
         for number in range(200):
             await bulk.insert(PlayerV1(team=f"team-{number % 3:03d}", id=number, name=""))
 
-    report = await run_rewrite(db, Player)
+    report = await rewrite(db, Player)
 
     assert (report.failed, len(report.failures)) == (200, 50)
     assert all(len(each) <= 300 for each in report.failures)
@@ -131,7 +144,7 @@ async def test_progress_is_of_all_processes(db: Database) -> None:
     await fill(db, 4, 5)
     found: list[RunReport] = []
 
-    report = await run_rewrite(db, Player, parallel=1, on_progress=found.append)
+    report = await rewrite(db, Player, parallel=1, on_progress=found.append)
 
     assert [each.state for each in found] == ["open"] * len(found)
     assert found[-1].entities == 20
@@ -147,7 +160,7 @@ async def test_models_of_several_tables(db: Database) -> None:
     await db.create_tables(Referee)
     await db.insert(Referee(id=1))
 
-    report = await run_rewrite(db, Referee, Player)
+    report = await rewrite(db, Referee, Player)
 
     assert (report.what, report.entities, report.written) == ("rewrite Player, Referee", 11, 10)
 
@@ -160,50 +173,50 @@ async def test_a_run_is_dropped(db: Database) -> None:
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        await run_rewrite(db, Player, name="first", on_progress=stop)
-    await run_rewrite(db, Player, name="second")
-    await drop_run(db, "first")
+        await rewrite(db, Player, name="first", on_progress=stop)
+    await rewrite(db, Player, name="second")
+    await db.drop_run("first")
 
-    assert [run.name for run in await list_runs(db)] == ["second"]
+    assert [run.name for run in await db.runs()] == ["second"]
     rows = await db.select_raw(UPKEEP).allow_scan().all()
     assert [row.row_key for row in rows if row.partition_key == "run first"] == []
     with pytest.raises(ModelError, match=r"drop_run\('first'\).*no run"):
-        await drop_run(db, "first")
+        await db.drop_run("first")
     with pytest.raises(AccessDenied, match="drop_run"):
-        await drop_run(db.scope(team="team-000"), "second")
+        await db.scope(team="team-000").drop_run("second")
 
 
 async def test_an_empty_table(db: Database) -> None:
     """There is nothing to do, and the run ends."""
     await db.create_tables(Player)
 
-    assert (await run_rewrite(db, Player)).complete
+    assert (await rewrite(db, Player)).complete
 
 
 async def test_what_cannot_be_asked(db: Database) -> None:
     """Arguments that are refused, a table that is not there, a scope, and a name that another run has."""
     with pytest.raises(TableNotFound):
-        await run_rewrite(db, Player)
-    assert await list_runs(db) == []
+        await rewrite(db, Player)
+    assert await db.runs() == []
     await fill(db, 1)
     with pytest.raises(ModelError, match="at least one model"):
-        await run_rewrite(db)
-    with pytest.raises(ModelError, match=r"run_rewrite\(Keyless\).*kind=None"):
-        await run_rewrite(db, Keyless)
-    with pytest.raises(ModelError, match=r"run_rewrite\(parallel=0\)"):
-        await run_rewrite(db, Player, parallel=0)
-    with pytest.raises(ModelError, match=r"run_rewrite\(lease=0\)"):
-        await run_rewrite(db, Player, lease=0)
-    with pytest.raises(ModelError, match=r"run_rewrite\(rate=-1\)"):
-        await run_rewrite(db, Player, rate=-1)
-    with pytest.raises(ModelError, match=r"run_rewrite\(name=''\)"):
-        await run_rewrite(db, Player, name="")
+        await rewrite(db)
+    with pytest.raises(ModelError, match=r"rewrite\(Keyless\).*kind=None"):
+        await rewrite(db, Keyless)
+    with pytest.raises(ModelError, match=r"rewrite\(parallel=0\)"):
+        await rewrite(db, Player, parallel=0)
+    with pytest.raises(ModelError, match=r"rewrite\(lease=0\)"):
+        await rewrite(db, Player, lease=0)
+    with pytest.raises(ModelError, match=r"rewrite\(rate=-1\)"):
+        await rewrite(db, Player, rate=-1)
+    with pytest.raises(ModelError, match=r"rewrite\(name=''\)"):
+        await rewrite(db, Player, name="")
     scope = db.scope(team="team-000")
-    with pytest.raises(AccessDenied, match="run_rewrite"):
-        await run_rewrite(scope, Player)
-    with pytest.raises(AccessDenied, match="list_runs"):
-        await list_runs(scope)
-    await run_rewrite(db, Player, name="first")
+    with pytest.raises(AccessDenied, match="rewrite"):
+        await rewrite(scope, Player)
+    with pytest.raises(AccessDenied, match="runs"):
+        await scope.runs()
+    await rewrite(db, Player, name="first")
     await db.create_tables(Referee)
     with pytest.raises(ModelError, match=r"'rewrite Player'.*'rewrite Referee'"):
-        await run_rewrite(db, Referee, name="first")
+        await rewrite(db, Referee, name="first")

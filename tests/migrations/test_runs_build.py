@@ -1,5 +1,5 @@
 """
-`run_build_index`: an index is built by several processes, and then audited by them.
+`build_index`: an index is built by several processes, and then audited by them.
 """
 
 import asyncio
@@ -10,8 +10,10 @@ import pytest
 from tableorm import AccessDenied, Database, Entity, Index, Mapped, ModelError, NotSupported, field
 from tableorm.stores import Operation
 from tableorm.testing import Faults
-from tableorm_migrations import list_runs, run_build_index, run_rewrite
+from tableorm_migrations import rewrite
 from tests.database.between import Between
+
+pytestmark = pytest.mark.usefixtures("many_ranges")
 
 UPKEEP = "TableormUpkeep"
 
@@ -59,7 +61,7 @@ async def test_each_entity_is_found_by_the_index(db: Database) -> None:
     """Whoever of several processes has built it; it was audited when all was built."""
     await fill(db)
 
-    reports = await asyncio.gather(*(run_build_index(db, Book.by_isbn, parallel=3) for _ in range(3)))
+    reports = await asyncio.gather(*(db.build_index(Book.by_isbn, parallel=3) for _ in range(3)))
 
     assert reports[0] == reports[1] == reports[2]
     report = reports[0]
@@ -68,7 +70,7 @@ async def test_each_entity_is_found_by_the_index(db: Database) -> None:
     assert (await db.get(BookWhenBuilt.by_isbn, shelf="shelf-03", isbn="i7")).id == 7
     audit = await db.audit(BookWhenBuilt)
     assert (audit.found, audit.derived_rows) == (0, 45)
-    assert await list_runs(db) == [report]
+    assert [(run.name, run.written) for run in await db.runs()] == [(report.name, 45)]
 
 
 async def test_what_cannot_be_built_is_a_failure(db: Database) -> None:
@@ -76,10 +78,10 @@ async def test_what_cannot_be_built_is_a_failure(db: Database) -> None:
     await fill(db, 2)
     await db.insert(BookOfOld(shelf="shelf-01", id=90, isbn="i5"))
 
-    failed = await run_build_index(db, Book.by_isbn, name="0002 by_isbn")
-    again = await run_build_index(db, Book.by_isbn, name="0002 by_isbn")
+    failed = await db.build_index(Book.by_isbn, name="0002 by_isbn")
+    again = await db.build_index(Book.by_isbn, name="0002 by_isbn")
     await db.upsert(BookOfOld(shelf="shelf-01", id=90, isbn="other"))
-    done = await run_build_index(db, Book.by_isbn, name="0002 by_isbn")
+    done = await db.build_index(Book.by_isbn, name="0002 by_isbn")
 
     assert (failed.state, again.state, done.state) == ("failed", "failed", "done")
     assert failed.failed == len(failed.failures) == 1
@@ -90,12 +92,12 @@ async def test_what_cannot_be_built_is_a_failure(db: Database) -> None:
 async def test_a_build_beside_older_writers_is_done_anew_without_them(db: Database) -> None:
     """What they wrote since may lack entries; the run of that name that ended says nothing of it."""
     await fill(db, 1)
-    await run_build_index(db, Book.by_isbn, name="build")
+    await db.build_index(Book.by_isbn, name="build")
     await db.insert(BookOfOld(shelf="shelf-00", id=77, isbn="late"))
 
-    same = await run_build_index(db, Book.by_isbn, name="build")
-    anew = await run_build_index(db, Book.by_isbn, name="build", no_older_writers=True)
-    then = await run_build_index(db, Book.by_isbn, name="build", no_older_writers=True)
+    same = await db.build_index(Book.by_isbn, name="build")
+    anew = await db.build_index(Book.by_isbn, name="build", no_older_writers=True)
+    then = await db.build_index(Book.by_isbn, name="build", no_older_writers=True)
 
     assert (same.written, anew.written, then == anew) == (9, 1, True)
     assert (await db.get(BookWhenBuilt.by_isbn, shelf="shelf-00", isbn="late")).id == 77
@@ -109,7 +111,7 @@ async def test_an_index_is_read_when_it_is_built_and_no_older_program_writes(db:
     states: list[str] = []
 
     async def build(*, no_older_writers: bool) -> None:
-        await run_build_index(db, BookAtLast.by_isbn, no_older_writers=no_older_writers)
+        await db.build_index(BookAtLast.by_isbn, no_older_writers=no_older_writers)
         states.extend(state.state for state in await db.index_states())
 
     await build(no_older_writers=True)
@@ -128,10 +130,10 @@ async def test_a_run_ends_after_its_index_is_read(db: Database) -> None:
     await fill(db, 1)
     faults = Faults(db)
     with faults.fail_next("insert-or-replace", with_=403, table=UPKEEP), pytest.raises(AccessDenied):
-        await run_build_index(db, BookAtLast.by_isbn, no_older_writers=True)
-    (left,) = await list_runs(db)
+        await db.build_index(BookAtLast.by_isbn, no_older_writers=True)
+    (left,) = await db.runs()
 
-    report = await run_build_index(db, BookAtLast.by_isbn)
+    report = await db.build_index(BookAtLast.by_isbn)
 
     assert (left.state, left.ranges_done, report.state) == ("open", 2, "done")
     assert [state.state for state in await db.index_states()] == ["readable"]
@@ -170,7 +172,7 @@ async def test_the_audit_begins_when_all_is_built() -> None:
     store = Recorded()
     async with Database(store) as db:
         await fill(db, 6)
-        await asyncio.gather(*(run_build_index(db, Book.by_isbn, parallel=4, lease=5) for _ in range(2)))
+        await asyncio.gather(*(db.build_index(Book.by_isbn, parallel=4, lease=5) for _ in range(2)))
 
     first = [event for event in store.events if event[1] < 6]
     assert store.events[: len(first)] == first and len(first) == 12
@@ -182,11 +184,11 @@ async def test_what_cannot_be_asked(db: Database) -> None:
     """What is no index, a scope, the name of a run that does something else."""
     await fill(db, 1)
     with pytest.raises(ModelError, match="build_index"):
-        await run_build_index(db, Book.isbn)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    with pytest.raises(AccessDenied, match="run_build_index"):
-        await run_build_index(db.scope(shelf="shelf-00"), Book.by_isbn)
-    with pytest.raises(ModelError, match=r"run_build_index\(parallel=0\)"):
-        await run_build_index(db, Book.by_isbn, parallel=0)
-    await run_rewrite(db, Book, name="first")
+        await db.build_index(Book.isbn)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AccessDenied, match="build_index"):
+        await db.scope(shelf="shelf-00").build_index(Book.by_isbn)
+    with pytest.raises(ModelError, match=r"build_index\(parallel=0\)"):
+        await db.build_index(Book.by_isbn, parallel=0)
+    await rewrite(db, Book, name="first")
     with pytest.raises(ModelError, match=r"'rewrite Book'.*'build Book.by_isbn'.*another name"):
-        await run_build_index(db, Book.by_isbn, name="first")
+        await db.build_index(Book.by_isbn, name="first")

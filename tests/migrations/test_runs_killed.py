@@ -56,15 +56,3 @@ def test_builders_that_are_killed_on_azurite(azurite: Azurite, tmp_path: Path, r
 
     assert len(found) == rounds(1, 40)
     assert [each for each in found if each[1]] == []
-
-
-@pytest.mark.one_of(3, group="killed")
-def test_rewriters_that_are_killed(tmp_path: Path, rounds: Rounds) -> None:
-    """
-    Two processes rewrite accounts, and three of them are killed. Each row has the new version, and was upgraded once,
-    with all changes that old and new programs have confirmed meanwhile.
-    """
-    (report,) = run_program("killed_rewrites.py", f"local:{tmp_path}/test.tables", rounds(3_000, 300_000))
-
-    assert (report["killed"], report["problems"]) == (3, [])
-    assert len(report["reports"]) == 2

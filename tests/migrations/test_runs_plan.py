@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Database, Entity, Mapped, ModelError, connect
+from tableorm.connection.connection import connection_of
+from tableorm.jobs import plan as module
+from tableorm.jobs.plan import MOST_RANGES, plan_ranges
 from tableorm.keys.intervals import overlaps
 from tableorm.models.entity import schema_of
 from tableorm.stores import Bounds, RowPage, RowQuery
-from tableorm_migrations import run_rewrite
-from tableorm_migrations.runs import plan as module
-from tableorm_migrations.runs.plan import MOST_RANGES, plan_ranges
+from tableorm_migrations import rewrite
 from tests.database.between import Between
 
 
@@ -32,7 +33,7 @@ async def plan(names: Sequence[str], *, build: bool = False) -> tuple[list[Bound
         await db.create_tables(Place)
         for name in names:
             await db.insert(Place(name=name))
-        ranges = await plan_ranges(db, "test", [("RunPlaces", [schema_of(Place)])], build=build)
+        ranges = await plan_ranges(connection_of(db), "test", [("RunPlaces", [schema_of(Place)])], build=build)
         bounds = [each.partitions for each in ranges]
     keys = [Place.key(name=name).partition_key for name in names]
     return bounds, sum(any(overlaps(each, Bounds.only(key)) for key in keys) for each in bounds)
@@ -57,7 +58,7 @@ async def test_a_large_table_is_not_read_to_be_divided(monkeypatch: pytest.Monke
         await db.create_tables(Numbered)
         for number in range(0, 5000, 100):
             await db.insert(Numbered(number=number))
-        ranges = await plan_ranges(db, "test", [("RunNumbers", [schema_of(Numbered)])], rows=1000)
+        ranges = await plan_ranges(connection_of(db), "test", [("RunNumbers", [schema_of(Numbered)])], rows=1000)
 
     assert len(ranges) >= 24
 
@@ -66,7 +67,7 @@ async def test_too_many_tables() -> None:
     """One run has no more ranges than one transaction has room for."""
     async with connect("local::memory:") as db:
         with pytest.raises(ModelError, match=r"97 tables.*at most 96 ranges"):
-            await plan_ranges(db, "test", [(f"T{number}", []) for number in range(97)])
+            await plan_ranges(connection_of(db), "test", [(f"T{number}", []) for number in range(97)])
 
 
 class Sized(Between):
@@ -91,6 +92,6 @@ async def test_a_rate_makes_pages_smaller(rate: float | None, size: int) -> None
         await db.create_tables(Place)
         await db.insert(Place(name="a"))
 
-        await run_rewrite(db, Place, rate=rate)
+        await rewrite(db, Place, rate=rate)
 
     assert set(store.sizes) == {size}

@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
+from typing import Any
 
 import attrs
 import pytest
 
-from tableorm import Database, Entity, Mapped, PropertyBag, TransactionFailed, Unavailable, upgrade
+from tableorm import Database, Entity, Mapped, PropertyBag, RunReport, TransactionFailed, Unavailable, upgrade
+from tableorm.jobs.lease import Lease
 from tableorm.protocol.codes import Code, Fault
 from tableorm.stores import Capabilities, Operation, Row, RowPage, RowQuery
 from tableorm_local import LocalBackend
-from tableorm_migrations import RunReport, list_runs, run_rewrite
-from tableorm_migrations.runs.lease import Lease
+from tableorm_migrations import rewrite
 from tests.database.between import Between, Shuffled
 from tests.torture import seeds
+
+pytestmark = pytest.mark.usefixtures("many_ranges")
 
 UPKEEP = "TableormUpkeep"
 
@@ -155,9 +158,9 @@ async def test_another_process_goes_on_where_one_died(engine: LocalBackend, seed
     """Wherever that is: what it had is taken over after the time of its lease, and counted once."""
     async with Database(Process(engine, dies_after=3 + seed * (11 if seed < 12 else 1))) as first:
         with suppress(Unavailable, TransactionFailed):
-            await run_rewrite(first, Boat, lease=0.1, parallel=3)
+            await rewrite(first, Boat, lease=0.1, parallel=3)
     async with Database(Process(engine)) as second:
-        report = await run_rewrite(second, Boat, lease=1)
+        report = await rewrite(second, Boat, lease=1)
 
     await check(engine, report)
 
@@ -168,12 +171,12 @@ async def test_what_a_cancelled_process_had_is_free_at_once(engine: LocalBackend
     process = Process(engine)
     async with Database(process) as first, Database(Process(engine)) as second:
         process.cancels_after = 45 + seed * (9 if seed < 12 else 1)
-        process.task = task = asyncio.create_task(run_rewrite(first, Boat, lease=3600, parallel=3))
+        process.task = task = asyncio.create_task(rewrite(first, Boat, lease=3600, parallel=3))
         with suppress(asyncio.CancelledError):
             await task
-        left = await list_runs(second)
+        left = await second.runs()
 
-        report = await run_rewrite(second, Boat, lease=3600)
+        report = await rewrite(second, Boat, lease=3600)
 
     assert [each.owners for each in left] == [()] * len(left)
     await check(engine, report)
@@ -188,9 +191,9 @@ async def test_a_slow_process_is_taken_over_and_notices(engine: LocalBackend) ->
             if report.entities > 5:
                 slow.gate.clear()
 
-        task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, parallel=3, on_progress=stop))
+        task = asyncio.create_task(rewrite(first, Boat, lease=0.1, parallel=3, on_progress=stop))
         await slow.waiting.wait()
-        report = await run_rewrite(second, Boat, lease=0.1)
+        report = await rewrite(second, Boat, lease=0.1)
         slow.gate.set()
 
         assert await task == report
@@ -202,7 +205,7 @@ async def test_a_process_that_is_at_work_writes_its_rows_again(engine: LocalBack
     slow = Process(engine)
     slow.reading.clear()
     async with Database(slow) as db, asyncio.timeout(20):
-        task = asyncio.create_task(run_rewrite(db, Boat, lease=0.1, parallel=1))
+        task = asyncio.create_task(rewrite(db, Boat, lease=0.1, parallel=1))
         await slow.waiting.wait()
         await until(lambda: slow.stored >= 5)
         slow.reading.set()
@@ -233,7 +236,7 @@ class Distant(Process):
 async def test_a_lease_that_is_too_short(engine: LocalBackend) -> None:
     """Processes take ranges from each other, give themselves more time for the next, and end the run."""
     async with Database(Distant(engine)) as first, Database(Distant(engine)) as second, asyncio.timeout(10):
-        one, two = await asyncio.gather(*(run_rewrite(db, Boat, lease=0.005) for db in (first, second)))
+        one, two = await asyncio.gather(*(rewrite(db, Boat, lease=0.005) for db in (first, second)))
 
     assert one == two
     await check(engine, one)
@@ -241,9 +244,9 @@ async def test_a_lease_that_is_too_short(engine: LocalBackend) -> None:
 
 async def test_what_a_failed_process_had_is_free_at_once(engine: LocalBackend, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where two of its tasks fail, and one is cancelled by that while it gives its range back."""
-    release, both, calls = Lease.release, asyncio.Event(), count(1)
+    release, both, calls = vars(Lease)["release"], asyncio.Event(), count(1)
 
-    async def release_late(self: Lease) -> None:
+    async def release_late(self: Lease[Any]) -> None:
         if next(calls) == 1:
             await both.wait()
         else:
@@ -258,10 +261,10 @@ async def test_what_a_failed_process_had_is_free_at_once(engine: LocalBackend, m
         with monkeypatch.context() as patched:
             patched.setattr(Lease, "release", release_late)
             with pytest.raises(InterruptedError):
-                await run_rewrite(first, Boat, lease=3600, parallel=2, on_progress=stop)
-        (left,) = await list_runs(second)
+                await rewrite(first, Boat, lease=3600, parallel=2, on_progress=stop)
+        (left,) = await second.runs()
 
-        report = await run_rewrite(second, Boat, lease=3600)
+        report = await rewrite(second, Boat, lease=3600)
 
     assert left.owners == ()
     await check(engine, report)
@@ -275,7 +278,7 @@ async def test_a_write_that_is_lost(engine: LocalBackend, seed: int, applied: bo
     process = Process(engine)
     process.lost, process.applied = 1 + seed, applied
     async with Database(process) as db:
-        report = await run_rewrite(db, Boat, lease=0.1, parallel=2)
+        report = await rewrite(db, Boat, lease=0.1, parallel=2)
 
     assert process.lost == 0
     await check(engine, report)
@@ -293,8 +296,8 @@ async def test_a_store_without_order_counts_once() -> None:
                 raise InterruptedError
 
         with pytest.raises(InterruptedError):
-            await run_rewrite(db, Boat, on_progress=stop)
-        report = await run_rewrite(db, Boat)
+            await rewrite(db, Boat, on_progress=stop)
+        report = await rewrite(db, Boat)
 
     assert (report.state, report.entities) == ("done", 20)
 
@@ -303,10 +306,10 @@ async def test_a_run_that_another_process_ended_and_began_anew(engine: LocalBack
     """A slow process goes on with the run as it is now."""
     slow = Process(engine)
     async with Database(slow) as first, Database(Process(engine)) as second:
-        task = asyncio.create_task(run_rewrite(first, Boat, lease=0.1, on_progress=lambda _: slow.gate.clear()))
+        task = asyncio.create_task(rewrite(first, Boat, lease=0.1, on_progress=lambda _: slow.gate.clear()))
         await slow.waiting.wait()
-        await run_rewrite(second, Boat, lease=0.1)
-        again = await run_rewrite(second, Boat, lease=0.1)
+        await rewrite(second, Boat, lease=0.1)
+        again = await rewrite(second, Boat, lease=0.1)
         slow.gate.set()
 
         assert await task == again

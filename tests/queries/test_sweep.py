@@ -223,7 +223,7 @@ async def test_an_entity_that_others_need(db: Database) -> None:
     report = await db.sweep(Ticket)
 
     assert (report.deleted, report.failed) == (1, 1)
-    assert "('A', 'ticket_00001') of table SweptTickets: Conflict: " in str(report.failures[0])
+    assert "('A', 'ticket_00001') in table SweptTickets: Conflict: " in str(report.failures[0])
     assert ", 1 failed, in" in str(report)
     await db.delete(scan)
     assert (await db.sweep(Ticket)).deleted == 1
@@ -240,7 +240,7 @@ async def test_rows_that_do_not_fit(db: Database) -> None:
     report = await db.sweep(Plain)
 
     assert (report.deleted, report.failed) == (2, 1)
-    assert "DecodeError" in report.failures[0].problem and report.failures[0].row_key == "x"
+    assert report.failures[0].startswith("('a', 'x') in table SweptPlain: DecodeError: ")
 
 
 class Visit(Entity, table="SweptVisits", partition_key="p", row_key="{id:03d}", version=2):

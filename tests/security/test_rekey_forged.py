@@ -23,6 +23,7 @@ from tableorm import (
     Mapped,
     MovedFrom,
     RetryPolicy,
+    RunReport,
     TableOrmError,
     connect,
     field,
@@ -34,7 +35,6 @@ from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.stores import Operation, Row, RowAddress, Verb
 from tableorm.testing import MemoryStore
 from tableorm_migrations import (
-    RunReport,
     finalize_move,
     rekey_phase,
     roll_back_move,

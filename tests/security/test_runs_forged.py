@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from tableorm import Database, DecodeError, Entity, LostRace, Mapped, ModelError, connect
-from tableorm.audit.ranges import AuditRange
+from tableorm import Database, DecodeError, Entity, LostRace, Mapped, ModelError, RunReport, connect
+from tableorm.jobs.ranges import JobRange
+from tableorm.jobs.rows import Run, RunRange, RunRow
 from tableorm.stores import Bounds, Operation, Verb
-from tableorm_migrations import RunReport, drop_run, list_runs, migration_status, run_rewrite
+from tableorm_migrations import migration_status, rewrite
+from tableorm_migrations.command.bars import print_run
 from tableorm_migrations.command.output import Output
-from tableorm_migrations.command.stored import print_run
-from tableorm_migrations.runs.rows import Run, RunCounts, RunRange, RunRow
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LINE = "x\n0002_more: applied"
@@ -44,7 +44,7 @@ async def test_rows_of_upkeep_make_no_lines_of_a_status() -> None:
     """The status has a line for each row, whatever the row says."""
     async with connect("local::memory:") as db:
         await db.create_tables(Run)
-        counts = RunCounts(failures=[LINE])
+        counts = {"failures": [LINE]}
         run = Run(name="run", what=LINE, purpose="p", begun=NOW, ended=NOW, state=LINE, counts=counts)
         await db.insert(run)
         state = {"PartitionKey": "index states", "RowKey": "d", "Model": LINE, "Declaration": LINE, "Table": LINE}
@@ -65,7 +65,7 @@ def test_a_row_of_a_run_makes_no_lines_of_what_is_printed(
 
 def test_what_is_logged_of_a_run_is_a_line(caplog: pytest.LogCaptureFixture) -> None:
     """The error of a server, which may quote anything, makes no lines of the log."""
-    logging.getLogger("tableorm.migrations").warning("it is not stored: %s", LINE)
+    logging.getLogger("tableorm.jobs").warning("it is not stored: %s", LINE)
     assert caplog.messages == ["it is not stored: x\\u000a0002_more: applied"]
 
 
@@ -75,20 +75,20 @@ class Boat(Entity, table="ForgedBoats", version=2, partition_key="{harbour}", ro
 
 async def test_a_row_in_the_place_of_a_run_does_not_hold_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that can be neither begun nor found is an error that says what to delete."""
-    monkeypatch.setattr("tableorm_migrations.runs.process._SHORTEST_PAUSE", 0.0)
+    monkeypatch.setattr("tableorm.jobs.process._SHORTEST_PAUSE", 0.0)
     async with connect("local::memory:") as db:
         await db.create_tables(Boat, Run)
         row = {"PartitionKey": "run again", "RowKey": "run", "EntityType": "Other"}
         await db.store.write("TableormUpkeep", Operation(Verb.INSERT, row))
         with pytest.raises(LostRace, match="delete what other programs have written into partition 'run again'"):
             async with asyncio.timeout(5):
-                await run_rewrite(db, Boat, name="again")
+                await rewrite(db, Boat, name="again")
 
 
 async def begin_run(db: Database, **values: Any) -> Run:
     """Write a run of rewriting boats that is under way, as another program would."""
     await db.create_tables(Boat, Run)
-    await run_rewrite(db, Boat)
+    await rewrite(db, Boat)
     [done] = [row for row in await db.select(RunRow).allow_scan().all() if isinstance(row, Run)]
     done.state, done.ended, done.generation = "open", None, done.generation + 1
     for name, value in values.items():
@@ -98,7 +98,7 @@ async def begin_run(db: Database, **values: Any) -> Run:
 
 
 def range_of(run: Run, **values: Any) -> RunRange:
-    part = AuditRange(table="ForgedBoats", partitions=Bounds())
+    part = JobRange(table="ForgedBoats", partitions=Bounds())
     given: dict[str, Any] = {"name": run.name, "number": 0, "generation": run.generation, "part": part, **values}
     return RunRange(**given)
 
@@ -110,42 +110,42 @@ async def test_a_run_that_has_not_the_ranges_that_it_says(said: int, there: int)
         run = await begin_run(db, ranges=said)
         if there:
             await db.insert(range_of(run))
-        with pytest.raises(ModelError, match=f"says that it has .*, and {there} are there; .* call drop_run"):
+        with pytest.raises(ModelError, match=f"says that it has .*, and {there} are there; .* call db.drop_run"):
             async with asyncio.timeout(20):
-                await run_rewrite(db, Boat)
-        await drop_run(db, run.name)
-        assert (await run_rewrite(db, Boat)).complete
+                await rewrite(db, Boat)
+        await db.drop_run(run.name)
+        assert (await rewrite(db, Boat)).complete
 
 
 async def test_a_range_of_another_table() -> None:
     """A process works on no table that its run is not of."""
     async with connect("local::memory:") as db:
         run = await begin_run(db, ranges=1)
-        await db.insert(range_of(run, part=AuditRange(table="Others", partitions=Bounds())))
+        await db.insert(range_of(run, part=JobRange(table="Others", partitions=Bounds())))
         with pytest.raises(ModelError, match="has a range of table 'Others', and is of ForgedBoats"):
-            await run_rewrite(db, Boat)
+            await rewrite(db, Boat)
 
 
 @pytest.mark.parametrize("lease", [1e300, float("inf"), float("nan"), -1.0])
 async def test_a_lease_that_never_ends(lease: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A range of a process that is not there is taken over, whatever lease its row says."""
-    monkeypatch.setattr("tableorm_migrations.runs.process._LONGEST_LEASE", 0.2)
+    monkeypatch.setattr("tableorm.jobs.process._LONGEST_LEASE", 0.2)
     async with connect("local::memory:") as db:
         run = await begin_run(db, ranges=1)
         await db.insert(range_of(run, owner="nobody", taken="t", lease=lease))
         async with asyncio.timeout(20):
-            assert (await run_rewrite(db, Boat)).complete
+            assert (await rewrite(db, Boat)).complete
 
 
 async def test_failures_that_are_too_long() -> None:
     """What ranges say of failures is cut to what the row of the run can hold."""
     async with connect("local::memory:") as db:
         run = await begin_run(db, ranges=2)
-        counts = RunCounts(failed=1, failures=["x" * 20_000])
+        counts = {"failed": 1, "failures": ["x" * 20_000]}
         for number in range(2):
-            part = AuditRange(table="ForgedBoats", partitions=Bounds(), done=True)
+            part = JobRange(table="ForgedBoats", partitions=Bounds(), done=True)
             await db.insert(range_of(run, number=number, part=part, counts=counts))
-        report = await run_rewrite(db, Boat)
+        report = await rewrite(db, Boat)
         assert (report.state, report.failed, max(map(len, report.failures))) == ("failed", 2, 300)
 
 
@@ -158,6 +158,6 @@ async def test_a_sum_that_is_no_number() -> None:
         row = {**keys, "counts": '{"sums":{"sources":{"rows":1,"digest":"none"}}}'}
         await db.store.write("TableormUpkeep", Operation(Verb.MERGE, row, "*"))
         with pytest.raises(DecodeError, match="range_0000"):
-            await list_runs(db)
+            await db.runs()
         with pytest.raises(DecodeError, match="range_0000"):
-            await run_rewrite(db, Boat)
+            await rewrite(db, Boat)

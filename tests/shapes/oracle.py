@@ -1,14 +1,16 @@
 """
-Random models with fields of several properties beside plain ones, and what a row ought to be after each verb: kept in
-plain Python, by rules that know no shape.
+Random models with fields of several properties beside plain ones, some of them wide, and what a row ought to be after
+each verb: kept in plain Python, by rules that know no shape. A wide model is declared twice, in two orders of its
+fields, as by an older and a newer program.
 """
 
+import asyncio
 import datetime as dt
 import math
 import types
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import Random
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ from tableorm import (
     Entity,
     EntityExists,
     EntityNotFound,
+    Index,
     Int32,
     Mapped,
     NotLoaded,
@@ -26,7 +29,9 @@ from tableorm import (
     field,
     series,
 )
-from tableorm.stores import Operation, Verb
+from tableorm.connection.connection import connection_of
+from tableorm.stores import Bounds, Operation, RowQuery, TableStore, Verb
+from tests.faults import Fate, FaultyStore
 
 TABLE = "Oracle"
 
@@ -60,31 +65,54 @@ class Shaped:
 
 
 @lru_cache
-def random_model(seed: int) -> tuple[type[Any], dict[str, Shaped], dict[str, list[Any]]]:
+def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[str, list[Any]]]:
     """
-    Return a model with an id, two plain fields, one to three series and up to two long values; what the series are, and
-    the values that the others can have.
+    Return a model with an id, two or three plain fields, one to three series and up to two long values, of which some
+    are tracked, versioned, indexed or expire, and others are wide, in two forms; what the series are, and the values
+    that the others can have.
     """
     random = Random(seed)
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
-    body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
+    arguments: dict[str, dict[str, Any]] = {}
     shaped: dict[str, Shaped] = {}
     for name in random.sample("abc", random.randint(1, 3)):
         kind, default, values = random.choice(_SLOTS)
         length, default = random.randint(1, 5), random.choice([None, default])
         options: Any = {} if default is None else {"default": default}
         annotations[name] = cast("Any", Series)[kind | None if default is None else kind]
-        body[name] = series(length, name=random.choice([None, f"{name.upper()}{{i:02d}}"]), **options)
+        arguments[name] = {"length": length, "name": random.choice([None, f"{name.upper()}{{i:02d}}"]), **options}
         shaped[name] = Shaped(length, values, default)
     plain: dict[str, list[Any]] = {"age": [0, 1, 9], "name": ["", "Ken"]}
+    wide = seed % 2 == 0
+    if not wide and random.random() < 0.3:
+        annotations["expires"] = Mapped[dt.datetime | None]
+        plain["expires"] = [dt.datetime(2200 + number, 1, 1, tzinfo=dt.UTC) for number in range(2)]
+    compressed: dict[str, bool] = {}
     for name in random.sample("xyz", random.randint(0, 2)):
         kind, plain[name] = random.choice(_LONG)
         annotations[name] = cast("Any", Mapped)[kind | None]
-        body[name] = field(default=None, chunked=True, compress=random.random() < 0.5)
-    keys = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id}}", "write_token": random.random() < 0.5}
-    body |= {"__annotations__": annotations, "__module__": __name__}
-    made = types.new_class(f"Model{seed}", (Entity,), keys, lambda space: space.update(body))
-    return made, shaped, plain
+        compressed[name] = random.random() < 0.5
+    keys: dict[str, Any] = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id:06d}}", "kind": f"M{seed}"}
+    orders, indexed = [[*annotations]], not wide and random.random() < 0.4
+    if wide:
+        orders.append(random.sample([*annotations], len(annotations)))
+    else:
+        keys["version"] = random.choice([1, 2])
+        keys[random.choice(["write_token", "tracked"])] = random.random() < 0.7
+
+    def declare(number: int, names: list[str]) -> type[Any]:
+        form = {"wide": random.randint(1, 4)} if wide else {}
+        body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
+        if "expires" in names:
+            body["expires"] = field(default=None, expiry=True)
+        body |= {name: series(**each) for name, each in arguments.items()}
+        body |= {name: field(default=None, chunked=True, compress=each) for name, each in compressed.items()}
+        if indexed:
+            body["by_age"] = Index(row_key=f"i{seed}_{{age}}_{{id}}", include=[name for name in names if name != "id"])
+        body |= {"__annotations__": {name: annotations[name] for name in names}, "__module__": __name__}
+        return types.new_class(f"Model{seed}In{number}", (Entity,), keys | form, lambda space: space.update(body))
+
+    return [declare(number, names) for number, names in enumerate(orders)], shaped, plain
 
 
 @dataclass
@@ -102,13 +130,21 @@ class World:
 
     def __init__(self, db: Database, seed: int, random: Random, number: int = 1) -> None:
         self.db, self.random, self.id = db, random, number
-        self.model, self.shaped, self.plain = random_model(seed)
+        self.models, self.shaped, self.plain = random_model(seed)
+        self.model = self.models[0]
         self.row: Values | None = None
         self.unknown: dict[str, Any] = {}
         self.version = 0
         self.handles: list[Handle] = []
-        self.row_key = f"m{seed}_{number}"
+        self.row_key = f"m{seed}_{number:06d}"
         self.log: list[str] = []
+        self.network: list[FaultyStore] = []
+        if self.model.__schema__.write_token:
+            connection_of(db).wrap_store(self.beneath)
+
+    def beneath(self, store: TableStore) -> FaultyStore:
+        self.network.append(FaultyStore(store))
+        return self.network[0]
 
     @property
     def paths(self) -> list[str]:
@@ -117,8 +153,8 @@ class World:
         return [*self.plain, *slots]
 
     def random_value(self, path: str) -> Any:
-        if self.random.random() < 0.3:
-            return None
+        if path != "expires" and self.random.random() < 0.3:
+            return None  # an upsert that merges could not remove the time
         if path in self.plain:
             return self.random.choice(self.plain[path])
         return self.random.choice(self.shaped[path.partition("[")[0]].values)
@@ -196,7 +232,7 @@ class World:
         handle, if_match = self.random.choice(self.handles), self.random.choice([None, "*"])
         chosen = self.random.sample([*self.paths, *self.shaped], self.random.randint(1, 2))
         paths = [path for path in self.paths if path in chosen or path.partition("[")[0] in chosen]
-        only = [self.expression(path) for path in chosen]
+        only = [self.expression(path, type(handle.entity)) for path in chosen]
         unsure = [path for path in paths if path not in handle.shown and (if_match or path in handle.base)]
         if not any(path in handle.shown for path in paths):
             return  # there is nothing to send
@@ -271,6 +307,8 @@ class World:
 
     async def delete(self) -> None:
         if self.row is not None and self.random.random() < 0.3:
+            for network in self.network:
+                network.plan()  # nothing would prove that it is gone
             await self.db.delete(self.model.key(id=self.id), if_match="*")
             self.row, self.unknown = None, {}
             self.version += 1
@@ -281,7 +319,8 @@ class World:
             name = self.random.choice(["other", "more"])
             self.unknown[name] = self.random.choice(["x", 5])
             keys = {"PartitionKey": "p", "RowKey": self.row_key}
-            await self.db.store.write(TABLE, Operation(Verb.MERGE, {**keys, name: self.unknown[name]}, "*"))
+            operation = Operation(Verb.MERGE, {**keys, name: self.unknown[name]}, "*")
+            await (self.network[0].store if self.network else self.db.store).write(TABLE, operation)
             self.version += 1
 
     async def modify(self) -> None:
@@ -290,6 +329,20 @@ class World:
         path = self.random.choice(self.paths)
         value, shown = self.random_value(path), dict(self.row)
         await self.db.modify(self.model, lambda each: self.assign(each, shown, path, value), id=self.id)
+        if not _same(shown, self.row):
+            self.written(Handle(None, {}, -1), shown)
+
+    async def modify_together(self) -> None:
+        """Several programs change a field or slot each, at the same time."""
+        if self.row is None:
+            return
+        shown = dict(self.row)
+        changes = [(path, self.random_value(path)) for path in self.random.sample(self.paths, 3)]
+        calls = (
+            self.db.modify(self.model, partial(self.assign, shown=shown, path=path, value=value), id=self.id)
+            for path, value in changes
+        )
+        await asyncio.gather(*calls)
         if not _same(shown, self.row):
             self.written(Handle(None, {}, -1), shown)
 
@@ -321,13 +374,17 @@ class World:
         none = await self.db.select(self.model).where(self.model.id == self.id, self.expression(path).is_none()).all()
         assert len(none) == (self.row is not None and path not in self.row)
 
-    def expression(self, path: str) -> Any:
+    def expression(self, path: str, model: Any = None) -> Any:
         name, _, rest = path.partition("[")
-        return getattr(self.model, name)[int(rest[:-1])] if rest else getattr(self.model, name)
+        found = getattr(model or self.model, name)
+        return found[int(rest[:-1])] if rest else found
 
     async def step(self) -> None:
         verb = self.random.choice(_VERBS)
+        self.model = self.models[self.random.randrange(2) if len(self.models) > 1 else 0]
         self.log.append(verb.__name__)
+        for network in self.network:
+            network.plan(*self.random.choices([Fate.FINE, Fate.LOST_REPLY], [4, 1], k=4))
         await verb(self)
         await self.check()
 
@@ -344,7 +401,10 @@ class World:
         wanted = {path: self.row.get(path, self.default_of(path)) for path in self.paths}
         assert found == wanted, self.log
         assert dict(entity.extra) == self.unknown, self.log
-        stored = await self.db.store.get(TABLE, "p", self.row_key)
+        keys = Bounds(self.row_key, f"{self.row_key}~99")
+        rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only("p"), keys))).rows
+        stored = [name for row in rows for name in row if name in self.model.__schema__.by_property]
+        assert len({*stored}) == len(stored), self.log
         found_paths = {
             path.removesuffix("[0]") if path[0] in "xyz" else path
             for path, each in self.model.__schema__.by_path.items()
@@ -367,7 +427,7 @@ def _same(one: Any, two: Any) -> bool:
 
 _VERBS = (
     *(World.insert, World.upsert, World.read, World.delete, World.other_program, World.modify, World.transaction),
-    *(World.bulk, World.condition, World.read_a_slot, World.replace, World.merge),
+    *(World.modify_together, World.bulk, World.condition, World.read_a_slot, World.replace, World.merge),
     *(World.change, World.save, World.merge_some) * 2,
 )
 

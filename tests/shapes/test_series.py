@@ -297,7 +297,7 @@ KEYS: dict[str, Any] = {"table": "Series2", "partition_key": "p", "row_key": "{i
 def test_what_is_declared_wrongly_is_refused() -> None:
     """When the class is made, with the remedy."""
     declared: list[tuple[Any, Any, str]] = [
-        (Series[int], series(300, default=0), "sent in 300 of its 301 properties; a row holds 252.*for each day"),
+        (Series[int], series(300, default=0), "sent in 300 of its 301 properties; a row holds 252.*wide=True"),
         (Series[int], series(3), r"what is not stored is None in a Series\[int \| None\] without a default"),
         (Series[int | None], series(3, default=0), r"or the default of a Series\[int\]"),
         (Series[int], series(3, default="a"), r"'a' is a str, not an int"),

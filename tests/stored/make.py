@@ -23,9 +23,9 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, OutcomeUnknown, TableOrmError, connect
-from tableorm.audit import scan
+from tableorm import Database, OutcomeUnknown, RunReport, TableOrmError, connect
 from tableorm.connection.connection import connection_of
+from tableorm.jobs import scan
 from tableorm.logs import LogStream
 from tableorm.outbox.bell import OUTBOX
 from tableorm.outbox.table_queue import TableQueueStore
@@ -33,7 +33,7 @@ from tableorm.queries.pages import Page
 from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm.stores import CLOCK, Operation, Row, TableStore, Verb
 from tableorm.testing.contract.base import everything
-from tableorm_migrations import RunReport, apply_revisions, run_rekey, run_rewrite, write_revision
+from tableorm_migrations import apply_revisions, rewrite, run_rekey, write_revision
 from tests import rekeys
 from tests.faults import QUICK, Fate, FaultyStore
 from tests.stored.shop import (
@@ -242,8 +242,8 @@ async def make_upkeep(db: Database, folder: Path) -> None:
             raise _StopError
 
     with small_pages(), suppress(_StopError):
-        await run_rewrite(db, Order, name="cents", parallel=1, lease=0.001, on_progress=stop)
-    await run_rewrite(db, Setting, name="settings")
+        await rewrite(db, Order, name="cents", parallel=1, lease=0.001, on_progress=stop)
+    await rewrite(db, Setting, name="settings")
     write_revision([Setting], folder / "revisions", message="The first", snapshot=folder / "models.json")
     await apply_revisions(db, [Setting], folder / "revisions")
     await db.policies(Customer).set("readers", "r", expires_at=NOON + 3650 * DAY)

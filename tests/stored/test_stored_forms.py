@@ -28,12 +28,11 @@ from tableorm_migrations import (
     compare_snapshots,
     describe_models,
     finalize_rekey,
-    list_runs,
     migration_status,
     read_snapshot,
     rekey_phase,
+    rewrite,
     run_move,
-    run_rewrite,
     verify_move,
     verify_rekey,
 )
@@ -294,9 +293,9 @@ async def test_records_of_upkeep(db: Database) -> None:
     states = {str(state).partition(" ")[0]: state.state for state in await db.index_states()}
     assert (states["Order.by_code"], states["Pin.by_colour"]) == ("readable", "write-only")
     assert (await db.build_index(Pin.by_colour, no_older_writers=True)).readable
-    runs = {run.name: run.state for run in await list_runs(db)}
+    runs = {run.name: run.state for run in await db.runs()}
     assert (runs["cents"], runs["settings"]) == ("open", "done")
-    report = await run_rewrite(db, Order, name="cents")
+    report = await rewrite(db, Order, name="cents")
     assert (report.complete, report.entities, report.written) == (True, 4, 2)  # of which two were counted before
     assert "0001_the_first: applied" in str(await migration_status(db, FILES / "revisions"))
     assert (await apply_revisions(db, [Setting], FILES / "revisions")).pending == ()

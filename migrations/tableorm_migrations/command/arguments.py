@@ -4,19 +4,17 @@ Arguments that several actions of `tableorm migrate` take.
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from tableorm import Entity
-from tableorm.cli.arguments import find_targets, parse_count
+from tableorm.cli.arguments import find_targets
 
 __all__ = [
     "add_directory",
+    "add_json",
     "add_modules",
     "add_no_older_writers",
-    "add_run",
     "add_snapshot",
     "find_models",
-    "run_options",
 ]
 
 
@@ -51,29 +49,9 @@ def add_no_older_writers(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run(parser: argparse.ArgumentParser, parallel: int = 8) -> None:
-    """Declare the arguments of runs that several processes share, with how many ranges they work on if not told."""
-    parser.add_argument(
-        "--parallel",
-        metavar="N",
-        type=parse_count,
-        default=parallel,
-        help=f"how many ranges of keys to work on at the same time; {parallel} if not given",
-    )
-    parser.add_argument("--rate", metavar="N", type=parse_count, help="work on N rows in a second at most")
-    parser.add_argument(
-        "--lease",
-        metavar="SECONDS",
-        type=parse_count,
-        default=30,
-        help="after how many seconds others take over if this process dies; 30 if not given",
-    )
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Declare the option by which programs read what is printed."""
     parser.add_argument("--json", action="store_true", help="print progress and outcome as lines of JSON")
-
-
-def run_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return what `add_run` declares as the arguments of a function."""
-    return {"parallel": args.parallel, "rate": args.rate, "lease": float(args.lease)}
 
 
 def add_modules(parser: argparse.ArgumentParser) -> None:

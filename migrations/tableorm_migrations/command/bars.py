@@ -1,12 +1,24 @@
 """
-Bars that show on a terminal how far a run is: one for all of it, and one for each range that is worked on.
+What is shown of a run: its report, and bars on a terminal, one for all of it, and one for each range that is worked on.
 """
 
 from tableorm.cli.progress import draw_bar
+from tableorm.jobs.report import RunReport
+from tableorm.protocol.redaction import escape_unprintable
 
-from ..runs.report import RunReport
+from .output import Output
 
-__all__ = ["show_bars"]
+__all__ = ["print_run", "show_bars", "show_run"]
+
+
+def print_run(output: Output, report: RunReport) -> None:
+    """Print the report of a run, and each of its failures on a line of its own."""
+    output.print("\n".join(map(escape_unprintable, [str(report), *report.failures])), report.to_dict())
+
+
+def show_run(output: Output, report: RunReport) -> None:
+    """Show how far a run is."""
+    output.progress(str(report), report.to_dict(), show_bars(report))
 
 
 def show_bars(report: RunReport) -> list[str]:

@@ -9,7 +9,7 @@ import attrs
 from tableorm.cli import Command
 
 from .files import CheckAction, RevisionAction
-from .rekey import FinalizeAction, MoveAction, PlanAction, RollbackAction, SealAction, VerifyAction
+from .rekey import REKEY_ACTIONS
 from .stored import BuildIndexAction, RewriteAction, StatusAction, UpgradeAction
 
 __all__ = ["MIGRATE", "MigrateCommand"]
@@ -21,12 +21,7 @@ _ACTIONS: dict[str, Command] = {
     "status": StatusAction(),
     "rewrite": RewriteAction(),
     "build-index": BuildIndexAction(),
-    "plan": PlanAction(),
-    "move": MoveAction(),
-    "verify": VerifyAction(),
-    "seal": SealAction(),
-    "finalize": FinalizeAction(),
-    "rollback": RollbackAction(),
+    **REKEY_ACTIONS,
 }
 
 

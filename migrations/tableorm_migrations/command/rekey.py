@@ -5,7 +5,7 @@ and `rollback`.
 
 import argparse
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,9 @@ from typing import Any, Literal
 import attrs
 
 from tableorm import Database, Entity, NotSupported
-from tableorm.cli.arguments import add_database, add_models, open_existing, parse_count
+from tableorm.cli import Command
+from tableorm.cli.arguments import add_database, add_models, add_run, open_existing, parse_count, run_options
+from tableorm.jobs.report import RunReport
 from tableorm.rekey.rekeying import rekeying_of
 
 from ..rekey.finalize import finalize_rekey
@@ -23,12 +25,11 @@ from ..rekey.online import finalize_move, roll_back_move, run_move, seal_move, v
 from ..rekey.plan import plan_rekey
 from ..rekey.rollback import roll_back_rekey
 from ..rekey.verify import verify_rekey
-from ..runs.report import RunReport
-from .arguments import add_run, run_options
-from .bars import show_bars
+from .arguments import add_json
+from .bars import print_run, show_run
 from .output import Output
 
-__all__ = ["FinalizeAction", "MoveAction", "PlanAction", "RollbackAction", "SealAction", "VerifyAction"]
+__all__ = ["REKEY_ACTIONS"]
 
 
 @attrs.frozen
@@ -97,162 +98,114 @@ class PlanAction:
         return 0 if plan.complete else 1
 
 
-@attrs.frozen
-class MoveAction:
+@attrs.frozen(kw_only=True)
+class RekeyAction:
     """
-    `tableorm migrate move URL MODULE:MODEL` gives entities their newer keys, while programs go on or, with `--offline`,
-    while nobody writes. The exit status is 1 if some could not be moved.
+    `tableorm migrate ACTION URL MODULE:MODEL` does a step of a re-key as a shared run, and shows its progress. The exit
+    status is 1 if something differs, could not be moved, or had to stay.
+
+    Args:
+        help: What it does.
+        call: Does it.
+        flags: Its own arguments, each with what it says.
+        offline: Whether it can be done while nobody writes.
+        parallel: How many ranges it works on if not told.
     """
 
-    help: str = "give the entities of a model with moved_from= their newer keys"
+    help: str
+    call: Callable[..., Awaitable[RunReport]]
+    flags: Mapping[str, str] = attrs.Factory(dict[str, str])
+    offline: bool = True
+    parallel: int = 8
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Declare the arguments."""
-        _add_all(parser, offline=True, parallel=32)
-        parser.add_argument(
-            "--no-blind-writers",
-            action="store_true",
-            help="say that no program of the older model alone writes without an ETag; needed to begin",
-        )
-        parser.add_argument(
-            "--writers-stopped", action="store_true", help="with --offline: say that no program writes these models"
-        )
-        parser.add_argument(
-            "--skip-collisions", action="store_true", help="go on after two entities of one key; both stay as they are"
-        )
+        add_database(parser)
+        add_models(parser)
+        if self.offline:
+            _add_offline(parser)
+        add_run(parser, self.parallel)
+        add_json(parser)
+        for flag, what in self.flags.items():
+            parser.add_argument(flag, action="store_true", help=what)
 
     def run(self, args: argparse.Namespace) -> int:
-        """Move."""
+        """Do it, show its progress, and print what was done."""
+        return asyncio.run(self._run(args))
 
-        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-            on_collision: Literal["stop", "skip"] = "skip" if args.skip_collisions else "stop"
-            if args.offline:
-                stopped: bool = args.writers_stopped
-                return run_rekey(
-                    db, _older(model), model, writers_stopped=stopped, on_collision=on_collision, **options
-                )
-            return run_move(db, model, no_blind_writers=args.no_blind_writers, on_collision=on_collision, **options)
-
-        return asyncio.run(_run(args, call))
+    async def _run(self, args: argparse.Namespace) -> int:
+        with Output(as_json=args.json) as output:
+            async with open_existing(args) as db, _open_target(args) as target:
+                options = run_options(args) | ({} if target is None else {"target": target})
+                report = await self.call(args, db, _find_model(args), on_progress=partial(show_run, output), **options)
+            print_run(output, report)
+        return 0 if report.complete else 1
 
 
-@attrs.frozen
-class VerifyAction:
-    """
-    `tableorm migrate verify URL MODULE:MODEL` compares the entities at their newer keys with what they were made of.
-    The exit status is 1 if something differs.
-    """
-
-    help: str = "compare the entities of both models of a re-key"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        _add_all(parser, offline=True)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Verify."""
-
-        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-            return (
-                verify_rekey(db, _older(model), model, **options) if args.offline else verify_move(db, model, **options)
-            )
-
-        return asyncio.run(_run(args, call))
+def _move(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+    on_collision: Literal["stop", "skip"] = "skip" if args.skip_collisions else "stop"
+    if args.offline:
+        stopped: bool = args.writers_stopped
+        return run_rekey(db, _older(model), model, writers_stopped=stopped, on_collision=on_collision, **options)
+    return run_move(db, model, no_blind_writers=args.no_blind_writers, on_collision=on_collision, **options)
 
 
-@attrs.frozen
-class SealAction:
-    """
-    `tableorm migrate seal URL MODULE:MODEL` verifies a second time, and then lets nobody look at the older keys any
-    more. The exit status is 1 if something differs.
-    """
-
-    help: str = "verify a re-key again, and let nobody look at the older keys any more"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        _add_all(parser)
-        parser.add_argument(
-            "--no-old-programs", action="store_true", help="say that no program of the older model alone is left"
-        )
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Seal."""
-        return asyncio.run(_run(args, partial(seal_move, no_old_programs=args.no_old_programs)))
+def _verify(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+    return verify_rekey(db, _older(model), model, **options) if args.offline else verify_move(db, model, **options)
 
 
-@attrs.frozen
-class FinalizeAction:
-    """
-    `tableorm migrate finalize URL MODULE:MODEL` deletes what is left at the older keys; with `--offline` it verifies
-    once more before. The exit status is 1 if something had to stay.
-    """
-
-    help: str = "delete what a re-key has left at the older keys"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        _add_all(parser, offline=True)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Delete."""
-
-        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-            if args.offline:
-                return finalize_rekey(db, _older(model), model, **options)
-            return finalize_move(db, model, **options)
-
-        return asyncio.run(_run(args, call))
+def _seal(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+    return seal_move(db, model, no_old_programs=args.no_old_programs, **options)
 
 
-@attrs.frozen
-class RollbackAction:
-    """
-    `tableorm migrate rollback URL MODULE:MODEL` gives entities their older keys again, until a re-key is sealed; with
-    `--offline` it deletes what was copied. The exit status is 1 if something had to stay.
-    """
-
-    help: str = "give the entities of a re-key their older keys again, unless it is sealed"
-
-    def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Declare the arguments."""
-        _add_all(parser, offline=True)
-        parser.add_argument(
-            "--no-new-programs",
-            action="store_true",
-            help="with --offline: say that no program of the newer model is left, and none that copies",
-        )
-        parser.add_argument(
-            "--delete-changed",
-            action="store_true",
-            help="with --offline: delete also entities of the newer model that are not what the older ones give",
-        )
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Roll back."""
-
-        def call(db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
-            if not args.offline:
-                return roll_back_move(db, model, **options)
-            return roll_back_rekey(
-                db,
-                _older(model),
-                model,
-                no_new_programs=args.no_new_programs,
-                on_difference="delete" if args.delete_changed else "keep",
-                **options,
-            )
-
-        return asyncio.run(_run(args, call))
+def _finalize(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+    return finalize_rekey(db, _older(model), model, **options) if args.offline else finalize_move(db, model, **options)
 
 
-def _add_all(parser: argparse.ArgumentParser, *, offline: bool = False, parallel: int = 8) -> None:
-    """Declare the arguments of an action that is a run."""
-    add_database(parser)
-    add_models(parser)
-    if offline:
-        _add_offline(parser)
-    add_run(parser, parallel)
+def _roll_back(args: argparse.Namespace, db: Database, model: type[Entity], **options: Any) -> Awaitable[RunReport]:
+    if not args.offline:
+        return roll_back_move(db, model, **options)
+    return roll_back_rekey(
+        db,
+        _older(model),
+        model,
+        no_new_programs=args.no_new_programs,
+        on_difference="delete" if args.delete_changed else "keep",
+        **options,
+    )
+
+
+REKEY_ACTIONS: dict[str, Command] = {
+    "plan": PlanAction(),
+    "move": RekeyAction(
+        help="give the entities of a model with moved_from= their newer keys",
+        call=_move,
+        flags={
+            "--no-blind-writers": "say that no program of the older model alone writes without an ETag",
+            "--writers-stopped": "with --offline: say that no program writes these models",
+            "--skip-collisions": "go on after two entities of one key; both stay as they are",
+        },
+        parallel=32,
+    ),
+    "verify": RekeyAction(help="compare the entities of both models of a re-key", call=_verify),
+    "seal": RekeyAction(
+        help="verify a re-key again, and let nobody look at the older keys any more",
+        call=_seal,
+        flags={"--no-old-programs": "say that no program of the older model alone is left"},
+        offline=False,
+    ),
+    "finalize": RekeyAction(help="delete what a re-key has left at the older keys", call=_finalize),
+    "rollback": RekeyAction(
+        help="give the entities of a re-key their older keys again, unless it is sealed",
+        call=_roll_back,
+        flags={
+            "--no-new-programs": "with --offline: say that no program of the newer model is left, and none that copies",
+            "--delete-changed": "with --offline: delete also entities of the newer model that are not what the older "
+            "ones give",
+        },
+    ),
+}
+"""The actions of re-keys, by name."""
 
 
 def _add_offline(parser: argparse.ArgumentParser) -> None:
@@ -295,17 +248,3 @@ async def _open_target(args: argparse.Namespace) -> AsyncGenerator[Database | No
     place = argparse.Namespace(url=args.target, queues=None, blobs=None, prefix=args.prefix)
     async with open_existing(place) as target:
         yield target
-
-
-async def _run(args: argparse.Namespace, call: Callable[..., Awaitable[RunReport]]) -> int:
-    """Call a function of runs, show its progress, and print what was done."""
-    with Output(as_json=args.json) as output:
-
-        def show(report: RunReport) -> None:
-            output.progress(str(report), report.to_dict(), show_bars(report))
-
-        async with open_existing(args) as db, _open_target(args) as target:
-            options = run_options(args) | ({} if target is None else {"target": target})
-            report = await call(db, _find_model(args), on_progress=show, **options)
-        output.print("\n".join([str(report), *report.failures]), report.to_dict())
-    return 0 if report.complete else 1

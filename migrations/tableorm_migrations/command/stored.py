@@ -4,27 +4,33 @@ The actions on a database: `tableorm migrate upgrade`, `status`, `rewrite` and `
 
 import argparse
 import asyncio
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
 from tableorm import Entity, NotSupported
-from tableorm.cli.arguments import add_database, add_models, open_existing, tell_left_out
+from tableorm.cli.arguments import (
+    add_database,
+    add_models,
+    add_name,
+    add_run,
+    open_existing,
+    run_options,
+    tell_left_out,
+)
 from tableorm.models.derivation import DerivationOf
 from tableorm.protocol.redaction import escape_unprintable
 
 from ..revisions import StepReport, apply_revisions, migration_status
 from ..revisions.apply import Outcome
-from ..runs.build import run_build_index
-from ..runs.report import RunReport
-from ..runs.rewrite import run_rewrite
-from .arguments import add_directory, add_no_older_writers, add_run, run_options
-from .bars import show_bars
+from ..rewrite import rewrite
+from .arguments import add_directory, add_json, add_no_older_writers
+from .bars import print_run, show_run
 from .output import Output
 
-__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction", "print_run"]
+__all__ = ["BuildIndexAction", "RewriteAction", "StatusAction", "UpgradeAction"]
 
 _LEFT = 3  # the exit status if something is left that only waits for older programs to end
 
@@ -45,6 +51,7 @@ class UpgradeAction:
         add_directory(parser)
         add_no_older_writers(parser)
         add_run(parser)
+        add_json(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Apply them."""
@@ -111,8 +118,9 @@ class RewriteAction:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, plain_tables=True)
-        parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
+        add_name(parser)
         add_run(parser)
+        add_json(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Rewrite."""
@@ -123,9 +131,7 @@ class RewriteAction:
         models: list[type[Entity]] = args.models
         with Output(as_json=args.json) as output:
             async with open_existing(args) as db:
-                report = await run_rewrite(
-                    db, *models, name=args.name, on_progress=_progress_to(output), **run_options(args)
-                )
+                report = await rewrite(db, *models, on_progress=partial(show_run, output), **run_options(args))
             print_run(output, report)
         return 0 if report.complete else 1
 
@@ -143,9 +149,10 @@ class BuildIndexAction:
         """Declare the arguments."""
         add_database(parser)
         add_models(parser, instances=(DerivationOf,))
-        parser.add_argument("--name", metavar="NAME", help="name of the run, which all processes give that share it")
+        add_name(parser)
         add_no_older_writers(parser)
         add_run(parser)
+        add_json(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Build."""
@@ -159,26 +166,12 @@ class BuildIndexAction:
         with Output(as_json=args.json) as output:
             async with open_existing(args) as db:
                 for index in indexes:
-                    report = await run_build_index(
-                        db,
+                    report = await db.build_index(
                         index,
-                        name=args.name,
                         no_older_writers=args.no_older_writers,
-                        on_progress=_progress_to(output),
+                        on_progress=partial(show_run, output),
                         **run_options(args),
                     )
                     print_run(output, report)
                     complete = complete and report.complete
         return 0 if complete else 1
-
-
-def _progress_to(output: Output) -> Callable[[RunReport], object]:
-    def show(report: RunReport) -> None:
-        output.progress(str(report), report.to_dict(), show_bars(report))
-
-    return show
-
-
-def print_run(output: Output, report: RunReport) -> None:
-    """Print the report of a run, and each of its failures on a line of its own."""
-    output.print("\n".join(map(escape_unprintable, [str(report), *report.failures])), report.to_dict())

@@ -14,43 +14,46 @@ from typing import Any
 import attrs
 
 from tableorm import DecodeError
-from tableorm.audit.scan import pages
 from tableorm.connection.rows import read_row
 from tableorm.connection.tasks import map_together
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import Job
+from tableorm.jobs.report import RunReport
+from tableorm.jobs.rows import name_row
+from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.marker_rows import TENTATIVE, MoveMark, MoveState, is_marker, mark_of, row_of_marker
 from tableorm.models.reserved import ENTITY_TYPE
 from tableorm.models.write_tokens import newest_token
 from tableorm.stores import Row, RowAddress
 
-from ..runs.process import Job
-from ..runs.rows import RunCounts, name_row
 from .hashing import HashSums, differing_shares, hash_entity, share_of
 from .phases import OnlineRekey
-from .sides import make_job, read_side
+from .sides import Side, rekey_job
 
 __all__ = ["comparison"]
 
 _SAMPLES = 20
 
 
-def comparison(rekey: OnlineRekey, what: str) -> Job:
+def comparison(rekey: OnlineRekey, what: str) -> Job[JobCounts, RunReport]:
     """Return the job that compares both sides."""
     compare = _Comparison(rekey)
-    old = read_side(rekey.rekeying.old, rekey.filter_old(entities=True), compare.count_old)
-    new = read_side(rekey.rekeying.new, rekey.filter_new(entities=True), compare.count_new)
-    return make_job(rekey, what, old, new, judge=compare.judge)
+    old, new = rekey.rekeying.old, rekey.rekeying.new
+    sides = [
+        Side(db=rekey.connection, schema=old, where=rekey.filter_old(entities=True), deal=compare.count_old),
+        Side(db=rekey.connection, schema=new, where=rekey.filter_new(entities=True), deal=compare.count_new),
+    ]
+    return rekey_job(rekey, what, *sides, judge=compare.judge)
 
 
 @attrs.frozen(eq=False)
 class _Comparison:
     rekey: OnlineRekey
 
-    async def count_old(self, rows: list[Row]) -> RunCounts:
+    async def count_old(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up what the entities that forwards keep have become; name those that have their older keys."""
         rekey, sums = self.rekey, HashSums()
-        entities = settled = 0
-        failures: list[str] = []
         left: list[Row] = []
         for row in rows:
             try:
@@ -62,18 +65,19 @@ class _Comparison:
                 if mark.state is MoveState.TENTATIVE and TENTATIVE in row[ENTITY_TYPE] and not mark.stays:
                     left.append(row)  # of a move by the older model
                     continue
-                entities += 1
+                counts.entities += 1
                 if mark.state is MoveState.FORWARD:
                     made = self._convert(row)
                     sums.add(f"expected {_share(mark)}", hash_entity(rekey.rekeying.new, made))
                 else:
-                    settled += 1
+                    counts.count("written since")
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
-        failed, entities = len(failures) + len(left), entities + len(left)
-        failures += await map_together(self._tell_why_left, left[:_SAMPLES])
-        counts = RunCounts.of(entities=entities, written=0, failed=failed, failures=failures)
-        return attrs.evolve(counts, sums=sums.take(), others={"written since": settled} if settled else {})
+                counts.fail(row, error)
+        counts.entities += len(left)
+        for each in await map_together(self._tell_why_left, left[:_SAMPLES]):
+            counts.fail(each)
+        counts.failed += max(0, len(left) - _SAMPLES)
+        counts.add(JobCounts(sums=sums.take()))
 
     async def _tell_why_left(self, row: Row) -> str:
         """Say of an entity that has its older key what to do."""
@@ -90,10 +94,9 @@ class _Comparison:
                 )
         return f"{name_row(row)}: has its older key still; move once more"
 
-    async def count_new(self, rows: list[Row]) -> RunCounts:
+    async def count_new(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up the entities that are as the mover made them."""
         rekey, sums = self.rekey, HashSums()
-        failures: list[str] = []
         for row in rows:
             try:
                 mark = mark_of(row)
@@ -102,17 +105,14 @@ class _Comparison:
                     keys = row["PartitionKey"], row["RowKey"]
                     sums.add(f"found {share_of(*keys)}", hash_entity(rekey.rekeying.new, made, keys))
             except Exception as error:  # noqa: BLE001 - as above
-                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
-        counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)
-        return attrs.evolve(counts, sums=sums.take())
+                counts.fail(row, error)
+        counts.add(JobCounts(sums=sums.take()))
 
-    async def judge(self, counts: RunCounts) -> RunCounts:
-        """Return the counts with what differs between the two sides, if their sums differ."""
+    async def judge(self, counts: JobCounts) -> None:
+        """Count what differs between the two sides, if their sums differ."""
         shares = differing_shares(counts.sums)
-        failures = await self._find_differences(shares) if shares else []
-        if not failures:
-            return counts
-        return counts.plus(RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures))
+        for each in await self._find_differences(shares) if shares else ():
+            counts.fail(each)
 
     async def _find_differences(self, shares: Collection[int]) -> list[str]:
         """Compare the rows of some shares one by one; return the first differences."""

@@ -3,27 +3,24 @@
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import attrs
 
-from tableorm import Database, Entity, Key, NotSupported
-from tableorm.audit.ranges import AuditRange
+from tableorm import Database, Entity, Key, NotSupported, RunReport
+from tableorm.connection.connection import connection_of
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import RunOptions, carry_out
+from tableorm.jobs.rows import counts_of, read_run
 from tableorm.protocol.edm import ticks_from_text
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row
-from tableorm.writes.bulk.pacing import Pace
 
-from ..runs.plan import plan_ranges
-from ..runs.process import Job, RunOptions, RunSteps, carry_out
-from ..runs.report import RunReport
-from ..runs.rows import RunCounts, read_run
 from .layouts import Layouts
 from .offline import Merge, check_merge
-from .pages import delete_rows, work_by_pages
+from .pages import delete_rows
+from .sides import make_job
 from .verify import SOURCES, verification
-from .window import ROWS
 
 __all__ = ["finalize_rekey"]
 
@@ -76,52 +73,39 @@ async def finalize_rekey(
     label = f"finalize_rekey({old.__name__}, {new.__name__})"
     second_name = layouts.run_name("verify again")
     options = RunOptions(name=second_name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    first, _ = await read_run(db, layouts.run_name("verify"))
+    connection = connection_of(db)
+    first, _ = await read_run(connection, layouts.run_name("verify"))
     if first is None or first.state != "done":
         raise NotSupported(f"{label} is refused: no verification has found that both sides agree; run verify_rekey()")
-    again = await carry_out(db, verification("finalize_rekey", layouts, merge), options)
+    again = await carry_out(connection, verification("finalize_rekey", layouts, merge), options)
     if not again.complete:
         found = "; ".join(again.failures[:3])
         raise NotSupported(
             f"{label} is refused, and nothing was deleted: the second verification has found differences: {found}"
         )
-    second, _ = await read_run(db, second_name)
-    if second is None or second.counts.sums.get(SOURCES) != first.counts.sums.get(SOURCES):
+    second, _ = await read_run(connection, second_name)
+    verified = JobCounts() if second is None else counts_of(second, JobCounts)
+    if verified.sums.get(SOURCES) != counts_of(first, JobCounts).sums.get(SOURCES):
         raise NotSupported(
             f"{label} is refused, and nothing was deleted: entities of {old.__name__} were written between the two "
             "verifications; stop their writers, then call run_rekey() and verify_rekey() again"
         )
-    job = Job(
-        verb="finalize_rekey",
-        what=f"finalize {layouts}",
-        purpose=layouts.purpose,
-        tables=(layouts.old.table_name(),),
-        plan=partial(plan_ranges, db, "finalize_rekey", [(layouts.old.table_name(), [layouts.old])], rows=ROWS),
-        work=partial(_delete_range, layouts, second.counts.latest),
-    )
-    report = await carry_out(db, job, attrs.evolve(options, name=layouts.run_name("finalize")))
+
+    async def delete(rows: list[Row], counts: JobCounts) -> None:
+        unchanged: list[Row] = []
+        for row in rows:
+            if layouts.old_kinds.schema_of_row(row) is None:
+                continue
+            counts.entities += 1
+            if ticks_from_text(row["Timestamp"]) <= verified.latest:
+                unchanged.append(row)
+            else:
+                key = Key(layouts.old.model, layouts.old.table_name(), row["PartitionKey"], row["RowKey"])
+                counts.fail(key, "was written after it was verified, and stays")
+        await delete_rows(layouts.db, layouts.old, unchanged, counts)
+
+    job = make_job("finalize_rekey", f"finalize {layouts}", layouts.purpose, layouts.old_side(delete))
+    report = await carry_out(connection, job, attrs.evolve(options, name=layouts.run_name("finalize")))
     if report.complete:
         await layouts.enter("finalize_rekey", RekeyPhase.DONE)
     return report
-
-
-def _delete_range(layouts: Layouts, latest: int, part: AuditRange, pace: Pace | None) -> RunSteps:
-    """Delete the older entities of a range, but for those that were written after a moment."""
-    old, kinds = layouts.old, layouts.old_kinds
-
-    async def delete(rows: list[Row]) -> RunCounts:
-        verified: list[Row] = []
-        failures: list[str] = []
-        for row in rows:
-            if kinds.schema_of_row(row) is None:
-                continue
-            if ticks_from_text(row["Timestamp"]) <= latest:
-                verified.append(row)
-            else:
-                key = Key(old.model, part.table, row["PartitionKey"], row["RowKey"])
-                failures.append(f"{key}: was written after it was verified, and stays")
-        read = len(verified) + len(failures)
-        counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
-        return counts.plus(await delete_rows(layouts.db, old, verified))
-
-    return work_by_pages("finalize_rekey", layouts.db, kinds, part, pace, delete)

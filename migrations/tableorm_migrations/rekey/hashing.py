@@ -13,11 +13,10 @@ from zlib import crc32
 
 import msgspec
 
+from tableorm.jobs.counts import RowSum
 from tableorm.models.schema import Schema
 from tableorm.models.state import state_of
 from tableorm.stores import Row
-
-from ..runs.rows import RowSum
 
 __all__ = ["SHARES", "HashSums", "differing_shares", "hash_entity", "hash_text", "share_of"]
 
@@ -76,6 +75,6 @@ class HashSums:
 
     def take(self) -> dict[str, RowSum]:
         """Return the sums since the last call, and begin anew."""
-        taken = {name: RowSum().plus_hashes(rows, value) for name, (rows, value) in self._sums.items()}
+        taken = {name: RowSum(rows, f"{value % 2**128:x}") for name, (rows, value) in self._sums.items()}
         self._sums.clear()
         return taken

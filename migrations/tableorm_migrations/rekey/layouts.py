@@ -9,9 +9,10 @@ from typing import Any, Self, cast
 import attrs
 
 from tableorm import Database, DecodeError, Entity, EntityNotFound, ModelError, NotSupported, TransactionFailed
-from tableorm.audit.ranges import purpose_of
 from tableorm.connection.connection import connection_of
 from tableorm.errors import shown
+from tableorm.jobs.process import default_name
+from tableorm.jobs.ranges import purpose_of
 from tableorm.models.entity import copy_unknown, schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.schema import Schema
@@ -21,8 +22,8 @@ from tableorm.rekey.phases import RekeyPhase, change_phase, load_phase
 from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Row
 
-from ..runs.process import default_name
-from ..runs.report import drop_run
+from .sides import Deal, Side
+from .window import Window
 
 __all__ = ["Layouts"]
 
@@ -138,7 +139,7 @@ class Layouts:
             with suppress(ModelError):  # there is none
                 while True:
                     try:
-                        await drop_run(self.db, self.run_name(name))
+                        await self.db.drop_run(self.run_name(name))
                     except TransactionFailed as error:
                         if not isinstance(error.__cause__, EntityNotFound):
                             raise
@@ -202,6 +203,14 @@ class Layouts:
             found = await load_phase(db, self._rekeying)
             if found.offline:
                 await change_phase(db, self._rekeying, found, RekeyPhase.EXPAND)
+
+    def old_side(self, deal: Deal | Window) -> Side:
+        """Return the side of a job that deals with the rows of the older model."""
+        return Side(db=connection_of(self.db), schema=self.old, where=self.old_kinds.filter, deal=deal)
+
+    def new_side(self, deal: Deal) -> Side:
+        """Return the side of a job that deals with the rows of the newer model."""
+        return Side(db=connection_of(self.target), schema=self.new, where=self.new_kinds.filter, deal=deal)
 
     def load(self, row: Row) -> Any:
         """

@@ -3,8 +3,8 @@
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing, suppress
-from typing import Any, Literal, cast
+from contextlib import suppress
+from typing import Any, Literal
 
 import attrs
 
@@ -22,25 +22,22 @@ from tableorm import (
     TableNotFound,
     Unavailable,
 )
-from tableorm.audit.ranges import AuditRange
-from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
 from tableorm.errors import shown
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import Crew, RunOptions, carry_out
+from tableorm.jobs.report import RunReport
 from tableorm.models.state import state_of
 from tableorm.rekey.phases import RekeyPhase
 from tableorm.stores import Row
 from tableorm.writes.bulk.bulk import insert_plainly
-from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.commit import write_change
 from tableorm.writes.stages.change import plain_insert, plain_save
 
-from ..runs.plan import plan_ranges
-from ..runs.process import Crew, Job, RunOptions, RunSteps, carry_out
-from ..runs.report import RunReport
-from ..runs.rows import RunCounts, name_row
 from .hashing import hash_entity
 from .layouts import Layouts
-from .window import MOST_RANGES, ROWS, WINDOW, Window, work_in_batches
+from .sides import make_job
+from .window import WINDOW, Window
 
 __all__ = ["Merge", "check_merge", "merge_into", "run_rekey"]
 
@@ -111,19 +108,23 @@ async def run_rekey(
         raise ModelError(f"run_rekey(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
     check_merge("run_rekey", merge)
     await layouts.enter("run_rekey", RekeyPhase.SEALED)
-    copy = _Copy(layouts, merge, on_collision == "skip", max(1, WINDOW // parallel if parallel > 0 else WINDOW))
-    job = Job(
-        verb="run_rekey",
-        what=f"re-key {layouts}",
-        purpose=layouts.purpose,
-        tables=(layouts.old.table_name(),),
-        plan=copy.plan,
-        work=copy.work,
-        crew=copy.crew,
+    copy, crew = _Copy(layouts, merge, on_collision == "skip"), Crew()
+    window = Window(copy.sort, copy.insert, max(1, WINDOW // parallel if parallel > 0 else WINDOW), crew)
+
+    async def prepare() -> None:
+        await layouts.target.create_tables(new)
+        await layouts.forget_runs("verify", "verify again", "finalize", "roll back")
+
+    job = make_job(
+        "run_rekey",
+        f"re-key {layouts}",
+        layouts.purpose,
+        layouts.old_side(window),
+        crew=crew,
+        prepare=prepare,
     )
-    return await carry_out(
-        db, job, RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    )
+    options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    return await carry_out(connection_of(db), job, options)
 
 
 def check_merge(verb: str, merge: object) -> None:
@@ -141,45 +142,14 @@ class _Copy:
         layouts: The two models.
         merge: Makes one of two entities with one key.
         skip: Whether to go on after a collision.
-        most: How many entities each worker collects before they are written.
     """
 
     layouts: Layouts
     merge: Merge | None
     skip: bool
-    most: int
-    crew: Crew = attrs.field(init=False, factory=Crew)
-    _window: Window = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._window = Window(self._sort, self._insert, self.most, self.crew)
-
-    async def plan(self) -> list[AuditRange]:
-        """Return the ranges, create the table of the newer model, and forget what was done for an earlier copy."""
-        layouts = self.layouts
-        ranges = await plan_ranges(
-            layouts.db, "run_rekey", [(layouts.old.table_name(), [layouts.old])], most=MOST_RANGES, rows=ROWS
-        )
-        await layouts.target.create_tables(cast("type[Entity]", layouts.new.model))
-        await layouts.forget_runs("verify", "verify again", "finalize", "roll back")
-        return ranges
-
-    async def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
-        """Copy the entities of a range."""
-        db, ordered = self.layouts.db, self.layouts.db.store.capabilities.ordered
-        where = self.layouts.old_kinds.filter
-        found = pages(connection_of(db), part.table, where, part.left, None, "run_rekey", pace, ahead=False)
-        async with (
-            self._window.join() as batch,
-            aclosing(work_in_batches(part, found, batch, ordered=ordered)) as steps,
-        ):
-            async for step in steps:
-                yield step
-
-    async def _sort(self, rows: Sequence[Row]) -> tuple[list[tuple[str, Row]], RunCounts]:
-        """Return the rows whose entities are copied, each with a newer PartitionKey, and what was counted."""
-        read = dropped = 0
-        failures: list[str] = []
+    async def sort(self, rows: Sequence[Row], counts: JobCounts) -> list[tuple[str, Row]]:
+        """Return the rows whose entities are copied, each with a newer PartitionKey."""
         good: list[tuple[str, Row]] = []
         for number, row in enumerate(rows):
             if number % 100 == 99:
@@ -188,20 +158,19 @@ class _Copy:
                 entity = self.layouts.load(row)
                 if entity is None:
                     continue
-                read += 1
+                counts.entities += 1
                 made = self.layouts.convert(entity)
                 keys = [self.layouts.new.make_keys(each.__dict__) for each in made]
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
+                counts.fail(row, error)
                 continue
-            dropped += not made
             if keys:
                 good.append((keys[0][0], row))
-        counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
-        others = {"dropped": dropped} if dropped else {}
-        return good, attrs.evolve(counts, others=others)
+            else:
+                counts.count("dropped")
+        return good
 
-    async def _insert(self, rows: Iterable[Row]) -> RunCounts:
+    async def insert(self, rows: Iterable[Row], counts: JobCounts) -> None:
         """Insert what some rows become, and settle what was refused."""
         layouts, refused = self.layouts, dict[int, Exception]()
         sources: list[tuple[Any, Row]] = []
@@ -214,15 +183,14 @@ class _Copy:
                     except Exception as error:  # noqa: BLE001 - what one entity cannot be written for concerns no other
                         refused[id(made)] = error
         refused |= {id(each.entity): each.error for each in bulk.report.failed}
-        failures: list[str] = []
         # What was written has an ETag. A bulk keeps but the first of its errors.
         left = [(made, row) for made, row in sources if made.etag is None]
         for made, row in left:
             problem = await self._settle(made, refused.get(id(made)))
             if problem is not None:
-                failures.append(f"{name_row(row)}: {problem}")
-        counts = RunCounts.of(entities=0, written=len(sources) - len(left), failed=len(failures), failures=failures)
-        return attrs.evolve(counts, others={"transactions": bulk.report.requests})
+                counts.fail(row, problem)
+        counts.written += len(sources) - len(left)
+        counts.count("transactions", bulk.report.requests)
 
     async def _settle(self, entity: Any, error: Exception | None) -> str | None:
         """

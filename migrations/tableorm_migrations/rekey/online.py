@@ -11,8 +11,13 @@ from typing import Literal
 import attrs
 
 from tableorm import Database, DecodeError, Entity, EntityExists, ModelError, NotSupported
+from tableorm.connection.connection import Connection
 from tableorm.connection.rows import read_live
 from tableorm.errors import counted, shown
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import Job, RunOptions, carry_out, default_name, is_open
+from tableorm.jobs.report import RunReport
+from tableorm.jobs.rows import read_run
 from tableorm.rekey.finalize import finalize_window
 from tableorm.rekey.meetings import resolve_window
 from tableorm.rekey.phases import RekeyPhase, StoredPhase
@@ -21,12 +26,9 @@ from tableorm.rekey.rollback import roll_back_window
 from tableorm.rekey.window import move_window
 from tableorm.stores import Row
 
-from ..runs.process import Job, RunOptions, carry_out, default_name, is_open
-from ..runs.report import RunReport
-from ..runs.rows import read_run
 from .comparison import comparison
 from .phases import OnlineRekey
-from .sides import make_job, written_side
+from .sides import rekey_job, written_side
 from .window import CHUNK
 
 __all__ = ["finalize_move", "rekey_phase", "roll_back_move", "run_move", "seal_move", "verify_move"]
@@ -36,6 +38,7 @@ _PAUSE = 0.1  # seconds between two looks whether another process has sealed
 _FEW_RANGES = 8  # of a table that is looked through for the few tentative rows of those who died
 
 OnProgress = Callable[[RunReport], object] | None
+MoveJob = Job[JobCounts, RunReport]
 
 
 async def rekey_phase(db: Database, model: type[Entity]) -> str:
@@ -97,7 +100,7 @@ async def run_move(
     rekey = OnlineRekey.of("run_move", db, model)
     if on_collision not in ("stop", "skip"):
         raise ModelError(f"run_move(on_collision={shown(on_collision)}) is refused: give 'stop' or 'skip'")
-    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
     phase = await rekey.read_phase(RekeyPhase.EXPAND, RekeyPhase.MOVE)
     if phase.phase is RekeyPhase.EXPAND:
@@ -131,8 +134,8 @@ async def run_move(
     # What derives other rows needs the entities in each step, and so more memory.
     chunk = CHUNK if old.derived or new.derived else 2 * CHUNK
 
-    def make_pass() -> Job:
-        return make_job(
+    def make_pass() -> MoveJob:
+        return rekey_job(
             rekey,
             "move",
             written_side(rekey, rekey.old_kinds, rekey.filter_left(), move, parallel, partition_of, chunk=chunk),
@@ -142,11 +145,15 @@ async def run_move(
         )
 
     why = f"programs that know {old.name} alone insert as fast; call run_move() again when they insert less"
-    return await _repeat(db, make_pass, options, lambda report: report.written, why)
+    return await _repeat(rekey.connection, make_pass, options, lambda report: report.written, why)
 
 
 async def _repeat(
-    db: Database, make_pass: Callable[[], Job], options: RunOptions, found: Callable[[RunReport], int], why: str
+    db: Connection,
+    make_pass: Callable[[], MoveJob],
+    options: RunOptions[RunReport],
+    found: Callable[[RunReport], int],
+    why: str,
 ) -> RunReport:
     """
     Go through everything again and again, until a pass finds nothing to move, or something has failed.
@@ -227,8 +234,8 @@ async def verify_move(
     """
     rekey = OnlineRekey.of("verify_move", db, model)
     phase = await rekey.read_phase(RekeyPhase.MOVE, RekeyPhase.SEALED)
-    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    return await carry_out(db, comparison(rekey, f"verify {_since(phase)} move of"), options)
+    options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    return await carry_out(rekey.connection, comparison(rekey, f"verify {_since(phase)} move of"), options)
 
 
 async def seal_move(
@@ -274,7 +281,7 @@ async def seal_move(
             "--no-old-programs)"
         )
     job = comparison(rekey, f"verify {_since(phase)} move of")
-    first, _ = await read_run(db, default_name(job.what, job.purpose))
+    first, _ = await read_run(rekey.connection, default_name(job.what, job.purpose))
     if first is None or first.state != "done":
         problem = "nothing was verified since the move began; run verify_move()"
         if first is not None:
@@ -284,13 +291,13 @@ async def seal_move(
         raise NotSupported(f"{rekey.verb} is refused: {problem}")
     await rekey.wait_until_known(phase)
     job = comparison(rekey, f"verify again {_since(phase)} move of")
-    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    begun = await is_open(db, job)
-    report = await carry_out(db, job, options)
+    options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    begun = await is_open(rekey.connection, job)
+    report = await carry_out(rekey.connection, job, options)
     if begun:  # then some ranges may have been verified before this call
         if report.complete and await _wait_for_seal(rekey, lease):
             return report
-        report = await carry_out(db, job, options)
+        report = await carry_out(rekey.connection, job, options)
     if report.complete:
         await rekey.enter(phase, RekeyPhase.SEALED)
         await rekey.read_phase(RekeyPhase.SEALED, RekeyPhase.DONE, remedy="another process has gone on meanwhile")
@@ -345,7 +352,7 @@ async def finalize_move(
         AccessDenied: In a scope.
     """
     rekey = OnlineRekey.of("finalize_move", db, model)
-    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
     phase = await rekey.read_phase(RekeyPhase.SEALED, RekeyPhase.DONE)
     await rekey.wait_until_known(phase)
@@ -359,7 +366,7 @@ async def finalize_move(
                     raise failure.error  # without its forward it would be no entity: no forward is deleted before
         return found
 
-    job = make_job(
+    job = rekey_job(
         rekey,
         "finalize move of",
         written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=False), confirm, parallel, ranges=_FEW_RANGES),
@@ -371,7 +378,7 @@ async def finalize_move(
             parallel,
         ),
     )
-    report = await carry_out(db, job, options)
+    report = await carry_out(rekey.connection, job, options)
     if report.complete:
         await rekey.enter(await rekey.read_phase(RekeyPhase.SEALED, RekeyPhase.DONE), RekeyPhase.DONE)
     return report
@@ -409,7 +416,7 @@ async def roll_back_move(
         AccessDenied: In a scope.
     """
     rekey = OnlineRekey.of("roll_back_move", db, model)
-    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
     options.check(rekey.verb)
     remedy = (
         "once a re-key is sealed, the way back is another re-key; of one that is made while nobody writes, it is "
@@ -423,8 +430,8 @@ async def roll_back_move(
         await rekey.require(RekeyPhase.BACK)
         return await roll_back_window(rekey.connection, rekey.rekeying, rows)
 
-    def make_pass() -> Job:
-        return make_job(
+    def make_pass() -> MoveJob:
+        return rekey_job(
             rekey,
             "roll back move of",
             written_side(rekey, rekey.new_kinds, rekey.filter_new(entities=True), back, parallel),
@@ -432,7 +439,7 @@ async def roll_back_move(
         )
 
     why = "some program goes on to move entities; end it, and call roll_back_move() again"
-    report = await _repeat(db, make_pass, options, lambda report: report.entities, why)
+    report = await _repeat(rekey.connection, make_pass, options, lambda report: report.entities, why)
     if report.complete:
         await rekey.enter(await rekey.read_phase(RekeyPhase.BACK, RekeyPhase.EXPAND), RekeyPhase.EXPAND)
     return report

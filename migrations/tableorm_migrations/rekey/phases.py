@@ -13,6 +13,7 @@ from tableorm import Database, Entity, ModelError, NotSupported
 from tableorm.connection.connection import Connection, connection_of
 from tableorm.connection.index_states import write_records
 from tableorm.connection.rows import read_row
+from tableorm.jobs.process import Crew
 from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.marker_rows import FORWARD, TENTATIVE
@@ -23,8 +24,6 @@ from tableorm.protocol.filters import And, Compare, Constant, Filter, Op, Or
 from tableorm.rekey.phases import ASK_AGAIN, RekeyPhase, StoredPhase, change_phase, load_phase
 from tableorm.rekey.rekeying import Rekeying, rekeying_of
 from tableorm.stores import Operation, Row, RowAddress, Verb
-
-from ..runs.process import Crew
 
 __all__ = ["KNOWN_EVERYWHERE", "OnlineRekey"]
 

@@ -14,16 +14,16 @@ import msgspec
 
 from tableorm import Database, Entity, ModelError
 from tableorm.advice import measure_table
-from tableorm.audit.scan import pages
 from tableorm.connection.connection import connection_of
 from tableorm.errors import counted, shown
+from tableorm.jobs.plan import plan_ranges
+from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.schema import Schema
 from tableorm.protocol.limits import MAX_PAGE, MAX_TRANSACTION_OPERATIONS
 from tableorm.rekey.rekeying import rekeying_of
 from tableorm.stores import Row
 
-from ..runs.plan import plan_ranges
 from .hashing import hash_text
 from .layouts import Layouts
 from .window import WINDOW
@@ -282,7 +282,7 @@ def _open_file(path: Path | None) -> Generator[Callable[[Row, str], None]]:
 
 async def _read(layouts: Layouts, found: _Findings, sample: int | None) -> bool:
     """Read all entities, or some of ranges chosen at random; return whether these were all."""
-    ranges = await plan_ranges(layouts.db, "plan_rekey", [(layouts.old.table_name(), [layouts.old])])
+    ranges = await plan_ranges(connection_of(layouts.db), "plan_rekey", [(layouts.old.table_name(), [layouts.old])])
     if sample is not None:
         random.shuffle(ranges)
     # First a page of each range, then whatever more there is.

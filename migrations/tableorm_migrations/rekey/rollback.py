@@ -7,28 +7,26 @@ ETag if it has the same content still. Anything else may be there alone, and sta
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 
 import attrs
 
-from tableorm import Database, Entity, ModelError, NotSupported, TableNotFound
-from tableorm.audit.ranges import AuditRange
+from tableorm import Database, Entity, ModelError, NotSupported, RunReport, TableNotFound
 from tableorm.connection.connection import connection_of
 from tableorm.connection.rows import read_row
 from tableorm.connection.tasks import map_together
 from tableorm.errors import shown
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import RunOptions, carry_out
+from tableorm.jobs.rows import Run, name_row, read_run
 from tableorm.stores import Row, RowAddress
-from tableorm.writes.bulk.pacing import Pace
 
-from ..runs.plan import plan_ranges
-from ..runs.process import Job, RunOptions, RunSteps, carry_out
-from ..runs.report import RunReport
-from ..runs.rows import Run, RunCounts, name_row, read_run
 from .hashing import hash_entity
 from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
-from .pages import delete_rows, work_by_pages
-from .window import MOST_RANGES, ROWS
+from .pages import delete_rows
+from .sides import make_job
 
 __all__ = ["roll_back_rekey"]
 
@@ -96,23 +94,27 @@ async def roll_back_rekey(
     await layouts.check_way_back(label)
     finalized: Run | None = None
     with suppress(TableNotFound):
-        finalized, _ = await read_run(db, layouts.run_name("finalize"))
+        finalized, _ = await read_run(connection_of(db), layouts.run_name("finalize"))
     if finalized is not None:
         raise NotSupported(
             f"{label} is refused: finalize_rekey() has deleted entities of {old.__name__} already, or begun to; go on "
             "with it, or copy the other way, by a model that has the older keys"
         )
-    undo = _Undoing(layouts, merge, keep=on_difference == "keep")
-    job = Job(
-        verb="roll_back_rekey",
-        what=f"roll back {layouts}",
-        purpose=layouts.purpose,
-        tables={layouts.old.table_name(), layouts.new.table_name()},
-        plan=undo.plan,
-        work=undo.work,
+    undo = _Undoing(layouts, merge)
+    sides = [layouts.new_side(undo.delete_all)]
+    if on_difference == "keep":
+        sides = [layouts.old_side(undo.delete_copies), layouts.new_side(undo.report_left)]
+    job = make_job(
+        "roll_back_rekey",
+        f"roll back {layouts}",
+        layouts.purpose,
+        *sides,
+        prepare=partial(layouts.forget_runs, "re-key", "verify", "verify again"),
     )
     report = await carry_out(
-        db, job, RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+        connection_of(db),
+        job,
+        RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress),
     )
     if report.complete:
         await layouts.leave()
@@ -127,44 +129,23 @@ class _Undoing:
     Args:
         layouts: The two models.
         merge: Made one of two entities with one key.
-        keep: Whether what is no copy is kept, and reported.
     """
 
     layouts: Layouts
     merge: Merge | None
-    keep: bool
 
-    async def plan(self) -> list[AuditRange]:
-        """Return the ranges of the older table, which are `building`, and those of the newer one; forget the copy."""
-        layouts, most = self.layouts, MOST_RANGES // 2
-        await layouts.forget_runs("re-key", "verify", "verify again")
-        sources = [(layouts.old.table_name(), [layouts.old])]
-        targets = [(layouts.new.table_name(), [layouts.new])]
-        found = await plan_ranges(layouts.db, "roll_back_rekey", sources, most=most, rows=ROWS) if self.keep else []
-        return [attrs.evolve(each, building=True) for each in found] + await plan_ranges(
-            layouts.target, "roll_back_rekey", targets, most=most, rows=ROWS
-        )
-
-    def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
-        """Delete the copies of the entities of an older range, or look what is left in a newer one."""
-        layouts = self.layouts
-        db, kinds = (layouts.db, layouts.old_kinds) if part.building else (layouts.target, layouts.new_kinds)
-        deal = self._delete_copies if part.building else self._report_left if self.keep else self._delete_all
-        return work_by_pages("roll_back_rekey", db, kinds, part, pace, deal)
-
-    async def _delete_copies(self, rows: Sequence[Row]) -> RunCounts:
+    async def delete_copies(self, rows: Sequence[Row], counts: JobCounts) -> None:
         """Delete what was copied of some older entities, if it is as it was."""
-        layouts, read = self.layouts, 0
+        layouts = self.layouts
         made: list[tuple[tuple[str, str], Any]] = []
         for row in rows:
             with suppress(Exception):  # the functions are the user's: what cannot be converted was not copied
                 entity = layouts.load(row)
                 if entity is not None:
-                    read += 1
+                    counts.entities += 1
                     made += [(layouts.new.make_keys(each.__dict__), each) for each in layouts.convert(entity)]
         found = await map_together(self._find_copy, made)
-        counts = await delete_rows(layouts.target, layouts.new, [row for row in found if row is not None])
-        return attrs.evolve(counts, entities=read)
+        await delete_rows(layouts.target, layouts.new, [row for row in found if row is not None], counts)
 
     async def _find_copy(self, pair: tuple[tuple[str, str], Any]) -> Row | None:
         """Return the row that was copied; None if there is none, or it is another one, which is reported in the end."""
@@ -185,21 +166,22 @@ class _Undoing:
             return before == hash_entity(layouts.new, made if self.merge is None else stored)
         return False
 
-    async def _delete_all(self, rows: Sequence[Row]) -> RunCounts:
+    async def delete_all(self, rows: Sequence[Row], counts: JobCounts) -> None:
         """Delete newer entities, whatever they are."""
         found = [row for row in rows if self._is_newer(row)]
-        return attrs.evolve(await delete_rows(self.layouts.target, self.layouts.new, found), entities=len(found))
+        counts.entities += len(found)
+        await delete_rows(self.layouts.target, self.layouts.new, found, counts)
 
-    async def _report_left(self, rows: Sequence[Row]) -> RunCounts:
+    async def report_left(self, rows: Sequence[Row], counts: JobCounts) -> None:
         """Count newer entities that differ from what their older entity becomes."""
         old, table = self.layouts.old.name, self.layouts.new.table_name()
-        left = [
-            f"{name_row(row)} of table {table}: is not what an entity of {old} gives, and stays; delete it, or give "
-            "on_difference='delete' (the command: --delete-changed)"
-            for row in rows
-            if self._is_newer(row)
-        ]
-        return RunCounts.of(entities=0, written=0, failed=len(left), failures=left)
+        for row in rows:
+            if self._is_newer(row):
+                counts.fail(
+                    f"{name_row(row)} of table {table}",
+                    f"is not what an entity of {old} gives, and stays; delete it, or give on_difference='delete' (the "
+                    "command: --delete-changed)",
+                )
 
     def _is_newer(self, row: Row) -> bool:
         """Return whether a row is an entity of the newer model."""

@@ -1,16 +1,18 @@
 """
-The jobs of an online re-key: all rows of one table, and then of the other, are read by pages and dealt with.
+The jobs of re-keys: all rows of one table, and then of the other, are read by pages and dealt with.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
-from functools import partial
 
 import attrs
 
-from tableorm import DecodeError
-from tableorm.audit.ranges import AuditRange
-from tableorm.audit.scan import pages
+from tableorm import DecodeError, RunReport
+from tableorm.connection.connection import Connection
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.plan import LEAST_ROWS, plan_ranges
+from tableorm.jobs.process import Crew, Job, RunJob
+from tableorm.jobs.ranges import JobRange
+from tableorm.jobs.scan import Steps, walk
 from tableorm.models.kinds import KindSet
 from tableorm.models.marker_rows import FORWARD, TENTATIVE, is_marker
 from tableorm.models.reserved import ENTITY_TYPE
@@ -20,16 +22,16 @@ from tableorm.rekey.report import WindowReport
 from tableorm.stores import Row
 from tableorm.writes.bulk.pacing import Pace
 
-from ..runs.plan import plan_ranges
-from ..runs.process import Job, RunSteps
-from ..runs.rows import RunCounts
 from .phases import OnlineRekey
-from .window import CHUNK, MOST_RANGES, ROWS, WINDOW, Batch, PageBatch, Window, work_in_batches
+from .window import CHUNK, MOST_RANGES, WINDOW, Window
 
-__all__ = ["Side", "Write", "make_job", "read_side", "written_side"]
+__all__ = ["Deal", "Side", "Write", "make_job", "rekey_job", "written_side"]
 
 Write = Callable[[Iterable[Row]], Awaitable[WindowReport]]
 """Does something with rows, and returns what became of them."""
+
+Deal = Callable[[list[Row], JobCounts], Awaitable[None]]
+"""Deals with the rows of a page, and counts."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -38,30 +40,29 @@ class Side:
     What a job does with the rows of a table.
 
     Args:
+        db: Where they are.
         schema: The model whose rows are read.
         where: The condition of these rows; None for all of the table.
-        join: Gives a worker the batch that deals with the rows of a range.
+        deal: Deals with them, page by page; or a window, which deals with those of all workers together.
         ranges: How many ranges the table is divided into at most.
-        ahead: Whether each worker reads a page while it deals with the one before.
     """
 
+    db: Connection
     schema: Schema
     where: Filter | None
-    join: Callable[[], AbstractAsyncContextManager[Batch]]
+    deal: Deal | Window
     ranges: int = MOST_RANGES
-    ahead: bool = True
 
+    def work(self, verb: str, part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
+        """Deal with the rows of a range."""
+        if isinstance(self.deal, Window):
+            return self.deal.walk(self.db, part, self.where, verb, pace)
+        deal, counts = self.deal, JobCounts()
 
-def read_side(schema: Schema, where: Filter | None, deal: Callable[[list[Row]], Awaitable[RunCounts]]) -> Side:
-    """
-    Return a side whose rows are dealt with page by page.
+        async def deal_and_count(rows: list[Row]) -> None:
+            await deal(rows, counts)
 
-    Args:
-        schema: The model whose rows are read.
-        where: The condition of these rows.
-        deal: Deals with those of a page, and returns what was counted.
-    """
-    return Side(schema=schema, where=where, join=lambda: nullcontext(PageBatch(deal)))
+        return walk(self.db, part, self.where, deal_and_count, counts, verb, pace)
 
 
 def written_side(
@@ -91,26 +92,28 @@ def written_side(
         chunk: How many rows are written at a time.
     """
 
-    async def write_rows(rows: Iterable[Row]) -> RunCounts:
+    async def write_rows(rows: Iterable[Row], counts: JobCounts) -> None:
         report = await write(rows)
-        failures = [f"{each.place}: {each.error}" for each in (*report.collisions, *report.failures)]
-        counts = RunCounts.of(entities=0, written=report.moved, failed=len(failures), failures=failures)
-        others = {"transactions": report.transactions, "operations in these": report.operations}
-        return attrs.evolve(counts, others=others)
+        for each in (*report.collisions, *report.failures):
+            counts.fail(each.place, str(each.error))
+        counts.written += report.moved
+        counts.count("transactions", report.transactions)
+        counts.count("operations in these", report.operations)
 
-    async def sort(rows: Sequence[Row]) -> tuple[list[tuple[str, Row]], RunCounts]:
+    async def sort(rows: Sequence[Row], counts: JobCounts) -> list[tuple[str, Row]]:
         found: list[tuple[str, Row]] = []
         for number, row in enumerate(rows):
             if number % 100 == 99:
                 await rekey.connection.yield_to_loop(1)
             if _is_of(kinds, row):
                 found.append((row["PartitionKey"] if partition_of is None else partition_of(row), row))
-        return found, RunCounts.of(entities=len(found), written=0, failed=0, failures=())
+        counts.entities += len(found)
+        return found
 
     (schema,) = kinds.schemas
     most = max(1, (CHUNK if partition_of is None else WINDOW) // parallel)
     window = Window(sort, write_rows, most, rekey.crew, chunk)
-    return Side(schema=schema, where=where, join=window.join, ranges=ranges, ahead=False)
+    return Side(db=rekey.connection, schema=schema, where=where, deal=window, ranges=ranges)
 
 
 def _is_of(kinds: KindSet, row: Row) -> bool:
@@ -125,43 +128,51 @@ def _is_of(kinds: KindSet, row: Row) -> bool:
 
 
 def make_job(
-    rekey: OnlineRekey, what: str, *sides: Side, judge: Callable[[RunCounts], Awaitable[RunCounts]] | None = None
-) -> Job:
+    verb: str,
+    what: str,
+    purpose: str,
+    *sides: Side,
+    crew: Crew | None = None,
+    prepare: Callable[[], Awaitable[object]] | None = None,
+    judge: Callable[[JobCounts], Awaitable[object]] | None = None,
+) -> Job[JobCounts, RunReport]:
     """
     Return a job that deals with all rows of one side, and then with all of the other, if there are two.
 
     Args:
-        rekey: The re-key.
+        verb: Name of the function that was called.
         what: What it does, for people.
+        purpose: A hash of that, and of the models.
         sides: One side or two.
-        judge: Returns what was counted, with the failures that only all ranges together show.
+        crew: The workers of the process, if they wait for each other.
+        prepare: What is done before the run begins.
+        judge: Adds to what was counted what only all ranges together show.
     """
-    return Job(
-        verb=rekey.verb,
-        what=f"{what} {rekey}",
-        purpose=rekey.rekeying.digest,
+
+    async def plan() -> list[JobRange]:
+        ranges: list[JobRange] = []
+        for number, side in enumerate(sides, 1):
+            tables = [(side.schema.table_name(), [side.schema])]
+            found = await plan_ranges(side.db, verb, tables, most=side.ranges, rows=LEAST_ROWS)
+            ranges += [attrs.evolve(each, building=number < len(sides)) for each in found]
+        if prepare is not None:
+            await prepare()
+        return ranges
+
+    return RunJob(
+        verb=verb,
+        what=what,
+        purpose=purpose,
         tables={side.schema.table_name() for side in sides},
-        plan=partial(_plan, rekey, sides),
-        work=partial(_work, rekey, sides),
+        plan=plan,
+        work=lambda part, pace: (sides[0] if part.building else sides[-1]).work(verb, part, pace),
         judge=judge,
-        crew=rekey.crew,
+        crew=crew or Crew(),
     )
 
 
-async def _plan(rekey: OnlineRekey, sides: Sequence[Side]) -> list[AuditRange]:
-    ranges: list[AuditRange] = []
-    for number, side in enumerate(sides):
-        tables = [(side.schema.table_name(), [side.schema])]
-        found = await plan_ranges(rekey.db, rekey.verb, tables, most=side.ranges, rows=ROWS)
-        ranges += [attrs.evolve(each, building=number + 1 < len(sides)) for each in found]
-    return ranges
-
-
-async def _work(rekey: OnlineRekey, sides: Sequence[Side], part: AuditRange, pace: Pace | None) -> RunSteps:
-    """Deal with the rows of a range."""
-    side = sides[0] if part.building else sides[-1]
-    db, ordered = rekey.connection, rekey.db.store.capabilities.ordered
-    found = pages(db, part.table, side.where, part.left, None, rekey.verb, pace, ahead=side.ahead)
-    async with side.join() as batch, aclosing(work_in_batches(part, found, batch, ordered=ordered)) as steps:
-        async for step in steps:
-            yield step
+def rekey_job(
+    rekey: OnlineRekey, what: str, *sides: Side, judge: Callable[[JobCounts], Awaitable[object]] | None = None
+) -> Job[JobCounts, RunReport]:
+    """Return a job of an online re-key, as `make_job` does."""
+    return make_job(rekey.verb, f"{what} {rekey}", rekey.rekeying.digest, *sides, crew=rekey.crew, judge=judge)

@@ -11,26 +11,22 @@ from typing import Any
 
 import attrs
 
-from tableorm import Database, Entity
-from tableorm.audit.ranges import AuditRange
-from tableorm.audit.scan import pages
+from tableorm import Database, Entity, RunReport
 from tableorm.connection.connection import connection_of
 from tableorm.connection.tasks import map_together
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import Job, RunOptions, carry_out
+from tableorm.jobs.rows import name_row
+from tableorm.jobs.scan import pages
 from tableorm.keys.ranges import KeyRegion
 from tableorm.models.kinds import KindSet
 from tableorm.protocol.edm import ticks_from_text
 from tableorm.stores import Row
-from tableorm.writes.bulk.pacing import Pace
 
-from ..runs.plan import MOST_RANGES, plan_ranges
-from ..runs.process import Job, RunOptions, RunSteps, carry_out
-from ..runs.report import RunReport
-from ..runs.rows import RunCounts, name_row
 from .hashing import SHARES, HashSums, differing_shares, hash_entity, hash_text, share_of
 from .layouts import Layouts
 from .offline import Merge, check_merge, merge_into
-from .pages import work_by_pages
-from .window import ROWS
+from .sides import make_job
 
 __all__ = ["SOURCES", "verification", "verify_rekey"]
 
@@ -84,22 +80,15 @@ async def verify_rekey(
     """
     layouts = Layouts.of("verify_rekey", db, (old, new), to_new, target)
     check_merge("verify_rekey", merge)
-    options = RunOptions(name=None, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
-    return await carry_out(db, verification("verify_rekey", layouts, merge), options)
+    options = RunOptions(parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+    return await carry_out(connection_of(db), verification("verify_rekey", layouts, merge), options)
 
 
-def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job:
+def verification(verb: str, layouts: Layouts, merge: Merge | None) -> Job[JobCounts, RunReport]:
     """Return the job that compares both sides."""
     check = _Verification(layouts, merge)
-    return Job(
-        verb=verb,
-        what=f"verify {layouts}",
-        purpose=layouts.purpose,
-        tables={layouts.old.table_name(), layouts.new.table_name()},
-        plan=check.plan,
-        work=check.work,
-        judge=check.judge,
-    )
+    old, new = layouts.old_side(check.count_sources), layouts.new_side(check.count_targets)
+    return make_job(verb, f"verify {layouts}", layouts.purpose, old, new, judge=check.judge)
 
 
 @attrs.frozen(eq=False)
@@ -107,37 +96,18 @@ class _Verification:
     layouts: Layouts
     merge: Merge | None
 
-    async def plan(self) -> list[AuditRange]:
-        """Return the ranges of the older table, which are `building`, and those of the newer one."""
-        layouts, most = self.layouts, MOST_RANGES // 2
-        sources = await plan_ranges(
-            layouts.db, "verify_rekey", [(layouts.old.table_name(), [layouts.old])], most=most, rows=ROWS
-        )
-        targets = await plan_ranges(
-            layouts.target, "verify_rekey", [(layouts.new.table_name(), [layouts.new])], most=most, rows=ROWS
-        )
-        return [attrs.evolve(each, building=True) for each in sources] + targets
-
-    def work(self, part: AuditRange, pace: Pace | None) -> RunSteps:
-        """Add up what a range of either side holds."""
-        layouts = self.layouts
-        db, kinds = (layouts.db, layouts.old_kinds) if part.building else (layouts.target, layouts.new_kinds)
-        count = self._count_sources if part.building else self._count_targets
-        return work_by_pages("verify_rekey", db, kinds, part, pace, count)
-
-    async def _count_sources(self, rows: list[Row]) -> RunCounts:
+    async def count_sources(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up what some older entities become."""
         layouts, sums = self.layouts, HashSums()
-        read, latest, failures = 0, 0, list[str]()
         made: list[tuple[Row, Any]] = []
         for row in rows:
             try:
                 entity = layouts.load(row)
                 if entity is None:
                     continue
-                read += 1
+                counts.entities += 1
                 sums.add(SOURCES, hash_text(row["PartitionKey"], row["RowKey"], row["odata.etag"]))
-                latest = max(latest, ticks_from_text(row["Timestamp"]))
+                counts.latest = max(counts.latest, ticks_from_text(row["Timestamp"]))
                 for each in layouts.convert(entity):
                     if self.merge is not None:
                         made.append((row, each))
@@ -145,15 +115,15 @@ class _Verification:
                         share = share_of(*layouts.new.make_keys(each.__dict__))
                         sums.add(f"expected {share}", hash_entity(layouts.new, each))
             except Exception as error:  # noqa: BLE001 - the functions are the user's: one bad row is a failure, and no more
-                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
-        failures += [each for each in await map_together(self._compare, made) if each is not None]
-        counts = RunCounts.of(entities=read, written=0, failed=len(failures), failures=failures)
-        return attrs.evolve(counts, sums=sums.take(), latest=latest)
+                counts.fail(row, error)
+        for problem in await map_together(self._compare, made):
+            if problem is not None:
+                counts.fail(problem)
+        counts.add(JobCounts(sums=sums.take()))
 
-    async def _count_targets(self, rows: list[Row]) -> RunCounts:
+    async def count_targets(self, rows: list[Row], counts: JobCounts) -> None:
         """Add up some newer entities."""
         layouts, sums = self.layouts, HashSums()
-        failures: list[str] = []
         for row in rows if self.merge is None else ():
             try:
                 entity: Any = layouts.new_kinds.load(row)
@@ -161,9 +131,8 @@ class _Verification:
                     keys = row["PartitionKey"], row["RowKey"]
                     sums.add(f"found {share_of(*keys)}", hash_entity(layouts.new, entity, keys))
             except Exception as error:  # noqa: BLE001 - as above
-                failures.append(f"{name_row(row)}: {type(error).__name__}: {error}")
-        counts = RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures)
-        return attrs.evolve(counts, sums=sums.take())
+                counts.fail(row, error)
+        counts.add(JobCounts(sums=sums.take()))
 
     async def _compare(self, pair: tuple[Row, Any]) -> str | None:
         """Return what is wrong with the newer entity of an older one; None if nothing is."""
@@ -182,11 +151,11 @@ class _Verification:
 
     # Where sums differ
 
-    async def judge(self, counts: RunCounts) -> RunCounts:
-        """Return the counts with what differs between the two sides, if their sums differ."""
+    async def judge(self, counts: JobCounts) -> None:
+        """Count what differs between the two sides, if their sums differ."""
         differing = differing_shares(counts.sums)
         if not differing:
-            return counts
+            return
         failures: list[str] = []
         for share in [*differing][:_SHARES_SAMPLED]:
             failures += await self._find_differences(share)
@@ -195,7 +164,9 @@ class _Verification:
             f"the sums of {len(differing)} of {SHARES} shares differ: {self.layouts.old.name} gives {expected_rows} "
             f"entities there, and table {self.layouts.new.table_name()} has {found_rows}"
         )
-        return counts.plus(RunCounts.of(entities=0, written=0, failed=len(failures), failures=failures[-_SAMPLES:]))
+        counts.failed += max(0, len(failures) - _SAMPLES)
+        for each in failures[-_SAMPLES:]:
+            counts.fail(each)
 
     async def _find_differences(self, share: int) -> list[str]:
         """Return some differences between the two sides in a share, found by comparing its rows one by one."""

@@ -10,28 +10,27 @@ partitions. While they wait they are kept as bytes, which take a tenth of the me
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Protocol
 
 import attrs
 import msgspec
 
-from tableorm.audit.ranges import AuditRange
+from tableorm.connection.connection import Connection
 from tableorm.connection.tasks import stop_tasks
+from tableorm.jobs.counts import JobCounts
+from tableorm.jobs.process import Crew
+from tableorm.jobs.ranges import JobRange
+from tableorm.jobs.scan import Steps, pages
+from tableorm.protocol.filters import Filter
 from tableorm.stores import Row
+from tableorm.writes.bulk.pacing import Pace
 
-from ..runs.process import Crew, RunSteps
-from ..runs.rows import RunCounts
-
-__all__ = ["CHUNK", "MOST_RANGES", "ROWS", "WINDOW", "Batch", "PageBatch", "Window", "work_in_batches"]
+__all__ = ["CHUNK", "MOST_RANGES", "WINDOW", "Window"]
 
 WINDOW = 64_000
 """How many rows wait in all."""
 
 MOST_RANGES = 48
 """How many ranges a table is divided into at most: more than a process has workers, so that another finds some."""
-
-ROWS = 1_000
-"""How many rows each of them has at least: what a range costs besides is little then."""
 
 CHUNK = 8_000
 """How many rows are written at a time."""
@@ -41,83 +40,11 @@ _PAUSE = 0.02  # seconds until the window looks again whether another worker wil
 _Waiting = tuple[str, bytes]
 
 
-class Batch(Protocol):
-    """What a worker has read, and has not dealt with."""
+Sort = Callable[[Sequence[Row], JobCounts], Awaitable[list[tuple[str, Row]]]]
+"""Returns those of some rows that are to be written, each with its newer PartitionKey; counts all of them."""
 
-    @property
-    def full(self) -> bool:
-        """Whether it is to be dealt with before more is read."""
-        ...
-
-    async def add(self, rows: Sequence[Row]) -> None:
-        """Add a page of rows."""
-        ...
-
-    async def act(self) -> RunCounts:
-        """Deal with it, and return what was counted since the last time; it is empty then."""
-        ...
-
-
-@attrs.define(eq=False)
-class PageBatch:
-    """
-    The rows of one page.
-
-    Args:
-        deal: Deals with them, and returns what was counted.
-    """
-
-    deal: Callable[[list[Row]], Awaitable[RunCounts]]
-    _rows: list[Row] = attrs.field(init=False, factory=list[Row])
-
-    @property
-    def full(self) -> bool:
-        """See `Batch`."""
-        return True
-
-    async def add(self, rows: Sequence[Row]) -> None:
-        """See `Batch`."""
-        self._rows += rows
-
-    async def act(self) -> RunCounts:
-        """See `Batch`."""
-        rows, self._rows = self._rows, []
-        return await self.deal(rows) if rows else RunCounts()
-
-
-async def work_in_batches(
-    part: AuditRange, found: AsyncGenerator[Sequence[Row], None], batch: Batch, *, ordered: bool
-) -> RunSteps:
-    """
-    Deal with the rows of a range, many at a time.
-
-    Args:
-        part: The range.
-        found: The rows that are left of it, by pages; it is closed at the end.
-        batch: Deals with them.
-        ordered: Whether the store returns rows in the order of keys. Otherwise a range that was not read to its end is
-            read again from its beginning.
-    """
-    held = RunCounts()
-    async with aclosing(found):
-        async for rows in found:
-            if not rows:
-                continue
-            partition, row = rows[-1]["PartitionKey"], rows[-1]["RowKey"]
-            await batch.add(rows)
-            del rows  # the batch may keep them in less memory, and wait long
-            if batch.full:
-                held = held.plus(await batch.act())
-                if ordered:
-                    part = attrs.evolve(part, partition=partition, row=row)
-                    yield part, held
-                    held = RunCounts()
-    held = held.plus(await batch.act())
-    yield attrs.evolve(part, done=True), held
-
-
-Sort = Callable[[Sequence[Row]], Awaitable[tuple[list[tuple[str, Row]], RunCounts]]]
-"""Returns those of some rows that are to be written, each with its newer PartitionKey, and what was counted of all."""
+Write = Callable[[Iterable[Row], JobCounts], Awaitable[None]]
+"""Writes rows, and counts what became of them."""
 
 
 class Window:
@@ -126,8 +53,7 @@ class Window:
 
     Args:
         sort: Says which rows are written, and in which order.
-        write: Writes some rows, in the order of newer partitions, and returns what was counted. Each row is decoded
-            when it is asked for.
+        write: Writes some rows, in the order of newer partitions. Each row is decoded when it is asked for.
         most: How many rows each worker reads at least, unless there are no more.
         crew: The workers of the process.
         chunk: How many rows are written at a time.
@@ -136,19 +62,49 @@ class Window:
     def __init__(
         self,
         sort: Sort,
-        write: Callable[[Iterable[Row]], Awaitable[RunCounts]],
+        write: Write,
         most: int,
         crew: Crew,
         chunk: int = CHUNK,
     ) -> None:
         self._sort, self._write_rows, self._most, self._crew, self._chunk = sort, write, most, crew, chunk
         self._members = 0
-        self._waiting: list[tuple[Sequence[_Waiting], asyncio.Future[RunCounts]]] = []
+        self._waiting: list[tuple[Sequence[_Waiting], asyncio.Future[JobCounts]]] = []
         self._tasks = set[asyncio.Task[None]]()  # one at most
         self._timer: asyncio.TimerHandle | None = None
 
+    async def walk(
+        self, db: Connection, part: JobRange, where: Filter | None, verb: str, pace: Pace | None
+    ) -> Steps[JobCounts]:
+        """
+        Deal with the rows of a range, together with the other workers. Yield how far it is, and what was counted.
+
+        Args:
+            db: Where the rows are.
+            part: The range, without what is done of it.
+            where: The condition that the rows satisfy; None for all rows.
+            verb: Name of the operation, for messages.
+            pace: Limits how many rows are read in a second; None for any number.
+        """
+        found = pages(db, part.table, where, part.left, None, verb, pace, ahead=False)
+        async with self.join() as batch, aclosing(found):
+            async for rows in found:
+                if not rows:
+                    continue
+                reached = part.up_to(rows[-1])
+                await batch.add(rows)
+                del rows  # they wait long, and take less memory in the batch
+                if batch.full:
+                    await batch.act()
+                    # Without an order, a range that was not read to its end is read again from its beginning.
+                    if db.store.capabilities.ordered:
+                        part = reached
+                        yield part, batch.counts.take()
+            await batch.act()
+            yield attrs.evolve(part, done=True), batch.counts.take()
+
     @asynccontextmanager
-    async def join(self) -> AsyncGenerator[Batch]:
+    async def join(self) -> "AsyncGenerator[_WindowBatch]":
         """
         Be one of the workers, for whom the others wait; what it reads goes into the batch. When the last one leaves,
         because it is done or has failed, nothing is written behind its back.
@@ -162,7 +118,7 @@ class Window:
             if not self._members:
                 await stop_tasks(self._tasks)
 
-    async def write(self, items: Sequence[_Waiting]) -> RunCounts:
+    async def write(self, items: Sequence[_Waiting]) -> JobCounts:
         """
         Write rows, with those that the other workers have.
 
@@ -175,7 +131,7 @@ class Window:
         Raises:
             Exception: What `write` raised.
         """
-        future: asyncio.Future[RunCounts] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[JobCounts] = asyncio.get_running_loop().create_future()
         self._waiting.append((items, future))
         self._begin_soon()
         return await future
@@ -209,11 +165,11 @@ class Window:
             task.exception()  # each worker was told
         self._begin_soon()
 
-    async def _write(self, items: list[_Waiting], futures: "list[asyncio.Future[RunCounts]]") -> None:
-        counts = RunCounts()
+    async def _write(self, items: list[_Waiting], futures: "list[asyncio.Future[JobCounts]]") -> None:
+        counts = JobCounts()
         try:
             for chunk in _chunks(items, self._chunk):
-                counts = counts.plus(await self._write_rows(msgspec.json.decode(row) for _, row in chunk))
+                await self._write_rows((msgspec.json.decode(row) for _, row in chunk), counts)
         except BaseException as error:
             for future in futures:
                 if not future.done():
@@ -222,7 +178,7 @@ class Window:
         for future in futures:
             if not future.done():  # otherwise that worker was cancelled
                 future.set_result(counts)
-                counts = RunCounts()
+                counts = JobCounts()
 
 
 class _WindowBatch:
@@ -233,29 +189,32 @@ class _WindowBatch:
         window: Writes it.
         sort: As the window has it.
         most: As the window has it.
+
+    Attributes:
+        counts: What was counted.
     """
 
     def __init__(self, window: Window, sort: Sort, most: int) -> None:
         self._window, self._sort, self._most = window, sort, most
         self._items: list[_Waiting] = []
-        self._rows, self._counts = 0, RunCounts()
+        self._rows, self.counts = 0, JobCounts()
 
     @property
     def full(self) -> bool:
-        """See `Batch`."""
+        """Whether it is to be written before more is read."""
         return self._rows >= self._most
 
     async def add(self, rows: Sequence[Row]) -> None:
-        """See `Batch`."""
-        found, counts = await self._sort(rows)
+        """Add a page of rows."""
+        found = await self._sort(rows, self.counts)
         self._items += [(partition, msgspec.json.encode(row)) for partition, row in found]
-        self._rows, self._counts = self._rows + len(rows), self._counts.plus(counts)
+        self._rows += len(rows)
 
-    async def act(self) -> RunCounts:
-        """See `Batch`."""
-        items, counts = self._items, self._counts
-        self._items, self._rows, self._counts = [], 0, RunCounts()
-        return counts.plus(await self._window.write(items)) if items else counts
+    async def act(self) -> None:
+        """Write it; it is empty then."""
+        items, self._items, self._rows = self._items, [], 0
+        if items:
+            self.counts.add(await self._window.write(items))
 
 
 def _chunks(items: list[_Waiting], size: int) -> Iterator[list[_Waiting]]:

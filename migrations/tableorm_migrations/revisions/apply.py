@@ -13,13 +13,12 @@ from tableorm import Database, Entity, ModelError
 from tableorm.audit.report import AuditReport
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import find_unreadable
+from tableorm.jobs.report import RunReport
 from tableorm.models.derivation import DerivationOf
 from tableorm.models.entity import schema_of
 
 from ..evolution import compare_snapshots
-from ..runs.build import run_build_index
-from ..runs.report import RunReport
-from ..runs.rewrite import run_rewrite
+from ..rewrite import rewrite
 from ..snapshot import Identity, ModelLayout, Snapshot, describe_each
 from .line import last_layouts, load_revisions
 from .record import check_records, load_records, record_applied, record_begun
@@ -142,7 +141,7 @@ async def apply_revisions(
         no_older_writers: Whether every program that writes has these models.
         parallel: How many ranges of keys this process works on at the same time.
         lease: After how many seconds others take over what this process was at, if it dies.
-        rate: How many rows this process works on in a second, at most; None for as many as it can. Audits have none.
+        rate: How many rows this process works on in a second, at most; None for as many as it can.
         on_progress: Called with the step that is under way, again and again, and once with its outcome.
 
     Returns:
@@ -274,14 +273,13 @@ class _Upgrade:
         done: RunReport | AuditReport
         if isinstance(step, BuildIndex):
             index: DerivationOf[Any] = getattr(model, step.name)
-            done = await run_build_index(
-                self.db, index, name=name, no_older_writers=self.no_older_writers, on_progress=progress, **self.options
+            done = await self.db.build_index(
+                index, name=name, no_older_writers=self.no_older_writers, on_progress=progress, **self.options
             )
         elif isinstance(step, Rewrite):
-            done = await run_rewrite(self.db, model, name=name, on_progress=progress, **self.options)
+            done = await rewrite(self.db, model, name=name, on_progress=progress, **self.options)
         else:
-            parallel: int = self.options["parallel"]
-            done = await self.db.audit(model, parallel=parallel, repair=True, on_progress=progress)
+            done = await self.db.audit(model, repair=True, name=name, on_progress=progress, **self.options)
         complete = done.clean if isinstance(done, AuditReport) else done.complete
         if not complete:
             left = done.failures if isinstance(done, RunReport) else [x for x in done.findings if not x.repaired]

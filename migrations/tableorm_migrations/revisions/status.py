@@ -11,9 +11,9 @@ import attrs
 from tableorm import Database
 from tableorm.connection.connection import connection_of
 from tableorm.connection.index_states import IndexState, load_states
+from tableorm.jobs.report import RunReport
 from tableorm.protocol.redaction import escape_unprintable
 
-from ..runs.report import RunReport, list_runs
 from .line import load_revisions
 from .record import check_records, load_records
 
@@ -98,7 +98,7 @@ async def migration_status(db: Database, directory: Path | None = None) -> Migra
     ]
     return MigrationStatus(
         revisions=tuple(revisions),
-        runs=tuple(await list_runs(db)),
+        runs=tuple(await db.runs()),
         indexes=tuple(await load_states(connection_of(db))),
     )
 

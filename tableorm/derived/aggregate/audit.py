@@ -199,7 +199,7 @@ async def _verify_holders(
                 left.discard(row_key)
         if not left:
             return
-    context.counts.undecided += len(left)
+    context.counts.leave(len(left))
 
 
 async def _add_up(

@@ -104,8 +104,10 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
             own, info = self.schema.fields[mine], schema.fields.get(theirs)
             if info is not None and info.shape is not None:
                 raise ModelError(f"{self.label}: {theirs!r} of {schema.name} {info.many}")
-            if info is not None and info.member.property in schema.opaque:
+            if info is not None and info.member.property in schema.unasked:
                 raise ModelError(f"{self.label}: {theirs!r} is kept from the store by a row stage of {schema.name}")
+            if own.member.property in self.schema.unasked:
+                raise ModelError(f"{self.label}: {mine!r} is kept from the store by a row stage of {self.schema.name}")
             if info is None or not info.stored or info.maintained or info.type.name != own.type.name:
                 raise ModelError(
                     f"{self.label}: {mine!r} cannot be a copy of {theirs!r}: that is not a field of "

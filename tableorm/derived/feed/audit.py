@@ -78,7 +78,7 @@ class FeedCheck(Check):
         async for _ in Attempts(self.context.db, ATTEMPTS):
             if await self._verify(partition_key):
                 return
-        self.context.counts.undecided += 1
+        self.context.counts.leave()
 
     async def _verify(self, partition_key: str) -> bool:
         """Verify the feed of a partition; return False if it has to be looked at again."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import TypeVar
 
-from ...audit.scan import pages
 from ...connection.connection import Connection
 from ...connection.rows import read_row
+from ...jobs.scan import pages
 from ...keys.ranges import KeyRegion
 from ...models.marker_rows import FEED_KIND
 from ...stores import Bounds, Row, RowAddress

@@ -162,7 +162,7 @@ class EventualIndexCheck(PlacedCheck):
                 entity = owner if owner.table else address.beside("")
                 context.record(self.schema, entity, problem, repaired=repaired)
                 return
-        context.counts.undecided += 1
+        context.counts.leave()
 
     def _named_by(self, row: Row) -> tuple[ManifestEntry, Sequence[RowAddress]]:
         return self._noted_as(row), [RowAddress(self.schema.table_name(), *self._index.owner_keys(row))]

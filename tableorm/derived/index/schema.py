@@ -240,6 +240,10 @@ class EntrySchema(Schema):
             for name in self._left_out:
                 if name in entry:
                     del entry[name]
+        for name in self.primary.cleared:
+            if self.primary.is_cleared(entry, name):
+                del entry[name]
+                entry.pop(name + ANNOTATION, None)
         if self._own:
             for name in self._left_out_types:
                 if name in entry:

@@ -163,7 +163,7 @@ class ListCheck(Check):
             context.record(self.schema, address.beside(""), fault.problem, repaired=repaired)
             if not repaired:
                 return
-        context.counts.undecided += 1
+        context.counts.leave()
 
     def _damaged(self, damage: Damage, address: str, text: str, stored: Row | None, *repairs: Operation) -> _Damaged:
         return _Damaged(Problem(damage, self.name, address, text), stored, repairs)
@@ -272,7 +272,7 @@ class ListCheck(Check):
                 problem = Problem(Damage.ORPHAN, self.name, address.row_key, text)
                 context.record(self.schema, address.beside(key), problem, repaired=context.repair)
             return
-        context.counts.undecided += 1
+        context.counts.leave()
 
     async def _find_superfluous(self, row: Row, candidates: list[str]) -> Mapping[str, str]:
         """Return the keys in a row that do not belong there, and why."""

@@ -9,13 +9,13 @@ from contextlib import aclosing
 from itertools import groupby, islice
 from typing import Any, TypeVar
 
-from ...audit.scan import pages
 from ...connection.connection import TURN, Connection
 from ...connection.index_states import find_unreadable, not_readable
 from ...connection.nearby import NearbyRows
 from ...connection.rows import is_place, read_row
 from ...connection.tasks import work_together
 from ...errors import ModelError, TableOrmError, TemplateError
+from ...jobs.scan import pages
 from ...keys.ranges import KeyRegion
 from ...models.derivation import RowsOf, bound_to, refuse_building
 from ...models.entity import Entity

@@ -549,6 +549,8 @@ def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
     if row is not None and change.is_read and (hidden := _not_shown(change, row)):
         row, partial = without(row, hidden), True
     subject, schema = change.subject, change.schema
+    if schema is not None and schema.split is not None and row is not None:
+        row = schema.split.noted(row, None if change.stored is None else change.stored.row)
     superseded = superseded or write.stale
     if row is not None and etag is not None and not superseded:
         row["odata.etag"] = etag

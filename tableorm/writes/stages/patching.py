@@ -171,7 +171,7 @@ def _changed(shown: Shown, row: Row, changed: Row) -> Patch:
     assert before is not None
     removed = [name for name in before.row if name not in row and _is_property(name)]
     if removed and shown.schema.cleared:
-        removed = [name for name in removed if not _is_cleared(shown.schema, before.row, name)]
+        removed = [name for name in removed if not shown.schema.is_cleared(before.row, name)]
     if removed:
         return Patch(Expects.PRESENT, Extent.SOME, changed, frozenset(removed))
     if not before.upgraded and _is_only_made(shown, changed):
@@ -249,10 +249,6 @@ def _clearing(
     return found
 
 
-def _is_cleared(schema: Schema, row: Row, name: str) -> bool:
-    return name in schema.cleared and row.get(name) in ("", 0)
-
-
 def _is_only_made(shown: Shown, changed: Row) -> bool:
     """
     Return whether nothing differs but what the write itself makes, such as `updated_at`, and what reading made of
@@ -300,7 +296,7 @@ def _removed(shown: Shown, row: Row) -> list[str]:
         if member.field not in shown.values or name in row:
             continue
         # Of what was set without having been read, the row alone tells whether there is something to remove.
-        known = before.row.get(name) is not None and not _is_cleared(schema, before.row, name)
+        known = before.row.get(name) is not None and not schema.is_cleared(before.row, name)
         if known or member.field not in shown.read_names:
             gone.append(name)
     unknown = schema.unknown(before.row)

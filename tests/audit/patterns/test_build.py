@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from tableorm import (
-    BuildReport,
     Count,
-    Damage,
     Database,
     Entity,
     IndexList,
@@ -20,12 +18,12 @@ from tableorm import (
     field,
     upgrade,
 )
+from tableorm.audit import build as build_module
 from tableorm.derived.aggregate import audit as aggregate_audit
 from tableorm.stores import Operation, Verb
 from tests.database.conftest import also_in_file
 from tests.derived.patterns.client import Client
 from tests.derived.patterns.firm import Badge, Department, Employee, assert_consistent
-from tests.torture import Rounds
 
 
 class EmployeeOfOld(Entity, table="Firm", kind="Employee", partition_key="{department}", row_key="empid_{id:06d}"):
@@ -58,8 +56,8 @@ async def build(db: Database) -> list[int]:
     built: list[int] = []
     for each in (Employee.by_last_name, Employee.counted, Employee.young, Employee.paid):
         report = await db.build_index(each)
-        assert (report.complete, report.index) == (True, str(each))
-        built.append(report.built)
+        assert (report.complete, report.what) == (True, f"build {each}")
+        built.append(report.written)
     return built
 
 
@@ -77,10 +75,12 @@ async def test_all_come_in(db: Database) -> None:
 async def test_many_at_a_time(db: Database) -> None:
     """Entities of a partition are written in transactions of many, with one write of the count for each of these."""
     await fill(db, 300)
-    report = await db.build_index(Employee.counted, parallel=1)
+    sent: list[str] = []
+    with db.observe(lambda request: sent.append(request.table or "")):
+        report = await db.build_index(Employee.counted, parallel=1)
 
-    assert (report.entities, report.built) == (600, 600)  # the departments are read too, and have nothing to build
-    assert report.requests < 25
+    assert (report.entities, report.written) == (600, 600)  # the departments are read too, and have nothing to build
+    assert sent.count("Firm") < 25
 
 
 @pytest.mark.parametrize(("people", "transactions"), [(98, 1), (99, 2)])
@@ -93,11 +93,11 @@ async def test_a_transaction_of_counted_entities_is_as_full_as_it_may_be(
         for number in range(people):
             await bulk.insert(EmployeeOfOld(department="Sales", id=number))
     sent: list[str] = []
-    with db.observe(lambda request: sent.append(request.operation)):
+    with db.observe(lambda request: sent.append(f"{request.operation} {request.table}")):
         report = await db.build_index(Employee.counted)
 
-    assert (report.complete, report.built) == (True, people)
-    assert sent.count("transaction") == transactions
+    assert (report.complete, report.written) == (True, people)
+    assert sent.count("transaction Firm") == transactions
 
 
 @pytest.mark.parametrize(("people", "transactions"), [(49, 1), (50, 2), (98, 2)])
@@ -107,17 +107,10 @@ async def test_no_transaction_of_index_entries_is_too_large(db: Database, people
         for number in range(people):
             await bulk.insert(BadgeOfOld(department="Sales", number=number, code=f"c{number}"))
     sent: list[str] = []
-    built: list[tuple[int, int, int]] = []
+    with db.observe(lambda request: sent.append(f"{request.operation} {request.table}")):
+        assert (await db.build_index(Badge.by_code, parallel=1)).written == people
 
-    def note(report: BuildReport) -> None:
-        if report.audit is None:
-            built.append((report.requests, len(sent), sent.count("transaction")))
-
-    with db.observe(lambda request: sent.append(request.operation)):
-        assert (await db.build_index(Badge.by_code, parallel=1, on_progress=note)).built == people
-
-    requests, all_sent, sent_transactions = built[-1]
-    assert (requests, sent_transactions) == (all_sent, transactions)
+    assert sent.count("transaction Firm") == transactions
 
 
 @pytest.mark.one_of(3)
@@ -149,18 +142,6 @@ async def test_while_others_write(db: Database) -> None:
     assert [str(each) for each in (await db.audit(Employee)).findings] == []
 
 
-async def test_goes_on_after_a_crash(db: Database, rounds: Rounds) -> None:
-    """From any of its cursors it comes to the same end."""
-    await fill(db, 30)
-    cursors: list[str] = []
-    await db.build_index(Employee.counted, on_progress=lambda report: cursors.append(report.cursor or ""))
-    await db.modify(Employee, lambda each: setattr(each, "salary", 7), department="Sales", id=1)
-
-    for cursor in cursors[: -1 : rounds(4, 1)]:
-        assert (await db.build_index(Employee.counted, cursor=cursor)).complete
-    assert (await db.get(Department, name="Sales")).employee_count == 30
-
-
 async def test_a_wrong_count_is_set_right(db: Database) -> None:
     """What the field held before, from a program that counted otherwise, does not add to it."""
     await fill(db, 10)
@@ -182,15 +163,15 @@ async def test_a_count_that_others_change_all_the_time(db: Database, monkeypatch
     because others change it in each look; the report says so.
     """
     await fill(db, 10)
-    cursors: list[str] = []
+    audit_range, late = vars(build_module)["audit_range"], iter(range(10, 15))
 
-    def note(report: BuildReport) -> None:
-        if report.audit is not None and report.cursor is not None:
-            cursors.append(report.cursor)
+    async def audit_late(*arguments: Any) -> Any:
+        for number in late:  # when all entities are built
+            await db.insert(EmployeeOfOld(department="Sales", id=number))
+        async for step in audit_range(*arguments):
+            yield step
 
-    await db.build_index(Employee.counted, on_progress=note)
-    for number in range(10, 15):
-        await db.insert(EmployeeOfOld(department="Sales", id=number))
+    monkeypatch.setattr(build_module, "audit_range", audit_late)
     add_up: Any = vars(aggregate_audit)["_add_up"]
 
     async def add_up_while_others_write(*arguments: Any) -> Any:
@@ -199,9 +180,9 @@ async def test_a_count_that_others_change_all_the_time(db: Database, monkeypatch
         return totals
 
     monkeypatch.setattr(aggregate_audit, "_add_up", add_up_while_others_write)
-    report = await db.build_index(Employee.counted, cursor=cursors[0])
-    assert report.audit is not None and not report.complete
-    assert report.audit.undecided == 1
+    report = await db.build_index(Employee.counted)
+    assert not report.complete and report.failed == 1
+    assert "others wrote during each look at 1 row" in report.failures[0]
     employees = await db.select(Employee).where(Employee.department == "Sales").count()
     assert (await db.get(Department, name="Sales")).employee_count == employees > 15
 
@@ -213,8 +194,7 @@ async def test_where_nothing_counts(db: Database) -> None:
             await bulk.insert(EmployeeOfOld(department="Sales", id=number))
     report = await db.build_index(Employee.counted)
 
-    assert not report.complete and report.audit is not None
-    assert Damage.DANGLING in {each.damage for each in report.audit.findings}
+    assert not report.complete and any(": dangling: " in each for each in report.failures)
     await db.insert(Department(name="Sales"))
     assert (await db.build_index(Employee.counted)).complete
     assert (await db.get(Department, name="Sales")).employee_count == 3

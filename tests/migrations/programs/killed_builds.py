@@ -20,8 +20,7 @@ from typing import Any
 import attrs
 
 from tableorm import connect
-from tableorm.audit import scan
-from tableorm_migrations import run_build_index
+from tableorm.jobs import plan, scan
 from tests.migrations.programs.clerks import Clerk, find_problems, hire, read_desks, write_desks
 from tests.migrations.programs.processes import NEVER, Deadly, fork
 
@@ -85,7 +84,7 @@ async def build(scene: Scene, fatal: int = NEVER) -> dict[str, Any]:
     """Build the index or the list, together with others; return what was reported, and how many requests that were."""
     deadly, index = Deadly(fatal, 2 * LEASE), Clerk.at_desk if scene.listed else Clerk.by_desk
     async with connect(scene.url, prefix=scene.prefix, on_request=deadly) as db:
-        report = await run_build_index(db, index, name=NAME, no_older_writers=True, parallel=2, lease=LEASE)
+        report = await db.build_index(index, name=NAME, no_older_writers=True, parallel=2, lease=LEASE)
     return {"complete": report.complete, "state": report.state, "text": str(report), "requests": deadly.count}
 
 
@@ -119,6 +118,7 @@ def run_deaths(scene: Scene, deaths: tuple[int, ...], seed: int) -> tuple[list[s
 def main(url: str, count: int, folder: Path, *, list_first: bool) -> None:
     """Try some deaths."""
     scan.MAX_PAGE = PAGE  # type: ignore[attr-defined]
+    plan.__dict__["SMALL_PAGES"] = 0  # so that the processes have many ranges to share
     connect(url)  # loads the backend, which the forked processes then have
     chance = random.Random(count)
 

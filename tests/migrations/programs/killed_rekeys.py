@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.flights import DayFlight, TailFlight, fill_flights, make_flights
 from tableorm import connect
+from tableorm.jobs import plan
 from tableorm_migrations import finalize_rekey, roll_back_rekey, run_rekey, verify_rekey
-from tableorm_migrations.runs import plan
 from tests.migrations.programs.processes import NEVER, Deadly, fork, wait_for_any
 
 LEASE = 0.5

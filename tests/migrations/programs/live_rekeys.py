@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.flights import TailFlight, fill_flights, make_flights, to_tail
-from tableorm import Database, EntityExists, EntityNotFound, TableOrmError, connect
+from tableorm import Database, EntityExists, EntityNotFound, RunReport, TableOrmError, connect
+from tableorm.jobs import plan
 from tableorm.rekey import phases as rekey_phases
-from tableorm_migrations import RunReport, finalize_move, rekey_phase, run_move, seal_move, verify_move
+from tableorm_migrations import finalize_move, rekey_phase, run_move, seal_move, verify_move
 from tableorm_migrations.rekey import phases
-from tableorm_migrations.runs import plan
 from tests.migrations.programs.processes import NEVER, Deadly, fork, wait_for_any
 
 LEASE = 0.5

@@ -1,40 +1,32 @@
 """
-Ranges of keys that are worked on one by one, what is counted meanwhile, and the cursor that says how far each is.
+Ranges of keys that are worked on one by one, and the cursor that says how far each is.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 from zlib import compress, crc32, decompressobj, error
 
 import attrs
 import msgspec
-from msgspec import structs
 
 from ..errors import CursorError, shown
 from ..keys.ranges import EVERYTHING, KeyInterval, KeyRegion, divide
 from ..models.schema import Schema
-from ..stores import Bounds, RowAddress
+from ..stores import Bounds, Row
 
 __all__ = [
-    "KEPT",
-    "AuditRange",
-    "FailedRow",
-    "FailureCounts",
-    "RangeCounts",
+    "JobRange",
     "RangeReport",
-    "audit_ranges_of",
     "purpose_of",
+    "ranges_of",
     "read_cursor",
     "write_cursor",
 ]
 
 S = TypeVar("S")
 
-KEPT = 1_000
-"""The most findings that a report holds; it counts all."""
-_MOST_PROBLEM = 500  # characters, since the error of a row may quote keys of any length
 _VERSION = 1
 _HASH_BYTES = 12
 # 64 MiB. More than any cursor holds: a thousand findings, and some positions for each worker.
@@ -44,7 +36,7 @@ _RANGES_PER_WORKER = 4
 
 
 @attrs.frozen(kw_only=True)
-class AuditRange:
+class JobRange:
     """
     A range of whole partitions of a table, and how far it is done.
 
@@ -53,7 +45,7 @@ class AuditRange:
         partitions: Their PartitionKeys.
         partition: The partition up to which all is done; None at the beginning.
         row: The RowKey in that partition up to which all is done; None for all of the partition.
-        building: Whether an index is being built here, before it is checked.
+        building: Whether it is of the first phase, which is done everywhere before the second one begins anywhere.
         done: Whether all of it is done.
     """
 
@@ -75,76 +67,9 @@ class AuditRange:
         rest = whole.meet(KeyRegion(Bounds(self.partition, None, lower_open=True)))
         return [] if rest is None else [rest]
 
-
-@attrs.define
-class RangeCounts:
-    """
-    What is counted while ranges are worked on. Subclasses have more fields: numbers, dictionaries of numbers, lists.
-    """
-
-    entities: int = 0
-    requests: int = 0
-    seconds: float = 0.0
-
-    def add(self, other: Self) -> None:
-        """Add what was counted elsewhere; a list has no more than `KEPT` members."""
-        for field in attrs.fields(type(self)):
-            total: Any = getattr(self, field.name)
-            more: Any = getattr(other, field.name)
-            if field.type == dict[str, int]:
-                total = {name: total.get(name, 0) + more.get(name, 0) for name in {**total, **more}}
-            else:
-                total = total + more
-            setattr(self, field.name, total[:KEPT] if isinstance(total, list) else total)
-
-    def take(self) -> Self:
-        """Return what was counted since the last call, and begin anew."""
-        taken, fresh = attrs.evolve(self), type(self)()
-        for field in attrs.fields(type(self)):
-            setattr(self, field.name, getattr(fresh, field.name))
-        return taken
-
-
-@attrs.frozen(kw_only=True)
-class FailedRow:
-    """
-    A row that a sweep could not delete, or trim, or that a rewrite could not rewrite. It is as it was.
-
-    Args:
-        table: Name of its table.
-        partition_key: Its PartitionKey.
-        row_key: Its RowKey.
-        problem: Why it could not be done.
-    """
-
-    table: str
-    partition_key: str
-    row_key: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"({self.partition_key!r}, {self.row_key!r}) of table {self.table}: {self.problem}"
-
-
-@attrs.define
-class FailureCounts(RangeCounts):
-    """What is counted while something is done to rows, one of which may fail."""
-
-    failed: int = 0
-    failures: list[FailedRow] = attrs.field(factory=list[FailedRow])
-
-    def record(self, address: RowAddress, error: Exception) -> None:
-        """
-        Count a failure, and keep it if there are not too many.
-
-        Args:
-            address: Where the row is.
-            error: Why it failed.
-        """
-        self.failed += 1
-        if len(self.failures) < KEPT:
-            problem = f"{type(error).__name__}: {error}"[:_MOST_PROBLEM]
-            self.failures.append(FailedRow(**structs.asdict(address), problem=problem))
+    def up_to(self, row: Row) -> "JobRange":
+        """Return the range, done up to a row."""
+        return attrs.evolve(self, partition=row["PartitionKey"], row=row["RowKey"])
 
 
 @attrs.frozen(eq=False, kw_only=True)
@@ -174,9 +99,7 @@ class RangeReport:
         return self.entities / self.seconds if self.seconds else 0.0
 
 
-def audit_ranges_of(
-    table: str, schemas: Sequence[Schema], parallel: int, *, building: bool = False
-) -> list[AuditRange]:
+def ranges_of(table: str, schemas: Sequence[Schema], parallel: int) -> list[JobRange]:
     """
     Return all partitions of a table, divided into ranges for some workers.
 
@@ -184,11 +107,10 @@ def audit_ranges_of(
         table: Its name.
         schemas: The models that it has entities of; their templates say what partitions there can be.
         parallel: How many workers there are.
-        building: Whether an index is being built there, before it is checked.
     """
     parts = parallel * _RANGES_PER_WORKER if parallel > 1 else 1
     bounds = divide(EVERYTHING, [schema.partition for schema in schemas], parts)
-    return [AuditRange(table=table, partitions=each, building=building) for each in bounds]
+    return [JobRange(table=table, partitions=each) for each in bounds]
 
 
 def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
@@ -199,7 +121,7 @@ def purpose_of(what: str, schemas: Sequence[Schema]) -> bytes:
     return digest.digest()
 
 
-def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: object) -> str | None:
+def write_cursor(purpose: bytes, ranges: Sequence[JobRange], state: object) -> str | None:
     """Return the cursor that says how far the ranges are, with what was counted so far; None if all are done."""
     if all(audit_range.done for audit_range in ranges):
         return None
@@ -210,7 +132,7 @@ def write_cursor(purpose: bytes, ranges: Sequence[AuditRange], state: object) ->
 
 def read_cursor(
     purpose: bytes, cursor: str, what: str, kind: type[S], tables: Collection[str]
-) -> tuple[list[AuditRange], S]:
+) -> tuple[list[JobRange], S]:
     """
     Return the ranges and the counts that a cursor holds.
 
@@ -240,7 +162,7 @@ def read_cursor(
         )
     try:
         body = decompressobj().decompress(raw[1 + _HASH_BYTES :], _MAX_BYTES)  # what is cut off there is no JSON
-        ranges, stored = msgspec.json.decode(body, type=tuple[list[AuditRange], Any])
+        ranges, stored = msgspec.json.decode(body, type=tuple[list[JobRange], Any])
         counts = msgspec.convert(stored, kind)
     except (error, msgspec.DecodeError, RecursionError):
         raise CursorError(f"{what}: {shown(cursor, 40)} is damaged; begin anew without a cursor") from None

@@ -5,24 +5,29 @@ The table is asked where its rows are: keys such as `tenant_00017` are but a sma
 Each range costs several requests, so a small table may be divided into few: then all of its keys are read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from tableorm import Database, ModelError
-from tableorm.audit.ranges import AuditRange
-from tableorm.connection.connection import Connection, connection_of
-from tableorm.connection.tasks import map_together
-from tableorm.keys.intervals import EVERYTHING, meet, starting_with, successor
-from tableorm.keys.ranges import divide
-from tableorm.models.schema import Schema
-from tableorm.protocol.edm import utf16_key
-from tableorm.protocol.limits import MAX_PAGE
-from tableorm.stores import Bounds, RowPage, RowQuery
+import attrs
 
-__all__ = ["MOST_RANGES", "SMALL_PAGES", "plan_ranges"]
+from ..connection.connection import Connection
+from ..connection.tasks import map_together
+from ..errors import ModelError
+from ..keys.intervals import EVERYTHING, common_prefix, meet, successor
+from ..keys.ranges import divide
+from ..models.schema import Schema
+from ..protocol.edm import utf16_key
+from ..protocol.limits import MAX_PAGE
+from ..stores import Bounds, RowPage, RowQuery
+from .ranges import JobRange
+
+__all__ = ["LEAST_ROWS", "MOST_RANGES", "SMALL_PAGES", "narrow", "plan_ranges"]
 
 MOST_RANGES = 96
 """More would not fit into one transaction with the row of the run."""
+
+LEAST_ROWS = 1_000
+"""How many rows each range of a small table has at least: what a range costs besides is little then."""
 
 SMALL_PAGES = 16
 """How many pages of keys are read to learn whether a table is small."""
@@ -32,14 +37,14 @@ _ROUNDS = 8
 
 
 async def plan_ranges(
-    db: Database,
+    db: Connection,
     verb: str,
     tables: Sequence[tuple[str, Sequence[Schema]]],
     *,
     build: bool = False,
     most: int = MOST_RANGES,
     rows: int | None = None,
-) -> list[AuditRange]:
+) -> list[JobRange]:
     """
     Return the ranges of a run, which together are all keys of some tables.
 
@@ -61,11 +66,11 @@ async def plan_ranges(
             "give the models of fewer tables at a time"
         )
     parts = most // len(tables) // (1 + build)
-    found: list[AuditRange] = []
+    found: list[JobRange] = []
     for table, schemas in tables:
-        bounds = await _divide_table(connection_of(db), verb, table, schemas, parts, rows)
-        found += [AuditRange(table=table, partitions=each, building=build) for each in bounds]
-    return found + [AuditRange(table=each.table, partitions=each.partitions) for each in found if build]
+        bounds = await _divide_table(db, verb, table, schemas, parts, rows)
+        found += [JobRange(table=table, partitions=each, building=build) for each in bounds]
+    return found + [JobRange(table=each.table, partitions=each.partitions) for each in found if build]
 
 
 async def _divide_table(
@@ -106,8 +111,9 @@ async def _divide_keys(
 ) -> Sequence[str | None]:
     """Return the PartitionKeys with which ranges begin that are about equal shares of the keys near those in use."""
     shares = [EVERYTHING]
+    find = partial(_find_partition, db, verb, table)
     for _ in range(_ROUNDS):
-        narrowed = await map_together(partial(_narrow, db, verb, table), shares)
+        narrowed = await map_together(partial(narrow, find), shares)
         shares = [share for share in narrowed if share is not None]
         divisible = sum(not share.point for share in shares)
         each = (parts - len(shares) + divisible) // divisible if divisible else 0
@@ -118,26 +124,30 @@ async def _divide_keys(
     return [share.lower for share in shares[1:]]
 
 
-async def _narrow(db: Connection, verb: str, table: str, share: Bounds) -> Bounds | None:
-    """Return the PartitionKeys that begin as all of those in use do; None if none is in use."""
-    if share.point:
-        return share
-    first = await _find_partition(db, verb, table, share)
-    if first is None:
-        return None
-    rest = meet(share, Bounds(first, None, lower_open=True))
-    if rest is None or await _find_partition(db, verb, table, rest) is None:
+async def narrow(find_first: Callable[[Bounds], Awaitable[str | None]], share: Bounds) -> Bounds | None:
+    """
+    Return a range of PartitionKeys without what is empty at its ends, as far as a few requests tell; None if no key in
+    it is in use.
+
+    Args:
+        find_first: Returns the first key in use of a range; None if there is none.
+        share: The range.
+    """
+    first = await find_first(share)
+    if first is None or share.point:
+        return None if first is None else share
+    second = await find_first(attrs.evolve(share, lower=first, lower_open=True))
+    if second is None:
         return Bounds.only(first)
-    alike, most = 0, len(first)
-    while alike < most:  # how many characters all of them begin with
-        middle = (alike + most + 1) // 2
-        beyond = successor(first[:middle])
-        others = None if beyond is None else meet(share, Bounds(beyond))
-        if others is None or await _find_partition(db, verb, table, others) is None:
-            alike = middle
-        else:
-            most = middle - 1
-    return meet(meet(share, Bounds(first)) or share, starting_with(first[:alike]))
+    # Each key that begins otherwise is behind all that begin alike, and the next one tells where they part.
+    shared = common_prefix(first, second)
+    while (end := successor(shared) if shared else None) is not None:
+        rest = meet(share, Bounds(end))
+        other = None if rest is None else await find_first(rest)
+        if other is None:
+            return meet(share, Bounds(first, end, upper_open=True))
+        shared = common_prefix(shared, other)
+    return attrs.evolve(share, lower=first, lower_open=False)
 
 
 async def _find_partition(db: Connection, verb: str, table: str, bounds: Bounds) -> str | None:

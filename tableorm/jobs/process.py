@@ -4,32 +4,40 @@ when all of them are done.
 """
 
 import asyncio
+import inspect
 import math
 import os
 import random
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing, suppress
-from typing import cast
+from functools import partial
+from typing import Any, Generic, TypeVar, cast
 
 import attrs
 
-from tableorm import Database, LostRace, ModelError, TableNotFound
-from tableorm.audit.audit import check_arguments
-from tableorm.audit.ranges import AuditRange
-from tableorm.connection.tasks import finish, stop_tasks, work_together
-from tableorm.errors import counted, shown
-from tableorm.models.reserved import UPKEEP_TABLE
-from tableorm.models.write_tokens import new_token
-from tableorm.stores import utc_now
-from tableorm.writes.bulk.pacing import Pace
-
+from ..connection.connection import Connection
+from ..connection.index_states import create_upkeep_table
+from ..connection.tasks import finish, stop_tasks, work_together
+from ..errors import LostRace, ModelError, TableNotFound, counted, shown
+from ..models.reserved import UPKEEP_TABLE
+from ..models.write_tokens import new_token
+from ..stores import utc_now
+from ..writes.bulk.pacing import Pace
+from ..writes.commit import write_change
+from ..writes.stages.change import save_change
+from .counts import MOST_FAILURES, JobCounts
 from .lease import BEATS, Lease, may_lose_race
-from .report import RunReport, report_run
-from .rows import Run, RunCounts, RunRange, read_run
+from .ranges import JobRange, read_cursor, write_cursor
+from .report import Progress, RunReport, report_run
+from .rows import Run, RunRange, counts_of, read_run, transaction
+from .scan import Steps
 
-__all__ = ["Crew", "Job", "RunOptions", "RunSteps", "carry_out", "default_name", "is_open"]
+__all__ = ["Crew", "Job", "RunJob", "RunOptions", "carry_out", "default_name", "is_open", "work_on"]
+
+C = TypeVar("C", bound=JobCounts)
+R = TypeVar("R")
 
 _LONGEST_NAME = 200
 # Seconds until a process that finds nothing to do looks again: first the shortest, then always half as many more.
@@ -37,9 +45,6 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _LONGEST_LEASE = 3600.0
 _MOST_LOOKS = 5  # in a row at a run that stands still and has not all of its ranges: then these were written by others
 _MOST_BEGINNINGS = 10  # of which others begin the run first in all but one, or something is in its place
-
-RunSteps = AsyncGenerator[tuple[AuditRange, RunCounts], None]
-"""Work on a range: how far it is, and what was counted since, again and again."""
 
 
 def _expect_nobody(working: int) -> bool:
@@ -60,9 +65,9 @@ class Crew:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Job:
+class Job(Generic[C, R]):
     """
-    What a run does.
+    Work on ranges of keys.
 
     Args:
         verb: Name of the function, for messages.
@@ -71,11 +76,13 @@ class Job:
         tables: The tables of which its ranges are.
         plan: Makes its ranges; all that are `building` are done before any other is begun.
         work: Works on a range from where it stands, at a pace.
+        counts: The type of what is counted.
+        report: Makes a report of how far it is.
         no_older_writers: Whether no program is left that writes without what is built.
         finish: What is done before the run ends, if nothing failed and no program was left that writes without what is
             built. It may be done twice. None for nothing.
-        judge: Returns what was counted in all, with the failures that only all ranges together show. It may be called
-            twice. None if there are none.
+        judge: Adds to what was counted in all what only all ranges together show. It may be called twice. None for
+            nothing.
         crew: Is told of the workers of this process.
     """
 
@@ -83,16 +90,26 @@ class Job:
     what: str
     purpose: str
     tables: Collection[str]
-    plan: Callable[[], Awaitable[list[AuditRange]]]
-    work: Callable[[AuditRange, Pace | None], RunSteps]
+    plan: Callable[[], Awaitable[list[JobRange]]]
+    work: Callable[[JobRange, Pace | None], Steps[C]]
+    counts: type[C]
+    report: Callable[[Progress[C]], R]
     no_older_writers: bool = False
     finish: Callable[[], Awaitable[object]] | None = None
-    judge: Callable[[RunCounts], Awaitable[RunCounts]] | None = None
+    judge: Callable[[C], Awaitable[object]] | None = None
     crew: Crew = attrs.field(factory=Crew)
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class RunJob(Job[JobCounts, RunReport]):
+    """A job that is always shared, and has the report of a run."""
+
+    counts: type[JobCounts] = JobCounts
+    report: Callable[[Progress[JobCounts]], RunReport] = report_run
+
+
 @attrs.frozen(kw_only=True)
-class RunOptions:
+class RunOptions(Generic[R]):
     """
     How a process takes part in a run.
 
@@ -104,15 +121,21 @@ class RunOptions:
         on_progress: Called with the report so far.
     """
 
-    name: str | None
-    parallel: int
-    lease: float
-    rate: float | None
-    on_progress: Callable[[RunReport], object] | None
+    name: str | None = None
+    parallel: int = 8
+    lease: float = 30.0
+    rate: float | None = None
+    on_progress: Callable[[R], object] | None = None
 
     def check(self, verb: str) -> None:
         """Refuse what no run takes. Raises ModelError."""
-        check_arguments(verb, self.parallel, self.on_progress)
+        if type(self.parallel) is not int or self.parallel < 1:
+            raise ModelError(f"{verb}(parallel={self.parallel!r}) is refused: give a number from 1 up")
+        told = self.on_progress
+        if told is not None and (not callable(cast("object", told)) or inspect.iscoroutinefunction(told)):
+            raise ModelError(
+                f"{verb}(on_progress={shown(told)}) is refused: give a plain function, which is not awaited"
+            )
         if self.name is not None and not (
             isinstance(cast("object", self.name), str) and 0 < len(self.name) <= _LONGEST_NAME
         ):
@@ -124,6 +147,11 @@ class RunOptions:
         if self.rate is not None and not _is_positive(self.rate):
             raise ModelError(f"{verb}(rate={shown(self.rate)}) is refused: give a number of rows a second above 0")
 
+    @property
+    def pace(self) -> Pace | None:
+        """A pace for all that this process reads; None for any number of rows."""
+        return None if self.rate is None else Pace(self.rate)
+
 
 def _is_positive(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
@@ -134,7 +162,7 @@ def default_name(what: str, purpose: str) -> str:
     return f"{what[: _LONGEST_NAME - 20]} {purpose[:12]}"
 
 
-async def is_open(db: Database, job: Job) -> bool:
+async def is_open(db: Connection, job: Job[Any, Any]) -> bool:
     """Return whether the run of a job that has no name of its own is under way, or was left by processes that died."""
     found: Run | None = None
     with suppress(TableNotFound):
@@ -142,9 +170,36 @@ async def is_open(db: Database, job: Job) -> bool:
     return found is not None and found.state == "open"
 
 
-async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:
+async def work_on(db: Connection, job: Job[C, R], options: RunOptions[R], cursor: str | None) -> R:
     """
-    Work on a run together with other processes until it has ended.
+    Do a job: as a run, together with other processes, if it has a name; otherwise in this process alone, whose reports
+    have a cursor.
+
+    Args:
+        db: The open database.
+        job: The job.
+        options: How this process takes part in it.
+        cursor: Where to go on alone; None for the beginning.
+
+    Raises:
+        CursorError: The cursor is of another job, or damaged.
+        ModelError: A run of that name does something else, or an option is refused.
+        TableOrmError: The store refused.
+    """
+    if options.name is None:
+        options.check(job.verb)
+        return await _work_alone(job, options, cursor)
+    if cursor is not None:
+        raise ModelError(
+            f"{job.verb}(name={shown(options.name)}, cursor=...) is refused: where a run with a name goes on is in the "
+            "store; leave one of the two out"
+        )
+    return await carry_out(db, job, options)
+
+
+async def carry_out(db: Connection, job: Job[C, R], options: RunOptions[R]) -> R:
+    """
+    Do a job together with other processes, until it has ended.
 
     Raises:
         ModelError: A run of that name does something else, or an option is refused.
@@ -154,19 +209,51 @@ async def carry_out(db: Database, job: Job, options: RunOptions) -> RunReport:
     return await _Process(db, job, options).work_to_end()
 
 
-class _Process:
-    def __init__(self, db: Database, job: Job, options: RunOptions) -> None:
+async def _work_alone(job: Job[C, R], options: RunOptions[R], cursor: str | None) -> R:
+    """Do a job in this process alone."""
+    purpose, counts = bytes.fromhex(job.purpose), job.counts()
+    if cursor is None:
+        ranges = await job.plan()
+    else:
+        ranges, counts = read_cursor(purpose, cursor, job.verb, job.counts, job.tables)
+    begun, pace = time.monotonic() - counts.seconds, options.pace
+
+    def report() -> R:
+        counts.seconds = time.monotonic() - begun
+        kept = partial(write_cursor, purpose, tuple(ranges), attrs.evolve(counts))
+        return job.report(Progress(counts=counts, cursor=kept))
+
+    async def worker() -> None:
+        for number in todo:
+            async with aclosing(job.work(ranges[number], pace)) as steps:
+                async for done, found in steps:
+                    # Both at once, so that who goes on from here counts nothing twice.
+                    ranges[number] = done
+                    counts.add(found)
+                    if options.on_progress is not None:
+                        options.on_progress(report())
+
+    for building in (True, False):
+        todo = iter([number for number, each in enumerate(ranges) if not each.done and each.building is building])
+        await work_together(worker, options.parallel)
+    if job.judge is not None:
+        await job.judge(counts)
+    return report()
+
+
+class _Process(Generic[C, R]):
+    def __init__(self, db: Connection, job: Job[C, R], options: RunOptions[R]) -> None:
         self._db, self._job, self._options = db, job, options
         self._name = options.name or default_name(job.what, job.purpose)
         self._lease = float(options.lease)
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
-        self._pace = None if options.rate is None else Pace(options.rate)
+        self._pace = options.pace
         self._run: Run | None = None
         self._ranges: dict[int, RunRange] = {}
         # By number, the ETag that a range has, and since when by this clock.
         self._seen: dict[int, tuple[str | None, float]] = {}
         self._forsaken: set[int] = set()
-        self._held: dict[int, Lease] = {}
+        self._held: dict[int, Lease[C]] = {}
         # Whether the rows were read since a range of this process ended; otherwise they are read before it waits.
         self._fresh = False
         self._ended = asyncio.Event()
@@ -176,7 +263,7 @@ class _Process:
         self._torn, self._torn_etag = 0, ""
         self._pause = _SHORTEST_PAUSE
 
-    async def work_to_end(self) -> RunReport:
+    async def work_to_end(self) -> R:
         """Begin the run or join it, work on it until it has ended, and return its report."""
         await self._look()
         # A run that had ended before this process came is begun anew, unless its name says that once is enough.
@@ -203,7 +290,7 @@ class _Process:
             elif run.state == "open":
                 await work_together(self._work, self._options.parallel)
             else:
-                return report_run(run, ())
+                return self._report(run, counts_of(run, self._job.counts), ())
 
     def _is_begun_anew(self, run: Run, over: int) -> bool:
         if self._job.no_older_writers and not run.no_older_writers:
@@ -215,14 +302,14 @@ class _Process:
         parts, new = await self._job.plan(), run is None
         if run is None:
             run = Run(name=self._name, what=self._job.what, purpose=self._job.purpose, begun=utc_now())
-        run.generation, run.state, run.ranges, run.counts = run.generation + 1, "open", len(parts), RunCounts()
+        run.generation, run.state, run.ranges, run.counts = run.generation + 1, "open", len(parts), {}
         run.no_older_writers, run.begun, run.ended = self._job.no_older_writers, utc_now(), None
         ranges = [
             RunRange(name=self._name, number=number, generation=run.generation, part=part)
             for number, part in enumerate(parts)
         ]
         with may_lose_race():
-            async with self._db.transaction() as tx:
+            async with transaction(self._db) as tx:
                 tx.insert(run) if new else tx.save(run)
                 for each in ranges:
                     tx.insert(each)
@@ -234,7 +321,7 @@ class _Process:
         try:
             run, ranges = await read_run(self._db, self._name)
         except TableNotFound:
-            await self._db.create_tables(Run)
+            await create_upkeep_table(self._db)
             run, ranges = None, []
         now = time.monotonic()
         self._run, self._ranges, self._fresh = run, {}, True
@@ -266,7 +353,7 @@ class _Process:
         if problem:
             raise ModelError(
                 f"{self._job.verb}: the run {self._name!r} {problem}; another program has written its rows: call "
-                f"drop_run(db, {self._name!r}), and begin again"
+                f"db.drop_run({self._name!r}), and begin again"
             )
 
     @property
@@ -305,7 +392,7 @@ class _Process:
                 self._fresh = False
                 self._ended.set()
 
-    async def _take_next(self) -> Lease | None:
+    async def _take_next(self) -> Lease[C] | None:
         """Return a range that this process has taken, as soon as there is one; None when the run has ended."""
         async with self._turn:
             while self._run is not None and self._run.state == "open":
@@ -326,14 +413,14 @@ class _Process:
                 await self._look()
         return None
 
-    async def _take(self, row: RunRange) -> Lease | None:
+    async def _take(self, row: RunRange) -> Lease[C] | None:
         """Take a range; return None if another process was first."""
         row.owner, row.taken, row.lease = self._owner, new_token(), min(_LONGEST_LEASE, self._lease)
         row.beat += 1
-        lease, self._taking = Lease(self._db, row), True
+        lease, self._taking = Lease(self._db, row, counts_of(row, self._job.counts)), True
         try:
             with may_lose_race():
-                await self._db.save(row)
+                await write_change(self._db, save_change(row))
                 if row.etag is not None:
                     self._held[row.number] = lease
                     return lease
@@ -344,7 +431,7 @@ class _Process:
             self._taking = False
         return None
 
-    async def _work_while_held(self, lease: Lease) -> None:
+    async def _work_while_held(self, lease: Lease[C]) -> None:
         """Work on a range until it is done, or another process has taken it over."""
         tasks = [asyncio.create_task(self._work_on(lease)), asyncio.create_task(lease.keep())]
         try:
@@ -355,10 +442,11 @@ class _Process:
             # Also if another worker has failed just now, and this one is cancelled.
             await finish(_give_back(lease, tasks))
 
-    async def _work_on(self, lease: Lease) -> None:
+    async def _work_on(self, lease: Lease[C]) -> None:
         async with aclosing(self._job.work(lease.part, self._pace)) as steps:
             async for part, counts in steps:
-                lease.part, lease.counts = part, lease.counts.plus(counts)
+                lease.part = part
+                lease.counts.add(counts)
                 self._tell_progress()
         await lease.store()
 
@@ -366,24 +454,38 @@ class _Process:
         if self._options.on_progress is not None and self._run is not None:
             ranges = dict(self._ranges)
             for number, lease in self._held.items():
-                ranges[number] = lease.row.evolve(part=lease.part, counts=lease.counts)
-            self._options.on_progress(report_run(self._run, ranges.values()))
+                ranges[number] = lease.row.evolve(part=lease.part, counts=lease.counts.to_stored())
+            self._options.on_progress(self._report(self._run, self._add_up(ranges.values()), ranges.values()))
+
+    def _add_up(self, ranges: Collection[RunRange]) -> C:
+        counts = self._job.counts()
+        for each in ranges:
+            counts.add(counts_of(each, self._job.counts))
+        return counts
+
+    def _report(self, run: Run, counts: C, ranges: Collection[RunRange]) -> R:
+        counts.seconds = run.seconds
+        return self._job.report(Progress(counts=counts, run=run, ranges=ranges))
 
     async def _end(self, run: Run) -> None:
         """Store that the run has ended, and delete the rows of its ranges, unless another process does."""
-        run.counts = RunCounts.total(each.counts for each in self._ranges.values())
+        counts = self._add_up(self._ranges.values())
         if self._job.judge is not None:
-            run.counts = await self._job.judge(run.counts)
-        if run.no_older_writers and not run.counts.failed and self._job.finish is not None:
+            await self._job.judge(counts)
+        if run.no_older_writers and not counts.failed and self._job.finish is not None:
             await self._job.finish()
-        run.state, run.ended = "failed" if run.counts.failed else "done", utc_now()
+        run.state, run.ended, run.counts = (
+            "failed" if counts.failed else "done",
+            utc_now(),
+            counts.to_stored(MOST_FAILURES),
+        )
         with may_lose_race():
-            async with self._db.transaction() as tx:
+            async with transaction(self._db) as tx:
                 tx.save(run)
                 for each in self._ranges.values():
                     tx.delete(each)
 
 
-async def _give_back(lease: Lease, tasks: "list[asyncio.Task[None]]") -> None:
+async def _give_back(lease: Lease[Any], tasks: "list[asyncio.Task[None]]") -> None:
     await stop_tasks(tasks)
     await lease.release()

@@ -2,22 +2,44 @@
 The report of a shared run: what all processes together have done so far, or in all when it has ended.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 
-from tableorm import Database, ModelError, TableNotFound
-from tableorm.advice.totals import common_prefix
-from tableorm.audit.ranges import AuditRange
-from tableorm.connection.connection import connection_of
-from tableorm.errors import counted
-from tableorm.stores import utc_now
+from ..connection.connection import Connection
+from ..errors import ModelError, TableNotFound, counted
+from ..keys.intervals import common_prefix
+from .counts import JobCounts
+from .ranges import JobRange
+from .rows import Run, RunRange, RunRow, counts_of, read_runs, transaction
 
-from .rows import Run, RunCounts, RunRange, RunRow
+__all__ = ["Progress", "RangeProgress", "RunReport", "drop_run", "list_runs", "report_run", "run_report"]
 
-__all__ = ["RangeProgress", "RunReport", "drop_run", "list_runs", "report_run"]
+C = TypeVar("C", bound=JobCounts)
+
+
+def _no_cursor() -> None:
+    """Return that there is no cursor: what is done is in the store."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Progress(Generic[C]):
+    """
+    How far a job is, of which it makes its report.
+
+    Args:
+        counts: What was counted so far.
+        run: What the store says of it; None if it is done by one process, which keeps a cursor.
+        ranges: Its ranges, as far as they are in the store.
+        cursor: Returns where to go on.
+    """
+
+    counts: C
+    run: Run | None = None
+    ranges: Collection[RunRange] = ()
+    cursor: Callable[[], str | None] = _no_cursor
 
 
 @attrs.frozen(kw_only=True)
@@ -113,96 +135,72 @@ class RunReport:
         return f"{text}; {self.state} in {self.seconds:.1f} s"
 
 
-async def list_runs(db: Database) -> list[RunReport]:
-    """
-    Return the reports of all shared runs of a database, by name: those under way, and the last one of each name.
-
-    Args:
-        db: The open database.
-
-    Raises:
-        AccessDenied: In a scope, since runs are of whole tables.
-    """
-    connection = connection_of(db)
-    connection.require_open()
-    connection.boundary.check_whole_table("list_runs()")
+async def list_runs(db: Connection) -> list[RunReport]:
+    """Return the reports of all shared runs of a database; see `Database.runs`."""
     runs: dict[str, Run] = {}
     ranges: dict[str, list[RunRange]] = {}
-    try:
-        async for row in db.select(RunRow).allow_scan():
+    with suppress(TableNotFound):
+        async for row in read_runs(db):
             if isinstance(row, Run):
                 runs[row.name] = row
             elif isinstance(row, RunRange):
                 ranges.setdefault(row.name, []).append(row)
-    except TableNotFound:
-        return []
-    return [
-        report_run(run, [each for each in ranges.get(name, ()) if each.generation == run.generation])
-        for name, run in sorted(runs.items())
-    ]
+    reports: list[RunReport] = []
+    for name, run in sorted(runs.items()):
+        left = [each for each in ranges.get(name, ()) if run.state == "open" and each.generation == run.generation]
+        counts = counts_of(run, JobCounts)
+        for each in left:
+            counts.add(counts_of(each, JobCounts))
+        reports.append(report_run(Progress(counts=counts, run=run, ranges=left)))
+    return reports
 
 
-async def drop_run(db: Database, name: str) -> None:
-    """
-    Forget a run, for example one that is under way for models as they were once. What it has done stays done.
-
-    End the processes that work on it first; one that does not notice begins the run again.
-
-    Args:
-        db: The open database.
-        name: Name of the run.
-
-    Raises:
-        ModelError: There is no run of that name.
-        AccessDenied: In a scope, since runs are of whole tables.
-        TransactionFailed: A process has written meanwhile, so it has not ended yet.
-    """
-    connection = connection_of(db)
-    connection.require_open()
-    connection.boundary.check_whole_table("drop_run()")
+async def drop_run(db: Connection, name: str) -> None:
+    """Forget a run; see `Database.drop_run`."""
     rows: list[RunRow] = []
     with suppress(TableNotFound):
-        rows = await db.select(RunRow).where(RunRow.name == name).all()
+        rows = [row async for row in read_runs(db, name)]
     if not rows:
-        raise ModelError(f"drop_run({name!r}) is refused: there is no run of that name; see list_runs()")
-    async with db.transaction() as tx:
+        raise ModelError(f"drop_run({name!r}) is refused: there is no run of that name; see db.runs()")
+    async with transaction(db) as tx:
         for row in rows:
             tx.delete(row)
 
 
-def report_run(run: Run, ranges: Iterable[RunRange]) -> RunReport:
-    """
-    Return the report of a run.
+K = TypeVar("K", bound=RunReport)
 
-    Args:
-        run: The run.
-        ranges: Its ranges; what is in them counts only while it is under way.
-    """
-    under_way = run.state == "open"
-    left = [each for each in ranges if under_way]
-    counts = RunCounts.total(each.counts for each in left) if under_way else run.counts
-    return RunReport(
+
+def run_report(kind: type[K], progress: Progress[Any]) -> K:
+    """Return the report of a run, of some type."""
+    run, counts, ranges = progress.run, progress.counts, progress.ranges
+    assert run is not None
+    owned = [each for each in ranges if each.owner and not each.part.done]
+    return kind(
         name=run.name,
         what=run.what,
         state=run.state,
         ranges=run.ranges,
-        ranges_done=sum(each.part.done for each in left) if under_way else run.ranges,
-        owners=tuple(sorted({each.owner for each in left if each.owner and not each.part.done})),
+        ranges_done=sum(each.part.done for each in ranges) if run.state == "open" else run.ranges,
+        owners=tuple(sorted({each.owner for each in owned})),
         entities=counts.entities,
         written=counts.written,
         failed=counts.failed,
         failures=tuple(counts.failures),
         others=dict(counts.others),
         working=tuple(
-            RangeProgress(number=each.number, entities=each.counts.entities, share=_share_of(each.part))
-            for each in left
-            if each.owner and not each.part.done
+            RangeProgress(number=each.number, entities=counts_of(each, JobCounts).entities, share=_share_of(each.part))
+            for each in owned
         ),
-        seconds=max(0.0, ((run.ended or utc_now()) - run.begun).total_seconds()),
+        seconds=run.seconds,
     )
 
 
-def _share_of(part: AuditRange) -> float:
+def report_run(progress: Progress[JobCounts]) -> RunReport:
+    """Return the report of a run."""
+    return run_report(RunReport, progress)
+
+
+def _share_of(part: JobRange) -> float:
     """Return which part of a range is done, judged by where the partition is up to which it is."""
     low, high, here = part.partitions.lower or "", part.partitions.upper, part.partition
     if here is None or high is None:

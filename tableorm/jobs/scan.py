@@ -3,7 +3,11 @@ Reading rows page by page; the next page is on its way while one is worked on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import TypeVar
+
+import attrs
 
 from ..connection.connection import Connection
 from ..keys.ranges import KeyRegion
@@ -15,9 +19,15 @@ from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
 from ..protocol.limits import MAX_PAGE
 from ..stores import Row, RowPage, RowQuery
 from ..writes.bulk.pacing import Pace
-from .ranges import RangeCounts
+from .counts import JobCounts
+from .ranges import JobRange
 
-__all__ = ["family_filter", "pages", "partition_start"]
+__all__ = ["Steps", "family_filter", "pages", "partition_start", "walk"]
+
+C = TypeVar("C", bound=JobCounts)
+
+Steps = AsyncGenerator[tuple[JobRange, C], None]
+"""Work on a range: how far it is, and what was counted since, again and again."""
 
 
 async def pages(
@@ -25,7 +35,7 @@ async def pages(
     table: str,
     where: Filter | None,
     regions: Sequence[KeyRegion],
-    counts: RangeCounts | None,
+    counts: JobCounts | None,
     what: str,
     pace: Pace | None = None,
     select: tuple[str, ...] | None = None,
@@ -54,8 +64,6 @@ async def pages(
         TableOrmError: The store refused.
     """
     size = MAX_PAGE if pace is None else pace.chunk
-    if kinds is not None:
-        db.used_models.add(*kinds.schemas)
 
     async def fetch(query: RowQuery, continuation: str | None) -> RowPage:
         if counts is not None:
@@ -84,6 +92,41 @@ async def pages(
                 await asyncio.wait([task])
                 if not task.cancelled():
                     task.exception()  # an error of it concerns nobody any more
+
+
+async def walk(
+    db: Connection,
+    part: JobRange,
+    where: Filter | None,
+    deal: Callable[[list[Row]], Awaitable[object]],
+    counts: C,
+    what: str,
+    pace: Pace | None,
+    select: tuple[str, ...] | None = None,
+    kinds: KindSet | None = None,
+) -> Steps[C]:
+    """
+    Deal with the rows of a range, page by page. Yield how far it is, and what was counted since.
+
+    Args:
+        db: The open database.
+        part: The range, without what is done of it.
+        where: The condition that the rows satisfy; None for all rows.
+        deal: Deals with the rows of a page.
+        counts: Where that counts.
+        what: Name of the operation, for messages.
+        pace: Limits how many rows are read in a second; None for any number.
+        select: The properties to read; None for all.
+        kinds: The models that are read, as of `pages`.
+    """
+    async with aclosing(pages(db, part.table, where, part.left, counts, what, pace, select, kinds=kinds)) as found:
+        async for rows in found:
+            await deal(rows)
+            # Where rows come in no order, a range that was not read to its end is read again from its beginning.
+            if rows and db.store.capabilities.ordered:
+                part = part.up_to(rows[-1])
+                yield part, counts.take()
+    yield attrs.evolve(part, done=True), counts.take()
 
 
 def partition_start(rows: Sequence[Row], before: str | None) -> int | None:

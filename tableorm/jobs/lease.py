@@ -6,18 +6,26 @@ that others see that it is at work. Who took the range over is noticed by the ne
 import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from typing import Generic, TypeVar
 
 import attrs
 
-from tableorm import Conflict, Database, EntityNotFound, OutcomeUnknown, TableOrmError, TransactionFailed, Unavailable
-from tableorm.audit.ranges import AuditRange
-from tableorm.connection.logger import make_logger
-
-from .rows import RunCounts, RunRange
+from ..connection.connection import Connection
+from ..connection.logger import make_logger
+from ..connection.rows import read_row
+from ..errors import Conflict, EntityNotFound, OutcomeUnknown, TableOrmError, TransactionFailed, Unavailable
+from ..stores import RowAddress
+from ..writes.commit import write_change
+from ..writes.stages.change import save_change
+from .counts import JobCounts
+from .ranges import JobRange
+from .rows import RunRange, load_run_row
 
 __all__ = ["BEATS", "Lease", "may_lose_race"]
 
-_LOG = make_logger("tableorm.migrations")
+C = TypeVar("C", bound=JobCounts)
+
+_LOG = make_logger("tableorm.jobs")
 
 BEATS = 4
 """How many times in the time of its lease the row of a range is written."""
@@ -35,30 +43,30 @@ def may_lose_race() -> Generator[None]:
 
 
 @attrs.define(eq=False)
-class Lease:
+class Lease(Generic[C]):
     """
     A range that this process has taken.
 
     Args:
         db: The open database.
         row: Its row, as this process has written it last.
+        counts: What was counted so far.
 
     Attributes:
         part: How far it is now; what is stored follows.
-        counts: What was counted so far.
         lost: Whether somebody has taken the range over.
     """
 
-    db: Database
+    db: Connection
     row: RunRange
-    part: AuditRange = attrs.field(init=False)
-    counts: RunCounts = attrs.field(init=False)
+    counts: C
+    part: JobRange = attrs.field(init=False)
     lost: bool = attrs.field(init=False, default=False)
     _over: bool = attrs.field(init=False, default=False)
     _turn: asyncio.Lock = attrs.field(init=False, factory=asyncio.Lock)
 
     def __attrs_post_init__(self) -> None:
-        self.part, self.counts = self.row.part, self.row.counts
+        self.part = self.row.part
 
     async def keep(self) -> None:
         """Store how far the range is again and again; return when it is done, or somebody has taken it over."""
@@ -84,16 +92,17 @@ class Lease:
         async with self._turn:
             while not self._over:
                 row = self.row
-                row.part, row.counts = self.part, self.counts
+                row.part, row.counts = self.part, self.counts.to_stored()
                 row.beat += 1
                 row.owner = row.owner if owner is None else owner
                 with may_lose_race():
-                    await self.db.save(row)
+                    await write_change(self.db, save_change(row))
                     if row.etag is not None:
                         self._over = row.part.done
                         return
-                stored = await self.db.get_or_none(RunRange, name=row.name, number=row.number)
-                if stored is None or stored.taken != row.taken:
+                found = await read_row(self.db, RowAddress.of(row.key))
+                stored = None if found is None else load_run_row(found)
+                if not isinstance(stored, RunRange) or stored.taken != row.taken:
                     self._over = self.lost = True
                 else:
                     self.row = stored  # by a write of this process whose reply was lost

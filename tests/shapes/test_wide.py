@@ -1,0 +1,310 @@
+"""
+Wide entities: more properties than a row holds, in several rows, read and written as one entity.
+
+`tests/shapes/oracle.py` compares all verbs with plain Python; here is what is sent, refused, and never seen.
+"""
+
+import asyncio
+import datetime as dt
+import types
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from tableorm import (
+    Conflict,
+    Database,
+    Entity,
+    Index,
+    LimitExceeded,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    RetryPolicy,
+    Series,
+    TransactionFailed,
+    connect,
+    field,
+    series,
+    upgrade,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.stores import RowPage, RowQuery, StoreLayer, StoreRequest
+from tests.torture import Rounds
+
+
+class Year(Entity, table="Wide", partition_key="p", row_key="year_{id:04d}", wide=True):
+    id: Mapped[int]
+    name: Mapped[str] = field(default="Ken")
+    sent: Series[int] = series(1000, name="D{i:03d}", default=0)
+
+    by_name = Index(row_key="name_{name}_{id:04d}", include="keys")
+
+
+class Text(Entity, table="Wide", partition_key="p", row_key="text_{id}_", wide=2):
+    id: Mapped[int]
+    one: Mapped[str | None] = field(default=None)
+    two: Mapped[str | None] = field(default=None)
+    three: Mapped[str | None] = field(default=None)
+    lines: Mapped[list[str]] = field(factory=list)
+    sent: Series[int | None] = series(4)
+
+
+class TextV1(Entity, table="Wide", partition_key="p", row_key="old_{id:04d}", kind="Old", wide=1):
+    id: Mapped[int]
+    first: Mapped[str] = field(default="f")
+    second: Mapped[str] = field(default="s")
+    third: Mapped[str] = field(default="t")
+
+
+class TextV2(Entity, table="Wide", partition_key="p", row_key="old_{id:04d}", kind="Old", version=2, wide=1):
+    id: Mapped[int]
+    whole: Mapped[str] = field(default="")
+    more: Mapped[str | None] = field(default=None)
+
+
+@upgrade(TextV2, from_version=1)
+def _(bag: PropertyBag) -> PropertyBag:
+    bag["whole"] = bag.pop("first") + bag.pop("second") + bag.pop("third")
+    return bag
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:", retry=RetryPolicy(base=0)) as database:
+        await database.create_tables(Year)
+        yield database
+
+
+async def stored(db: Database) -> list[str]:
+    """Return the RowKeys of the table."""
+    return [bag.row_key async for bag in db.select_raw("Wide").allow_scan()]
+
+
+async def test_an_entity_of_a_thousand_properties_is_read_by_one_request(db: Database) -> None:
+    """By get, a query and only; whether it exists says its first row alone, a point read."""
+    year = Year(id=1, sent=list(range(1000)))
+    await db.insert(year)
+    assert await stored(db) == ["name_Ken_0001", "year_0001", *(f"year_0001~0{part}" for part in range(1, 6))]
+    years = db.select(Year)
+    with db.observe() as seen:
+        assert await db.get(Year, id=1) == year
+        assert await db.exists(Year, id=1)
+        assert await years.all() == [year]
+        assert await years.where(Year.sent[700] == 700, Year.sent[0] == 0).all() == [year]
+        assert await years.where(Year.sent[700] == 1).all() == []
+        assert [each.sent[5] for each in await years.only(Year.sent[5]).all()] == [5]
+        assert await years.count() == 1
+    assert seen.cost == 7
+    assert [each.operation for each in seen.requests] == ["query", "get", *["query"] * 5]
+    assert dict((await db.get(Year, id=1)).extra) == {}
+
+
+async def test_what_was_changed_is_sent_with_the_first_row(db: Database) -> None:
+    """A slot sends a merge of its part and one of the first row, under the ETag; a name the first row alone."""
+    year = Year(id=1, sent=list(range(1000)))
+    await db.insert(year)
+    year.sent[700] = 7
+    explained = db.explain_write("save", year)
+    assert [(step.method, step.path.rpartition("'")[0][-7:], step.if_match) for step in explained.steps] == [
+        ("PATCH", "ar_0001", year.etag),
+        ("PATCH", "0001~03", "*"),
+    ]
+    assert (explained.cost, explained.bytes_sent) == (1, 144)
+    await db.save(year)
+    assert await db.get(Year, id=1) == year
+    year.name = "Jun"
+    await db.save(year)
+    assert (await db.get(Year, id=1)).sent[700] == 7
+
+
+async def test_parts_come_and_go(db: Database) -> None:
+    """A part without a property is not stored; a delete leaves none, also of an older version with other fields."""
+    text = Text(id=1, one="1")
+    await db.insert(text)
+    assert await stored(db) == ["text_1_", "text_1_~01"]  # an empty list is a property
+    text.sent[3] = 3
+    await db.save(text)
+    assert (await stored(db))[2:] == ["text_1_~03"]
+    text.sent[3], text.one, text.sent[0] = None, None, 0
+    await db.save(text)
+    assert (await stored(db))[2:] == ["text_1_~02"]
+    assert await db.get(Text, id=1) == text
+    await db.delete(text)
+    await db.insert(TextV1(id=1))
+    (old,) = await db.select(TextV2).all()
+    assert old == TextV2(id=1, whole="fst")
+    await db.save(old)
+    assert await stored(db) == ["old_0001"]
+    old.more = "m"
+    await db.save(old)
+    await db.insert(TextV1(id=2))
+    assert await stored(db) == ["old_0001", "old_0001~01", "old_0002", "old_0002~01", "old_0002~02"]
+    report = await db.select(TextV2).delete()
+    assert (report.written, report.failures) == (2, 0)
+    assert await stored(db) == []
+
+
+async def test_pages_and_limits_count_entities(db: Database) -> None:
+    """Whatever rows are between them, and wherever a page of the store ends."""
+    async with db.bulk() as bulk:
+        for number in range(300):
+            year = Year(id=number)
+            for at in range(0, 1000, 199):
+                year.sent[at] = number
+            await bulk.insert(year)
+            await bulk.insert(PropertyBag("Wide", "p", f"year_{number:04d}_", {"x": 1}))
+    years = db.select(Year)
+    assert [each.sent[995] for each in await years.limit(7).all()] == [*range(7)]
+    assert [each.id for each in await years.all()] == [*range(300)]
+    assert [each.id for each in await years.where(Year.id > 100, Year.id <= 120).all()] == [*range(101, 121)]
+    cursor, found = None, list[int]()
+    while cursor is not None or not found:
+        page = await years.page(90, cursor)
+        assert len(page.items) <= 90
+        found += [each.id for each in page.items]
+        cursor = page.cursor
+    assert found == [*range(300)]
+    assert await years.count() == 300
+    both = db.select(Year, PropertyBag).where(Year.id < 2)
+    assert [type(each).__name__ for each in await both.allow_scan().all()].count("Year") == 2
+    assert not (await db.audit(Year)).findings
+
+
+async def test_what_is_too_large_is_refused_before_it_is_sent(db: Database) -> None:
+    """A part by its size, with the remedy; an entity by its bytes, a transaction by its rows, with numbers."""
+    with db.observe() as seen:
+        with pytest.raises(LimitExceeded, match="such as wide=9") as part:
+            await db.insert(Big(id=1, **{f"f{at}": "x" * 32_000 for at in range(36)}))
+        assert part.value.size is not None
+        with pytest.raises(LimitExceeded, match="4194304 are allowed"):
+            await db.insert(Huge(id=1, **{f"f{at}": "é" * 32_000 for at in range(72)}))
+        with pytest.raises(TransactionFailed, match="119 operations, 100 are allowed"):
+            async with db.transaction() as tx:
+                for number in range(17):
+                    tx.insert(Year(id=number, sent=[1] * 1000, name=f"n{number}"))
+    assert seen.cost == 0
+
+
+def declared(name: str, count: int, more: dict[str, tuple[Any, Any]] | None = None, **keywords: Any) -> Any:
+    """Declare a model with so many fields of text, and some of other types, each with its declaration."""
+    body: dict[str, Any] = {f"f{at}": field(default="") for at in range(count)}
+    annotations = {"id": Mapped[int], **dict.fromkeys(body, Mapped[str])}
+    for each, (kind, declaration) in (more or {}).items():
+        body[each] = declaration
+        if kind is not None:
+            annotations[each] = cast("Any", Mapped)[kind]
+    body |= {"__annotations__": annotations, "__module__": __name__}
+    keys = {"table": "Wide", "partition_key": "p", "row_key": f"{name.lower()}_{{id:04d}}", **keywords}
+    return types.new_class(name, (Entity,), keys, lambda space: space.update(body))
+
+
+Big, Huge = declared("Big", 36, wide=18), declared("Huge", 72, wide=8)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "count", "message"),
+    [
+        ({"wide": 0.5}, 4, "wide=0.5 is refused: give True, or the number"),
+        ({"wide": -1}, 4, "a number from 1 to 246"),
+        ({"wide": True}, 4, "its 4 properties fit into one row"),
+        ({"wide": 10}, 2000, "2000 properties, which are 199 parts of 10 beside.*declare wide=20"),
+        ({"wide": 2, "kind": None}, 4, "a kind tells parts from entities"),
+        ({"wide": 2, "discriminator": "row_key"}, 4, "a kind tells parts from entities"),
+        ({"wide": 2, "row_key": "x_{id}"}, 4, r"one RowKey can be the beginning of another.*\{id\}_"),
+        ({"wide": 2, "row_key": "{f0}_"}, 4, "one RowKey can be the beginning of another"),
+    ],
+)
+def test_a_model_that_cannot_be_wide_is_refused(keywords: dict[str, Any], count: int, message: str) -> None:
+    """When its class is made, with the reason and a remedy."""
+    with pytest.raises(ModelError, match=message):
+        declared("Odd", count, **keywords)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "declaration", "keywords", "message"),
+    [
+        ("count", int, field(default=0, maintained=True), {}, r"maintained=True\) of count: others write it"),
+        ("at", dt.datetime, field(factory=dt.datetime.now, expiry=True), {}, "of at: the store finds expired rows"),
+        ("by_x", None, Index(row_key="x_{f1}_{id:04d}"), {}, "by_x: its entries are rows of one part; .*'keys'"),
+        (
+            *("by_y", None, Index(partition_key="y_{f1}", row_key="{id:04d}", consistency="eventual"), {}),
+            "by_y: it has rows in other partitions",
+        ),
+        ("at", dt.datetime, field(), {"table": "Wide{at:%Y%m}", "row_key": "{at:ticks}"}, "table for each period"),
+    ],
+)
+def test_what_needs_one_row_is_refused(
+    name: str, kind: Any, declaration: Any, keywords: dict[str, Any], message: str
+) -> None:
+    """A field that others keep, one by which entities expire, an index that holds fields, other partitions, periods."""
+    with pytest.raises(ModelError, match=message):
+        declared("Unfit", 4, {name: (kind, declaration)}, wide=2, **keywords)
+
+
+class Pieces(StoreLayer):
+    """A store whose pages have a row or two, in any order within a partition, while others write in between."""
+
+    def __init__(self, below: Any, random: Random) -> None:
+        super().__init__(below)
+        self.random = random
+
+    async def send(self, request: StoreRequest) -> Any:
+        if request.method != "query":
+            return await super().send(request)
+        query, _, continuation = request.arguments
+        rows = (await self.below.query(request.table, RowQuery(query.partition, query.row), 1000)).rows
+        wanted = [row["RowKey"] for row in (await self.below.query(request.table, query, 1000)).rows]
+        keys = [row["RowKey"] for row in rows if row["RowKey"] in wanted]
+        left = self.random.sample(keys, len(keys)) if continuation is None else continuation.split()
+        now, then = left[:1], left[1:]
+        found = (await self.below.query(request.table, query, 1000)).rows
+        await asyncio.sleep(0)
+        return RowPage([row for row in found if row["RowKey"] in now], " ".join(then) or None)
+
+
+async def test_no_reader_sees_rows_of_different_writes(rounds: Rounds) -> None:
+    """While writers replace all slots, change some, delete and insert; and pages come row by row, in any order."""
+    for seed in range(rounds(6, 300)):
+        random = Random(seed)
+        async with connect("local::memory:", retry=RetryPolicy(base=0)) as db:
+            await db.create_tables(Text)
+            connection_of(db).wrap_store(partial(Pieces, random=random))
+            seen: set[tuple[Any, ...]] = {()}
+            await db.insert(first := Text(id=1, one="0", three="0"))
+            seen.add(content(first))
+            writers = [asyncio.create_task(write(db, seen, Random(seed * 10 + n))) for n in range(2)]
+            query = db.select(Text)
+            for _ in range(20):
+                found = await db.get_or_none(Text, id=1) if random.random() < 0.5 else await query.first()
+                assert content(found) in seen, seed
+            await asyncio.gather(*writers)
+
+
+def content(text: Text | None) -> tuple[Any, ...]:
+    return () if text is None else (text.one, text.two, text.three, *text.lines, *text.sent)
+
+
+async def write(db: Database, seen: set[tuple[Any, ...]], random: Random) -> None:
+    """Write at random. What may be read is noted before it is sent."""
+    for number in range(15):
+        value = f"{random.random()}"
+        text = await db.get_or_none(Text, id=1)
+        new = Text(id=1, one=value, two=random.choice([None, value]), three=value, lines=[value])
+        verb: Callable[..., Any] = db.save
+        if text is None:
+            text, verb = new, db.insert
+        elif random.random() < 0.2:
+            verb = db.delete
+        elif random.random() < 0.4:
+            text.one, text.two, text.three, text.lines = new.one, new.two, new.three, new.lines
+        else:
+            text.sent[random.randrange(4)] = random.choice([None, number])
+        seen.add(content(text))
+        try:
+            await verb(text)
+        except (Conflict, LookupError):
+            await asyncio.sleep(0)
