@@ -58,7 +58,7 @@ NeedsKeys = Callable[[QueryTarget], bool]
 """Tells of the rows that are read whether what tells their keys and kinds is enough."""
 
 
-def needs_entities(_: QueryTarget) -> bool:
+def _needs_entities(_: QueryTarget) -> bool:
     """Read what entities are made of."""
     return False
 
@@ -472,7 +472,7 @@ class Query(QueryDescription[E_co]):
         return (self,), cursor
 
     async def _runs(
-        self, cursor: str | None, needs_keys: NeedsKeys = needs_entities
+        self, cursor: str | None, needs_keys: NeedsKeys = _needs_entities
     ) -> AsyncGenerator[QueryExecution, None]:
         """
         Yield the parts of the query as they run, from a cursor on; they share its limit. Each is planned when its turn
@@ -488,7 +488,7 @@ class Query(QueryDescription[E_co]):
             run.allowance = shared
             yield run
 
-    async def _open(self, cursor: str | None, needs_keys: NeedsKeys = needs_entities) -> list[QueryExecution]:
+    async def _open(self, cursor: str | None, needs_keys: NeedsKeys = _needs_entities) -> list[QueryExecution]:
         """Return the parts of the query, which run together."""
         runs = [run async for run in self._runs(cursor, needs_keys)]
         bound_together(runs, self._concurrency)

@@ -41,8 +41,9 @@ from .move import (
 from .patch import Known
 from .plan import Change, Effect, Mode, PlannedWrite, WritePlan
 from .stages.change import delete_change, insert_change, merge_change, replace_change, save_change, upsert_change
+from .stages.complete import complete
 from .stages.derive import DeferredWork, claims_of, derive, derives
-from .stages.encode import encode, needs_row
+from .stages.encode import encode, encode_surely, needs_row
 from .stages.execute import plan_derived, plan_writes
 from .stages.seal import sealed
 from .subject import check_change
@@ -209,7 +210,7 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
     for change in changes:
         check_change(boundary, change)
     if needs_row(changes[0]):
-        return explain_after_reading(changes)
+        return _explain_as_read(boundary, changes[0]) if _is_surely_read(changes) else explain_after_reading(changes)
     return explain_writes(boundary, [write for change in changes if (write := encode(change, 0, TOKEN)) is not None])
 
 
@@ -263,7 +264,10 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     left = explain_writes(boundary, [leaving_write(entity, known, command)])
     insert = insert_change(moved, verb="move")
     tentative = derive((tentative_write(insert, tentative_mark(command), TOKEN),)).effects
-    confirmed = explain(boundary, (insert,))
+    check_change(boundary, insert)
+    confirming = encode_surely(insert, TOKEN)  # writes over the tentative row
+    confirming = structs.replace(confirming, change=structs.replace(insert, mode=Mode.REPLACE))
+    confirmed = explain_writes(boundary, [confirming])
     reads = [step for step in confirmed.steps if step.method == "GET"]
     left_lists = {_list_path(each) for each in manifest_of(known).values() if isinstance(each, BlobListEntry)}
     asked = [step for step in confirmed.before if step.method == "HEAD" and step.path not in left_lists]
@@ -273,7 +277,8 @@ def explain_relocation(boundary: Boundary, entity: Entity, fields: dict[str, Any
     before = [
         *([here] if boundary.narrows else ()),
         *saved.before,
-        *([batch] if saved.transaction else saved.steps),
+        *(step for step in saved.steps if step.method == "GET" or not saved.transaction),
+        *[batch] * saved.transaction,
         *saved.after,
         here,
         *asked,
@@ -374,6 +379,23 @@ def _entry_body(write: PlannedWrite, name: str, place: PlacedEntry) -> bytes | N
         return None
     row = derived.derive_row(place, schema.decode(dict(after)).__dict__, after)
     return None if row is None else msgspec.json.encode(row)
+
+
+def _is_surely_read(changes: Sequence[Change]) -> bool:
+    """Return whether a change is of a row that was read in full, and is read again only to be sure of it."""
+    change, known = changes[0], changes[0].before
+    if len(changes) > 1 or known is None or not known.complete or change.is_copied:
+        return False
+    return change.if_match in (None, "*", known.proof)
+
+
+def _explain_as_read(boundary: Boundary, change: Change) -> WriteExplanation:
+    """Explain a write that reads the stored row first, which is as it was read before unless somebody wrote it."""
+    assert change.before is not None
+    etag = AS_READ if change.if_match in (None, "*") else change.if_match
+    write = encode(complete(change, {**change.before.row, "odata.etag": etag}), 0, TOKEN)
+    found = explain_writes(boundary, [] if write is None else [write])
+    return attrs.evolve(found, steps=(get_step(change.address), *found.steps))
 
 
 def explain_after_reading(changes: Sequence[Change]) -> WriteExplanation:

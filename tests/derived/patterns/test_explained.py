@@ -2,6 +2,8 @@
 What `explain_write` says is what is sent, for each verb, of an entity that concerns many rows.
 """
 
+import asyncio
+import datetime as dt
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +11,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from tableorm import Database, ModelError, PropertyBag, WriteExplanation
+from tableorm import (
+    Database,
+    Entity,
+    Feed,
+    Index,
+    IndexList,
+    Mapped,
+    ModelError,
+    PropertyBag,
+    WriteExplanation,
+    connect,
+    field,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import Operation, Row, Verb
 from tests.derived.patterns.firm import Badge, Department, Employee
 
@@ -96,6 +112,75 @@ async def test_lists_counts_and_sums(db: Database, ann: Employee, monkeypatch: p
     await getattr(db, verb)(entity, **given)
 
     assert_same(said, recorder)
+
+
+class Kept(Entity, abstract=True, partition_key="{shelf}", row_key="kept_{id}"):
+    shelf: Mapped[str] = field(default="a")
+    id: Mapped[int] = field(default=1)
+    tag: Mapped[str] = field(default="old")
+
+
+class Plain(Kept, table="ExplainedPlain"): ...
+
+
+class Indexed(Kept, table="ExplainedIndexed"):
+    by_tag = Index(row_key="by_{tag}_{id}")
+
+
+class Followed(Kept, table="ExplainedFollowed"):
+    by_tag = Index(partition_key="by_{tag}", row_key="by_{shelf}_{id}", consistency="eventual")
+
+
+class Unique(Kept, table="ExplainedUnique"):
+    by_tag = Index(table="ExplainedTags", partition_key="{tag}", row_key="taken", unique=True, consistency="eventual")
+
+
+class Listed(Kept, table="ExplainedListed"):
+    of_tag = IndexList(row_key="of_{tag}")
+
+
+class Noted(Kept, table="ExplainedNoted"):
+    changes = Feed(keep=dt.timedelta(days=1))
+
+
+MOVABLE = (Indexed, Followed, Listed)
+"""Those whose entities can be moved to another partition."""
+
+
+async def settled(db: Database) -> None:
+    """Wait for what no caller waits for."""
+    if later := connection_of(db)._later:  # pyright: ignore[reportPrivateUsage]
+        await asyncio.wait(later)
+
+
+VERBS: list[tuple[str, dict[str, Any]]] = [
+    *(("save", {}), ("merge", {"if_match": "*"}), ("replace", {}), ("replace", {"if_match": "*"})),
+    *(("upsert", {}), ("upsert", {"mode": "replace"}), ("delete", {}), ("delete", {"if_match": "*"})),
+    *(("move", {"id": 2}), ("move", {"shelf": "b"})),
+]
+
+
+@pytest.mark.parametrize("model", [Plain, Indexed, Followed, Unique, Listed, Noted])
+@pytest.mark.parametrize("changed", [True, False])
+async def test_as_many_requests_are_sent(model: type[Kept], changed: bool) -> None:
+    """By each verb, for an entity that was read, as long as nobody writes it meanwhile."""
+    for verb, given in VERBS:
+        if model not in MOVABLE and "shelf" in given:
+            continue
+        async with connect("local::memory:") as db:
+            await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+            await db.create_tables(model)
+            await db.insert(model())
+            await settled(db)
+            entity: Any = await db.get(model, shelf="a", id=1)
+            entity.tag = "new" if changed else "old"
+            explain: Any = db.explain_write
+            said = explain(verb, entity, **given)
+            with db.observe() as seen:
+                await getattr(db, verb)(entity, **given)
+                await settled(db)
+
+        assert said.cost == seen.cost, f"{verb} {given}: {said}"
 
 
 @pytest.mark.parametrize("manager", [1, None])
