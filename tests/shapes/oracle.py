@@ -89,7 +89,7 @@ def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[st
         orders.append(random.sample([*annotations], len(annotations)))
 
     def declare(number: int, names: list[str]) -> type[Any]:
-        form = {"wide": random.randint(1, 4)} if wide else {"write_token": random.random() < 0.5}
+        form = {"wide": random.randint(1, 8 if compressed else 2)} if wide else {"write_token": random.random() < 0.5}
         body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
         body |= {name: series(**each) for name, each in arguments.items()}
         body |= {name: field(default=None, chunked=True, compress=each) for name, each in compressed.items()}
