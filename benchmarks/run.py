@@ -39,7 +39,7 @@ from benchmarks.queries import bench_alternatives, bench_memory, bench_partition
 from benchmarks.rekey import bench_rekey, bench_rekey_memory
 from benchmarks.series import bench_series
 from benchmarks.upkeep import bench_audit, bench_build_index, sizes
-from benchmarks.writes import bench_bulk, bench_save
+from benchmarks.writes import bench_bulk, bench_save, bench_wide
 from tableorm import Database, connect, to_dict
 from tableorm.stores import RowQuery
 
@@ -269,6 +269,7 @@ BENCHES = {
     "codec": bench_codec,
     "bulk": bench_bulk,
     "save": bench_save,
+    "wide": bench_wide,
     "indexes": bench_indexes,
     "feeds": bench_feeds,
     "contention": bench_contention,

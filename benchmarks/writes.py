@@ -13,7 +13,7 @@ from benchmarks.by_hand import connect as connect_by_hand
 from benchmarks.by_hand import key
 from benchmarks.measure import compare, report
 from benchmarks.model import Flight, flight
-from tableorm import Database, Entity, Mapped, connect, field
+from tableorm import Database, Entity, Mapped, Series, connect, field, series
 
 _AIRPORTS = [f"A{number:02d}" for number in range(50)]
 
@@ -107,3 +107,50 @@ async def bench_save(folder: Path) -> None:
 
         a, b, ratio = await compare(save, replace, 5)
         report("save of 1 of 250 / replace: time", ratio, "", f"{a * 2000:.0f} us / {b * 2000:.0f} us")
+
+
+class _WideYear(Entity, table="Wide", partition_key="w", row_key="year_{id:04d}", wide=True):
+    id: Mapped[int]
+    sent: Series[int] = series(1000, name="D{i:03d}", default=0)
+
+
+class _Fifth(Entity, table="Wide", partition_key="w", row_key="fifth_{id:04d}_{part}", write_token=True):
+    id: Mapped[int]
+    part: Mapped[int]
+    sent: Series[int] = series(200, name="D{i:03d}", default=0)
+
+
+async def bench_wide(folder: Path) -> None:
+    """A wide entity of 1,000 properties against five rows that a program keeps by itself: written and read."""
+    async with connect(f"local:{folder}/wide.tables") as db:
+        await db.create_tables(_WideYear)
+        numbers, slots = iter(range(10_000)), list(range(1000))
+
+        async def insert_wide() -> None:
+            for _ in range(20):
+                await db.insert(_WideYear(id=next(numbers), sent=slots))
+
+        async def insert_five() -> None:
+            for _ in range(20):
+                number = next(numbers)
+                async with db.transaction() as tx:
+                    for part in range(5):
+                        tx.insert(_Fifth(id=number, part=part, sent=slots[part * 200 : part * 200 + 200]))
+
+        a, b, ratio = await compare(insert_wide, insert_five, 5)
+        report("insert of 1,000 properties / of five rows", ratio, "", f"{a * 50:.2f} ms / {b * 50:.2f} ms")
+        await db.insert(_WideYear(id=9999, sent=slots))
+        for part in range(5):
+            await db.insert(_Fifth(id=9999, part=part, sent=slots[part * 200 : part * 200 + 200]))
+        five = db.select(_Fifth).where(_Fifth.id == 9999)
+
+        async def get_wide() -> None:
+            for _ in range(50):
+                await db.get(_WideYear, id=9999)
+
+        async def get_five() -> None:
+            for _ in range(50):
+                await five.all()
+
+        a, b, ratio = await compare(get_wide, get_five, 5)
+        report("get of 1,000 properties / of five rows", ratio, "", f"{a * 20:.2f} ms / {b * 20:.2f} ms")

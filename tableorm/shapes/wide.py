@@ -74,11 +74,10 @@ class WideStage(SplitStage):
                 f"one for each part among them; {remedy}"
             )
         bound.most_rows = parts + 1
-        bound._part_of = {name: at // self.size for at, name in enumerate(names)}
+        bound._part_of = {name + end: at // self.size for at, name in enumerate(names) for end in ("", ANNOTATION)}
         bound.elsewhere = frozenset(names)
         for number in range(parts + 1):
-            own = names[number * self.size : (number + 1) * self.size]
-            bound._members[number] = _OF_A_ROW.union(own, (name + ANNOTATION for name in own))
+            bound._members[number] = _OF_A_ROW.union(name for name, at in bound._part_of.items() if at == number)
         return bound
 
     def check(self, schema: Schema) -> None:
@@ -89,7 +88,7 @@ class WideStage(SplitStage):
         self.kind = schema.kind
         if self.most_rows == 1:
             raise ModelError(
-                f"{refused}: its {len(self._part_of)} properties fit into one row, which costs less; leave it out, or "
+                f"{refused}: its {len(self.elsewhere)} properties fit into one row, which costs less; leave it out, or "
                 "declare fewer properties a row; it can be added later"
             )
         if not _is_prefix_free(schema.templates()[1]):
@@ -131,9 +130,9 @@ class WideStage(SplitStage):
         if verb is Verb.DELETE:
             return [operation, *(Operation(Verb.DELETE, _keys(row, number), "*") for number in sorted(there))]
         token, parts = newest_token(row), defaultdict[int, Row](dict)
+        part_of = {**self._part_of, **{name + end: n for name, n in moved.items() for end in ("", ANNOTATION)}}.get
         for member, value in row.items():
-            name = member.removesuffix(ANNOTATION)
-            parts[moved.get(name, self._part_of.get(name, 0))][member] = value
+            parts[part_of(member, 0)][member] = value
         first = parts.pop(0)
         first.pop(PLACES, None)
         operations: list[Operation] = []
@@ -144,14 +143,16 @@ class WideStage(SplitStage):
             first[_HEADS[number]] = token
             members = {**_keys(row, number), ENTITY_TYPE: self.kind + PART, WRITE_TOKENS: token, **parts[number]}
             same = number in there
-            operations.append(Operation(verb if same else Verb.INSERT, members, "*" if same else None))
-        return [Operation(verb, first, operation.if_match), *operations]
+            condition = "*" if same else None
+            operations.append(Operation(verb if same else Verb.INSERT, members, condition, operation.canonical))
+        return [Operation(verb, first, operation.if_match, operation.canonical), *operations]
 
     def noted(self, row: Row, stored: Row | None) -> Row:
         """See `SplitStage`."""
         _, moved = (set[int](), dict[str, int]()) if stored is None else _places_of(stored)
         moved = {name: number for name, number in moved.items() if name in row}
-        there = {moved.get(name, self._part_of.get(name, 0)) for name in row}
+        own = row.keys() - moved.keys() - {name + ANNOTATION for name in moved}
+        there = {*map(self._part_of.get, own), *moved.values()}
         return row | {PLACES: _text_of(there, moved)}
 
     # Reading
@@ -190,7 +191,9 @@ class WideStage(SplitStage):
             for name in moved.keys() & part.keys():  # another program has written it twice
                 del moved[name]
             self._note_moved(moved, number, part)
-            row.update((name, value) for name, value in part.items() if value is not None and name not in _OF_A_ROW)
+            # A projection gives None for what a row has not.
+            row.update(part if None not in part.values() else {n: v for n, v in part.items() if v is not None})
+        row.update((name, first[name]) for name in _OF_A_ROW if name in first)
         row[PLACES] = _text_of(heads, moved)
         return row
 
@@ -213,8 +216,8 @@ def _keys(row: Row, number: int) -> Row:
     return {"PartitionKey": row["PartitionKey"], "RowKey": f"{row['RowKey']}~{number:02d}"}
 
 
-def _text_of(there: Iterable[int], moved: Mapping[str, int]) -> str:
-    numbers = [str(number) for number in sorted(there) if number]
+def _text_of(there: Iterable[int | None], moved: Mapping[str, int]) -> str:
+    numbers = [str(number) for number in sorted(filter(None, there))]
     return " ".join([*numbers, *(f"{name}={number}" for name, number in sorted(moved.items()))])
 
 

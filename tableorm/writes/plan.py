@@ -188,6 +188,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
             new ETag, under which its next write would overwrite what it never saw.
         effect: What it does to a derived row; None for the write of what the user gave.
         starts: The workflows that the transaction starts for the entity.
+        sent: What a stage that makes several rows of one has made of `operation`, behind that itself.
     """
 
     operation: Operation
@@ -202,6 +203,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
     stale: bool = False
     effect: "Effect | None" = None
     starts: tuple[Work, ...] = ()
+    sent: tuple[Operation, ...] | None = None
 
     @property
     def origin(self) -> Change:

@@ -101,8 +101,8 @@ def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[st
         keys[random.choice(["write_token", "tracked"])] = random.random() < 0.7
 
     def declare(number: int, names: list[str]) -> type[Any]:
-        count = 2 + sum(each.length for each in shaped.values())
-        form = {"wide": random.randint(1, min(4, count - 1))} if wide else {}  # which takes more than one row
+        count = 2 + sum(each.length for each in shaped.values()) + 16 * len(compressed)
+        form = {"wide": random.randint(1, min(8, count - 1))} if wide else {}  # which takes more than one row
         body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
         if "expires" in names:
             body["expires"] = field(default=None, expiry=True)

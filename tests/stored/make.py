@@ -43,6 +43,7 @@ from tests.stored.shop import (
     OLD_PARCELS,
     Customer,
     Day,
+    DayOfPartsV1,
     Item,
     Line,
     Login,
@@ -291,6 +292,20 @@ async def export(db: Database) -> Facts:
     }
 
 
+async def make_wide(db: Database) -> None:
+    """Entities of several rows, one of which was changed since."""
+    await db.create_tables(DayOfPartsV1)
+    await db.queues.create_queue(OUTBOX)
+    for number in (1, 2):
+        day = DayOfPartsV1(user="ann", day=number, text="t")
+        day.sent[0] = day.sent[15] = number
+        day.extra["other"] = "o"
+        await db.insert(day)
+        if number == 2:
+            day.sent[5] = 7
+            await db.save(day)
+
+
 async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> None:
     """All that the first file has."""
     await db.create_tables(*MODELS)
@@ -307,7 +322,7 @@ async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> No
 
 
 async def make(folder: Path, number: str) -> None:
-    """Make the files: 1 has what the first version stored, and 2 fields of several properties."""
+    """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities."""
     CLOCK.freeze(NOON)
     cursors: Facts = {}
     with tempfile.TemporaryDirectory() as place:
@@ -316,8 +331,10 @@ async def make(folder: Path, number: str) -> None:
         async with connect(url, retry=QUICK) as db:
             if number == "1":
                 await make_first(db, url, folder, cursors)
-            else:
+            elif number == "2":
                 await make_fields(db)
+            else:
+                await make_wide(db)
             facts = {"cursors": cursors, **await export(db)}
         (folder / f"{number}.tables.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
         (folder / f"{number}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")

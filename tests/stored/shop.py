@@ -41,6 +41,8 @@ __all__ = [
     "Carrier",
     "Customer",
     "Day",
+    "DayOfParts",
+    "DayOfPartsV1",
     "Foreign",
     "Item",
     "Line",
@@ -264,6 +266,22 @@ class Foreign(Entity, table="StoredForeign", kind=None, partition_key="{part}", 
     part: Mapped[str]
     row: Mapped[str]
     size: Mapped[int]
+
+
+class DayOfPartsV1(Entity, table="StoredDays", partition_key="{user}", row_key="p_{day:03d}", kind="Parts", wide=10):
+    user: Mapped[str]
+    day: Mapped[int]
+    sent: Series[int] = series(24, name="H{i:02d}", default=0)
+    text: Mapped[str] = field(default="")
+
+
+class DayOfParts(Entity, table="StoredDays", partition_key="{user}", row_key="p_{day:03d}", kind="Parts", wide=6):
+    """The same, declared otherwise since."""
+
+    user: Mapped[str]
+    day: Mapped[int]
+    text: Mapped[str] = field(default="")
+    sent: Series[int] = series(24, name="H{i:02d}", default=0)
 
 
 class Day(Entity, table="StoredDays", partition_key="{user}", row_key="day_{day}"):

@@ -41,6 +41,7 @@ from tests.stored.shop import (
     OLD_PARCELS,
     Customer,
     Day,
+    DayOfParts,
     Foreign,
     Item,
     Line,
@@ -170,6 +171,24 @@ async def test_entities_and_what_is_derived_from_them(db: Database) -> None:
     await db.refresh(ann)
     assert (ann.orders, ann.spent) == (2, 1500)
     assert (await db.get(Order, shop="north", id=2)).customer_city == "Rome"
+
+
+async def test_entities_of_several_rows(tmp_path: Path) -> None:
+    """They are read, and changed, by a program that declares their parts otherwise; nothing is stored twice."""
+    stored = {k: v for k, v in json.loads((FILES / "3.json").read_text()).items() if k != "cursors"}
+    rows = stored["tables"]["StoredDays"]
+    assert [row["RowKey"] for row in rows] == [f"p_00{day}{part}" for day in (1, 2) for part in ("", "~01", "~02")]
+    assert {name for row in rows for name in row} >= {"_p01", "_p02", "_w"}
+    async with connect(copy_of("3", tmp_path)) as db:
+        assert await export(db) == stored
+        one, two = await db.select(DayOfParts).where(DayOfParts.user == "ann").all()
+        assert ([*one.sent], one.text) == ([1, *[0] * 14, 1, *[0] * 8], "t")
+        assert ([two.sent[at] for at in (0, 5, 15)], two.text) == ([2, 7, 2], "t")
+        one.sent[15], one.text = 5, "u"
+        await db.save(one)
+        names = [name for row in (await export(db))["tables"]["StoredDays"][:3] for name in row]
+        assert [names.count(name) for name in ("H00", "H15", "text", "other")] == [1, 1, 1, 1]
+        assert await db.get(DayOfParts, user="ann", day=1) == one
 
 
 async def test_fields_of_several_properties(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def _finish(
     base = read[0] if read else None
     carries = change.schema is not None and change.schema.write_token
     weight = change.weight if after is change.shown else None
-    if change.schema is not None and change.schema.stages:
+    if change.schema is not None and change.schema.opaque:
         weight = None  # a stage may make the row larger
     # Not for rows of which nothing is known: a plain table stays as other programs expect it. Nor for a copy of a row:
     # derived rows name its tokens.

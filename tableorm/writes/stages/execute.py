@@ -59,7 +59,7 @@ from ..subject import forget
 from .derive import Derived
 from .lost_replies import InDoubt, resolve
 from .prepare import filled_values
-from .seal import sealed
+from .seal import sealed, split_once
 
 __all__ = [
     "claim",
@@ -203,12 +203,14 @@ def plan_writes(
             is of another partition than the first; `index` counts the changes.
     """
     first = writes[0].change
+    split = any(map(_is_split, writes))
+    writes = [split_once(write) for write in writes] if split else writes
     plan = WritePlan(first.table, first.partition_key, tuple(writes), decision)
     for write in writes:
         # What is derived from the first change has that change too.
         if write.change is not first:
             _check_partition(plan, write)
-    short = len(writes) <= _FEW
+    short = len(writes) <= _FEW and not split
     judged: dict[int, PlannedWrite] = {}
     for number, write in enumerate(writes):
         if write.weight is None or write.weight > _SHORT:
@@ -218,7 +220,7 @@ def plan_writes(
                 judged[number] = _as_judged(write)
     if judged:
         plan = structs.replace(plan, writes=tuple(judged.get(number, write) for number, write in enumerate(writes)))
-    if not short and (len(writes) > 1 or _is_split(writes[0])):
+    if not short and (len(writes) > 1 or split):
         _check_transaction(plan, transaction=transaction)
     return plan
 
@@ -287,13 +289,21 @@ def _as_judged(write: PlannedWrite) -> PlannedWrite:
     """Return a write of an entity or bag that was judged here, so that the store does not judge its values again."""
     operation, after = write.operation, write.after
     row = operation.row
+    if write.sent is not None:
+        return structs.replace(write, sent=(operation, *map(_as_checked, sealed(write))))
     if operation.canonical or write.effect is not None or after is None:
         return write
     if not write.partial and after is not row and not row.items() <= after.items():
         return write
+    checked = _as_checked(operation)
+    return write if checked is operation else structs.replace(write, operation=checked)
+
+
+def _as_checked(operation: Operation) -> Operation:
+    row = operation.row
     if clean_row(row, row["PartitionKey"], row["RowKey"]) is not row:
-        return write
-    return structs.replace(write, operation=structs.replace(operation, canonical=True))
+        return operation
+    return structs.replace(operation, canonical=True)
 
 
 def _is_judged(write: PlannedWrite) -> bool:

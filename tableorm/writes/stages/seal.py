@@ -12,7 +12,7 @@ from ...models.row_stage import RowStage
 from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
 
-__all__ = ["WorkBefore", "has_work", "sealed", "work_before"]
+__all__ = ["WorkBefore", "has_work", "sealed", "split_once", "work_before"]
 
 
 class WorkBefore(RowStage):
@@ -58,15 +58,26 @@ async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool)
                 refuse_before_sending(write, error, transaction=transaction)
 
 
+def split_once(write: PlannedWrite) -> PlannedWrite:
+    """Return a write with what is sent for it, if that is several operations, so that these are made once."""
+    schema = write.change.schema
+    if schema is None or schema.split is None or write.effect is not None:
+        return write
+    return structs.replace(write, sent=(write.operation, *sealed(write)))
+
+
 def sealed(write: PlannedWrite) -> Sequence[Operation]:
     """Return what is sent for the operation of a write: one operation, unless a stage makes several of it."""
     schema, operation = write.change.schema, write.operation
     if schema is None or not schema.stages or write.effect is not None:
         return (operation,)
+    if write.sent is not None and write.sent[0] is operation:
+        return write.sent[1:]
     if operation.verb is not Verb.DELETE:
         for stage in schema.stages:
             operation = stage.seal(operation)
-        operation = structs.replace(operation, canonical=False)
+        if schema.opaque:
+            operation = structs.replace(operation, canonical=False)
     if schema.split is None:
         return (operation,)
     stored = write.change.stored
