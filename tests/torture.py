@@ -37,7 +37,7 @@ Rounds = Callable[[int, int], int]
 
 _TORTURE = os.environ.get("TORTURE") == "true"
 
-_ONE_OF_AZURITE = 5
+_ONE_OF_AZURITE = 10
 """Of so many tests that a fixture runs on the emulator too, one is in `make test`."""
 
 
@@ -69,7 +69,7 @@ def every(step: int, cases: Iterable[tuple[Any, ...]]) -> list[Any]:
 
 def on_stores(argument: str, cases: Iterable[Any], name: Callable[[Any], str]) -> pytest.MarkDecorator:
     """
-    Return the decorator that runs a test with every case in memory, and with one of four in a file and on Azurite.
+    Return the decorator that runs a test with every case in memory, and with one of nine in a file and on Azurite.
 
     In `make torture` it runs every case on all three. The test takes the fixture `db`.
 
@@ -81,8 +81,8 @@ def on_stores(argument: str, cases: Iterable[Any], name: Callable[[Any], str]) -
     chosen = [
         _param(store, case, id=f"{store}-{name(case)}")
         for number, case in enumerate(cases)
-        for store, turn in (("memory", number), ("file", 0), ("azurite", 2))
-        if (number - turn) % choose_rounds(4, 1) == 0
+        for store, turn in (("memory", number), ("file", 0), ("azurite", 4))
+        if (number - turn) % choose_rounds(9, 1) == 0
     ]
     return pytest.mark.parametrize(("db", argument), chosen, indirect=["db"])
 
