@@ -33,7 +33,7 @@ __all__ = ["REKEY_ACTIONS"]
 
 
 @attrs.frozen
-class PlanAction:
+class _PlanAction:
     """
     `tableorm migrate plan URL MODULE:MODEL` prints what a re-key will read and write, and what stands against it. The
     exit status is 1 if something does.
@@ -99,7 +99,7 @@ class PlanAction:
 
 
 @attrs.frozen(kw_only=True)
-class RekeyAction:
+class _RekeyAction:
     """
     `tableorm migrate ACTION URL MODULE:MODEL` does a step of a re-key as a shared run, and shows its progress. The exit
     status is 1 if something differs, could not be moved, or had to stay.
@@ -176,8 +176,8 @@ def _roll_back(args: argparse.Namespace, db: Database, model: type[Entity], **op
 
 
 REKEY_ACTIONS: dict[str, Command] = {
-    "plan": PlanAction(),
-    "move": RekeyAction(
+    "plan": _PlanAction(),
+    "move": _RekeyAction(
         help="give the entities of a model with moved_from= their newer keys",
         call=_move,
         flags={
@@ -187,15 +187,15 @@ REKEY_ACTIONS: dict[str, Command] = {
         },
         parallel=32,
     ),
-    "verify": RekeyAction(help="compare the entities of both models of a re-key", call=_verify),
-    "seal": RekeyAction(
+    "verify": _RekeyAction(help="compare the entities of both models of a re-key", call=_verify),
+    "seal": _RekeyAction(
         help="verify a re-key again, and let nobody look at the older keys any more",
         call=_seal,
         flags={"--no-old-programs": "say that no program of the older model alone is left"},
         offline=False,
     ),
-    "finalize": RekeyAction(help="delete what a re-key has left at the older keys", call=_finalize),
-    "rollback": RekeyAction(
+    "finalize": _RekeyAction(help="delete what a re-key has left at the older keys", call=_finalize),
+    "rollback": _RekeyAction(
         help="give the entities of a re-key their older keys again, unless it is sealed",
         call=_roll_back,
         flags={
