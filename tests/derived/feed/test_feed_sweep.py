@@ -138,7 +138,7 @@ async def test_a_damaged_counter_stops_no_other_feed(db: Database) -> None:
     report = await db.sweep(Note)
 
     assert (report.trimmed, report.failed) == (1, 1)
-    assert str(report.failures[0]).startswith("('A', '~f_counter') of table FedSeats: DecodeError: ")
+    assert str(report.failures[0]).startswith("('A', '~f_counter') in table FedSeats: DecodeError: ")
 
 
 async def test_a_sweep_that_is_resumed_counts_each_change_once(db: Database) -> None:
