@@ -3,6 +3,7 @@ Queries: what comes back is what filtering every entity in Python gives, in key 
 """
 
 import asyncio
+import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
@@ -271,3 +272,43 @@ async def test_a_range_of_partitions_is_allowed_by_itself() -> None:
             await db.select(Shard).where(Shard.name == "x").allow_scan(partitions="range").all()
         with pytest.raises(ModelError, match=r'partitions=3\) is refused: give "all" or "range"'):
             bounded.allow_scan(partitions=wrong)
+
+
+class Visit(Entity, table="Visits", partition_key="p", row_key="{day:%Y-%m}_{label}_{number:03d}"):
+    day: Mapped[dt.date]
+    label: Mapped[str]
+    number: Mapped[int]
+    count: Mapped[int]
+
+
+async def test_each_comparison_with_a_value_that_is_there(db: Database) -> None:
+    """Also negated, where values equal the bound, of keys and properties, and of keys that hold a part of a value."""
+    await db.create_tables(Visit)
+    days = [dt.date(2024, month, day) for month in (1, 2, 3) for day in (1, 15)]
+    visits = [Visit(day=day, label="ab"[n % 2], number=n, count=n // 2) for n, day in enumerate(days)]
+    for visit in visits:
+        await db.insert(visit)
+
+    for op, truth in OPS.items():
+        for name, value in {"day": days[3], "label": "a", "number": 3, "count": 1}.items():
+            condition: Expression = truth(getattr(Visit, name), value)  # type: ignore[assignment]
+            expected = [visit.number for visit in visits if truth(getattr(visit, name), value)]
+            others = [visit.number for visit in visits if visit.number not in expected]
+            where = db.select(Visit).allow_scan()
+            assert [each.number for each in await where.where(condition).all()] == expected, (op, name)
+            assert [each.number for each in await where.where(~condition).all()] == others, (op, name)
+
+
+async def test_each_comparison_with_the_last_field_of_a_key(db: Database) -> None:
+    """Also negated; the key ends there, so its bound decides whether the value itself is among them."""
+    await db.create_tables(Item)
+    for number in range(4):
+        await db.insert(Item(group="g", label="x", number=number))
+
+    for op, truth in OPS.items():
+        condition: Expression = truth(Item.number, 2)  # type: ignore[assignment]
+        where = db.select(Item).where(Item.group == "g", Item.label == "x")
+        expected = [number for number in range(4) if truth(number, 2)]
+        assert [each.number for each in await where.where(condition).all()] == expected, op
+        others = [number for number in range(4) if number not in expected]
+        assert [each.number for each in await where.where(~condition).all()] == others, op
