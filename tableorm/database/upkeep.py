@@ -134,13 +134,13 @@ class Upkeep(Periods):
                 counted, or of which they hold copies, are checked too.
             repair: Whether to repair what is found. Damage that needs a decision is left: see `Damage`.
             name: Name of a shared run: any number of processes make this call, at the same time or later, and work on
-                different ranges of keys. What is done is in the store, so that the next call goes on after all of them
+                different ranges of keys. What is done is in the store, so that the next call resumes after all of them
                 were killed. None to work alone.
             parallel: How many ranges of keys are read at the same time.
             lease: Of a shared run: after how many seconds others take over the ranges of this process if it has died.
             rate: How many rows this process may read in a second; None for any number.
             cursor: The place that an earlier audit of these models had reached alone: `AuditReport.cursor`.
-            on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
+            on_progress: Called with the report so far, again and again. Store its `cursor` to resume after a crash.
 
         Returns:
             The report of what was found.
@@ -171,7 +171,7 @@ class Upkeep(Periods):
         list, a count or a sum is built in the same way.
 
         It is a shared run: any number of processes make the same call, at the same time or later, and work on different
-        ranges of keys. If one is killed, the others take over what it had; if all are, the next call goes on.
+        ranges of keys. If one is killed, the others take over what it had; if all are, the next call resumes.
 
         An entity that a program writes which does not declare the index may lack its entry. Only who operates the
         programs knows whether there are such: `no_older_writers=True` says that there are none, and then the store says
@@ -236,13 +236,13 @@ class Upkeep(Periods):
             models: The models; an abstract base stands for all of its classes that have a field with `expiry=True`, or
                 a `Feed`, which is trimmed also where other models of the table share it.
             name: Name of a shared run: any number of processes make this call, at the same time or later, and work on
-                different ranges of keys. What is done is in the store, so that the next call goes on after all of them
+                different ranges of keys. What is done is in the store, so that the next call resumes after all of them
                 were killed. None to work alone.
             parallel: How many ranges of keys are read at the same time.
             lease: Of a shared run: after how many seconds others take over the ranges of this process if it has died.
             rate: How many rows this process may delete in a second; None for any number.
             cursor: The place that an earlier sweep of these models had reached alone: `SweepReport.cursor`.
-            on_progress: Called with the report so far, again and again. Store its `cursor` to go on after a crash.
+            on_progress: Called with the report so far, again and again. Store its `cursor` to resume after a crash.
 
         Returns:
             The report: how many were deleted, and which could not be.

@@ -1,6 +1,6 @@
 """
-Jobs: work on all rows of some tables, by ranges of keys. One process does a job alone, and gives cursors by which
-another call goes on; or any number of processes share it, as a run that outlives each of them.
+Jobs: work on all rows of some tables, by ranges of keys. One process does a job alone, and gives cursors from which
+another call resumes; or any number of processes share it, as a run that outlives each of them.
 
     ranges    ranges of keys, and cursors that say how far they are
     counts    what is counted meanwhile

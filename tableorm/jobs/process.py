@@ -179,7 +179,7 @@ async def work_on(db: Connection, job: Job[C, R], options: RunOptions[R], cursor
         db: The open database.
         job: The job.
         options: How this process takes part in it.
-        cursor: Where to go on alone; None for the beginning.
+        cursor: Where to resume, working alone; None for the beginning.
 
     Raises:
         CursorError: The cursor is of another job, or damaged.
@@ -191,8 +191,8 @@ async def work_on(db: Connection, job: Job[C, R], options: RunOptions[R], cursor
         return await _work_alone(job, options, cursor)
     if cursor is not None:
         raise ModelError(
-            f"{job.verb}(name={shown(options.name)}, cursor=...) is refused: where a run with a name goes on is in the "
-            "store; leave one of the two out"
+            f"{job.verb}(name={shown(options.name)}, cursor=...) is refused: the store says where a run with a name "
+            "resumes; leave one of the two out"
         )
     return await carry_out(db, job, options)
 

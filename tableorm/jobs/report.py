@@ -21,7 +21,7 @@ C = TypeVar("C", bound=JobCounts)
 
 
 def _no_cursor() -> None:
-    """Return that there is no cursor: what is done is in the store."""
+    """Return None: a shared run has no cursor, since the store says what is done."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -171,7 +171,7 @@ K = TypeVar("K", bound=RunReport)
 
 
 def run_report(kind: type[K], progress: Progress[Any]) -> K:
-    """Return the report of a run, of some type."""
+    """Return the report of a run, as an object of the class `kind`."""
     run, counts, ranges = progress.run, progress.counts, progress.ranges
     assert run is not None
     owned = [each for each in ranges if each.owner and not each.part.done]

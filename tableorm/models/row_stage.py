@@ -131,7 +131,7 @@ class SplitStage(RowStage):
         raise NotImplementedError
 
     def asks_for(self, select: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """Return the properties to read for these, with those by which rows are joined; None for all."""
+        """Return the properties to ask the store for: these, and those that `join` needs; None for all."""
         raise NotImplementedError
 
     def join(self, first: Row, others: Sequence[Row]) -> Row | None:

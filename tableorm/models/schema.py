@@ -538,7 +538,7 @@ class Schema(InTables):
         return self.decode(self.unseal(row))
 
     def is_cleared(self, row: Row, name: str) -> bool:
-        """Return whether a merge has emptied a property, which says no more than that it is absent."""
+        """Return whether a merge has emptied a property, which means the same as its absence."""
         return name in self.cleared and row.get(name) in ("", 0)
 
     def unknown(self, row: Row) -> Row:
