@@ -112,6 +112,20 @@ RULES = {
             "rows of the higher version would be read as if they had the lower one",
             "raise the version again",
         ),
+        _rule(
+            "made-wide",
+            _TWO,
+            "a model is declared wide",
+            "older programs cannot read entities that are stored in several rows",
+            "end all older programs before the new ones begin",
+        ),
+        _rule(
+            "wide-removed",
+            _REFUSED,
+            "a model is no longer declared wide",
+            "entities that are stored in several rows cannot be read",
+            "keep wide=True",
+        ),
         # Keys
         _rule(
             "partition-key-changed",

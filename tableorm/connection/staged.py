@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..models.reserved import ENTITY_TYPE, PART
+from ..models.reserved import ENTITY_TYPE, FIRST_OF_SEVERAL, PART
 from ..models.row_stage import SplitStage
 from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
@@ -47,6 +47,8 @@ class StagedStore(StoreLayer):
         split = [each.split for each in schemas if each.split is not None and not each.split.is_in_first(select)]
         if not split:
             row = await self.below.get(table, partition_key, row_key, select)
+            if any(each.split is not None and each.split.kind == _kind_of(row) for each in schemas):
+                row = _as_one(row)
         else:
             self._counts.requests -= 1  # of which there may be several, or this one
             row = await self._read(table, partition_key, row_key, select, split)
@@ -90,7 +92,7 @@ class StagedStore(StoreLayer):
         for row in rows:
             stage = split.get(_kind_of_owner(row))
             if stage is None:
-                found.append(row)
+                found.append(_as_one(row) if _kind_of(row) in split else row)
             else:
                 others.setdefault((row["PartitionKey"], stage.owner_of(row["RowKey"])), []).append(row)
         again: list[int] = []
@@ -161,7 +163,7 @@ class StagedStore(StoreLayer):
             if stage is None:
                 return own
             others = [r for r in rows if _kind_of_owner(r) == stage.kind and stage.owner_of(r["RowKey"]) == row_key]
-            joined = stage.join(own, others)
+            joined = stage.join(_as_one(own), others)
             if joined is not None:
                 return joined
         raise Fault(
@@ -182,6 +184,14 @@ class StagedStore(StoreLayer):
 
 def _kind_of(row: Row) -> str:
     return str(row.get(ENTITY_TYPE)).partition(":")[0]
+
+
+def _as_one(row: Row) -> Row:
+    """Return the first row of an entity with the kind and version that the model says."""
+    kind = row.get(ENTITY_TYPE)
+    if not isinstance(kind, str) or not kind.endswith(FIRST_OF_SEVERAL):
+        return row
+    return {**row, ENTITY_TYPE: kind.removesuffix(FIRST_OF_SEVERAL).removesuffix(":1")}
 
 
 def _kind_of_owner(row: Row) -> str:

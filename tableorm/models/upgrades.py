@@ -12,7 +12,7 @@ from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .entity import Entity
 from .property_bag import PropertyBag, bag_of_row
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, PLACES, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, MOVE, PLACES, WRITE_TOKENS
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
 
@@ -24,8 +24,11 @@ def parse_version(schema: Schema, row: Row, stored: object) -> int:
     text = str(stored)
     if _is_version(text) and int(text) >= 1:
         return int(text)
+    several = text.endswith(FIRST_OF_SEVERAL) and _is_version(text.removesuffix(FIRST_OF_SEVERAL))
     raise DecodeError(
-        f"has the version {shown(stored)}, which is not a number from 1",
+        f"is the first of several rows, which only a wide model reads; declare class {schema.name}(..., wide=True)"
+        if several
+        else f"has the version {shown(stored)}, which is not a number from 1",
         schema.name,
         (row["PartitionKey"], row["RowKey"]),
     )

@@ -28,7 +28,7 @@ from tableorm import (
 from tableorm.models.entity import schema_of
 from tests.faults import FaultyBackend
 
-from .turns import Case, Program, both_work
+from .turns import Case, Program, both_work, new_reads_no_old, old_reads_no_new
 
 
 class Base(Entity, table="EvolvedModels", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
@@ -54,6 +54,14 @@ def item_of_another_kind() -> type[Entity]:
 
 class OtherTable(Base, kind="Item", table="EvolvedElsewhere"):
     pass
+
+
+class Listing(Base, kind="Item"):
+    more: Mapped[str] = field(default="")
+
+
+class Wide(Base, kind="Item", wide=1):
+    more: Mapped[str] = field(default="")
 
 
 class ToldByKeyTwo(Base, kind="Item", discriminator="row_key", version=2):
@@ -427,6 +435,8 @@ CASES = {
     "a class": Case(("class-renamed",), Item, Renamed, both_work),
     "the kind": Case(("kind-changed",), Item, item_of_another_kind(), is_of_another_kind),
     "the table": Case(("table-changed",), Item, OtherTable, is_not_there),
+    "several rows": Case(("made-wide",), Listing, Wide, old_reads_no_new, {"more": "x"}, {"more": "x"}),
+    "one row": Case(("wide-removed",), Wide, Listing, new_reads_no_old, {"more": "x"}, {"more": "x"}),
     "the discriminator": Case(("discriminator-changed", "upgrade-removed"), Two, ToldByKeyTwo, is_read_as_older),
     "a version": Case(("version-raised",), Item, Two, is_upgraded),
     "no upgrade": Case(("upgrade-missing",), Item, TwoBare, is_not_upgraded),
