@@ -8,9 +8,9 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...errors import TableOrmError
-from ...models.reserved import ENTITY_TYPE, FIRST_OF_SEVERAL
-from ...models.row_stage import RowStage
-from ...stores import Operation, Row, Verb
+from ...models.reserved import ENTITY_TYPE
+from ...models.row_stage import RowStage, as_first
+from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
 
 __all__ = ["WorkBefore", "has_work", "sealed", "split_once", "work_before"]
@@ -84,11 +84,6 @@ def sealed(write: PlannedWrite) -> Sequence[Operation]:
     stored = None if write.change.stored is None else write.change.stored.row
     first, *others = schema.split.split(operation, stored)
     if operation.verb is not Verb.DELETE and (ENTITY_TYPE in first.row or any(o.verb is Verb.INSERT for o in others)):
-        first = structs.replace(first, row={**first.row, ENTITY_TYPE: _kind_of_first(first.row, stored or {})})
+        kind = first.row.get(ENTITY_TYPE) or (stored or {})[ENTITY_TYPE]
+        first = structs.replace(first, row=as_first({**first.row, ENTITY_TYPE: kind}))
     return (first, *others)
-
-
-def _kind_of_first(row: Row, stored: Row) -> str:
-    """Return the kind that says that there are further rows, or will be."""
-    kind = str(row.get(ENTITY_TYPE) or stored[ENTITY_TYPE])
-    return (kind if ":" in kind else f"{kind}:1") + FIRST_OF_SEVERAL
