@@ -159,12 +159,13 @@ class StagedStore(StoreLayer):
                 continuation = page.continuation
                 if continuation is None:
                     break
-            own = next((row for row in rows if row["RowKey"] == row_key), {})
-            if not own:
+            there = next((row for row in rows if row["RowKey"] == row_key), None)
+            if there is None:
                 self._counts.requests += 1
                 # It says why, since a range leaves out what a token does not open.
                 own = await self.below.get(table, partition_key, row_key, select)
                 continue
+            own = there
             stage = next((each for each in split if each.kind == _kind_of(own)), None)
             if stage is None:
                 return own
