@@ -90,13 +90,14 @@ class StagedStore(StoreLayer):
         """
         others: dict[tuple[str, str], list[Row]] = {}
         found: list[Row] = []
-        select, asked_for = query.select, matcher(query.where) if query.where is not None else lambda _: False
+        select = query.select
+        asked_for = None if query.where is None else matcher(query.where)
         for row in rows:
             stage = split.get(_kind_of_owner(row))
             if stage is None:
                 found.append(as_one(row) if _kind_of(row) in split else row)
             else:
-                if asked_for(row):
+                if asked_for is not None and asked_for(row):
                     found.append(row)
                 others.setdefault((row["PartitionKey"], stage.owner_of(row["RowKey"])), []).append(row)
         again: list[int] = []
