@@ -16,7 +16,8 @@ import attrs
 from ..errors import TemplateError
 from ..protocol.limits import FORBIDDEN_IN_KEYS, key_fault
 from .bounds import Part
-from .formats import ESCAPE, ESCAPE_CHARACTERS, make_format
+from .escapes import ESCAPE, ESCAPE_CHARACTERS
+from .formats import make_format
 from .template import Template
 
 __all__ = ["parse_template"]

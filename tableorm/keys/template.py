@@ -17,7 +17,8 @@ from ..errors import TemplateError
 from ..protocol.filters import Op
 from ..protocol.limits import MAX_KEY_UNITS, key_fault
 from .bounds import Condition, ConstraintShape, KeyBounds, KeyConstraint, Part, writer
-from .formats import Format, escape, unescape
+from .escapes import escape, unescape
+from .format import Format
 
 __all__ = ["MAX_BUCKETS", "Template", "parse_pair"]
 
@@ -191,12 +192,12 @@ class Template:
         found, index = self.match(key), self._full.get(field)
         return None if found is None or index is None else found[index + 1]
 
-    def value_text(self, field: str, value: Any, *, last: bool = False) -> str:
+    def value_text(self, field: str, value: Any, op: Op | None = None) -> str:
         """
-        Return the text that a key holds for a value of a field that it holds in full; with `last` the text of the last
-        of all that the value stands for. Raises ValueError.
+        Return the text that a key holds for a value of a field that it holds in full, or that is compared with keys by
+        an operator. Raises ValueError.
         """
-        return writer(self.field_parts[self._full[field]], last=last)(value)
+        return writer(self.field_parts[self._full[field]], op)(value)
 
     def prefix_text(self, field: str, prefix: str) -> str:
         """Return the text that a key holds for the start of a text, for a field that it holds in full."""

@@ -15,7 +15,8 @@ from uuid import UUID
 import msgspec
 
 from ..keys.bounds import Part
-from ..keys.formats import ESCAPE, Format, unescape
+from ..keys.escapes import ESCAPE, unescape
+from ..keys.format import Format
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_datetime, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
