@@ -126,6 +126,8 @@ def _compare_models(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
         code = "made-wide" if new.wide else "wide-removed"
         yield _difference(new, code, f"an entity is stored in {'several rows' if new.wide else 'one row'}")
     yield from _compare_versions(old, new)
+    if old.verbatim != new.verbatim:
+        yield _difference(new, "escapes-changed", f"keys are {'verbatim' if new.verbatim else 'escaped'}")
     yield from _compare_keys(old, new)
     yield from _compare_fields(old, new)
     yield from _compare_derived(old, new)

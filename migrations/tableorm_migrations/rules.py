@@ -149,6 +149,13 @@ RULES = {
             "keys of rows may not be of the new type",
             "re-key the table, or keep the type",
         ),
+        _rule(
+            "escapes-changed",
+            _REFUSED,
+            'a model gets or loses keys="verbatim"',
+            "stored keys with an escape, or with a character that needs one, would be other values",
+            "re-key the table, or keep it",
+        ),
         # Fields
         _rule(
             "field-added",

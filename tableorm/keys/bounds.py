@@ -18,7 +18,7 @@ from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from ..stores import Bounds
-from .escapes import ESCAPE, escape
+from .escapes import ESCAPE, escape, unescape
 from .format import Format, Order
 from .intervals import EVERYTHING, meet, starting_with, successor
 
@@ -50,12 +50,28 @@ class Part:
         field: Name of the field.
         format: Its format.
         separator: The first character of what follows, which free text before other variable text escapes.
+        verbatim: Whether free text stands as it is, so that what would have to be escaped is refused.
     """
 
     literal: str
     field: str | None = None
     format: Format | None = None
     separator: str = ""
+    verbatim: bool = False
+
+    def escape(self, text: str) -> str:
+        """Return free text as keys hold it. Raises ValueError if they cannot."""
+        if not self.verbatim:
+            return escape(text, self.separator)
+        found = FORBIDDEN_IN_KEYS.search(text)
+        if found or (self.separator and self.separator in text):
+            why = f"keys forbid {found[0]!r}" if found else f"{self.separator!r} ends the field"
+            raise ValueError(f"cannot hold {text[:40]!r}: {why}, and keys='verbatim' escapes nothing")
+        return text
+
+    def unescape(self, text: str) -> str:
+        """Return the text that keys hold so. Raises ValueError if they hold none so."""
+        return text if self.verbatim else unescape(text, self.separator)
 
 
 @attrs.frozen
@@ -288,7 +304,7 @@ class KeyConstraint:
         for limit in self._limits:
             value = values[at[limit.index]]
             if limit.op is None:
-                found = starting_with(head + escape(str(value), part.separator))
+                found = starting_with(head + part.escape(str(value)))
             else:
                 try:
                     text = limit.write(value)
@@ -396,6 +412,6 @@ def writer(part: Part, op: Op | None = None) -> Callable[[Any], str]:
         if plain and type(value) is str and ((value.isascii() and value.isalnum()) or kept(value)):
             return value
         text: str = to_text(value)
-        return text if not alnum_separator and text.isalnum() else escape(text, separator)
+        return text if not alnum_separator and text.isalnum() else part.escape(text)
 
     return write

@@ -53,7 +53,7 @@ def unescape(text: str, also: str) -> str:
         return text
     value = _ESCAPES.sub(_unescape_match, text)
     if escape(value, also) != text:
-        raise unreachable(text, value, escape(value, also))
+        raise unreachable(text, value, escape(value, also), "declare the model with keys='verbatim', ")
     return value
 
 

@@ -95,9 +95,9 @@ def type_error(value: object, wanted: str, remedy: str = "") -> ValueError:
     return ValueError(f"needs {wanted}, got {value!r} ({type(value).__name__}){remedy and f'; give {remedy}'}")
 
 
-def unreachable(text: str, value: object, written: str) -> ValueError:
-    """Return the error for a stored text of a value that keys hold as another text."""
+def unreachable(text: str, value: object, written: str, remedy: str = "") -> ValueError:
+    """Return the error for a stored text of a value that keys hold as another text, with a further remedy."""
     return ValueError(
         f"keys hold {value!r} as {written!r}, not as {text!r}, so that no get() and no condition finds the row; write "
-        "the row under that key, or read it as a PropertyBag"
+        f"the row under that key, {remedy}or read it as a PropertyBag"
     )

@@ -82,6 +82,14 @@ def _keep(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
+class Named(Base, kind="Item", row_key="named_{note}_{id:03d}"):
+    pass
+
+
+class NamedAsIs(Base, kind="Item", row_key="named_{note}_{id:03d}", keys="verbatim"):
+    pass
+
+
 class OtherPartition(Base, kind="Item", partition_key="group_{group}"):
     pass
 
@@ -385,6 +393,13 @@ async def is_not_where_it_was(old: Program, new: Program) -> None:
     assert await query(old, "b") == []
 
 
+async def is_another_value(old: Program, new: Program) -> None:
+    """The new program takes an escape for a part of the value."""
+    await old.insert(1, note="a/b")
+    entity = await new.db.get(NamedAsIs, group="g", note="a^2Fb", id=1)
+    assert entity.note == "a^2Fb"
+
+
 async def counts_elsewhere(old: Program, new: Program) -> None:
     """Each program adds to its own field, and neither is right."""
     await old.db.insert(Total(group="g"))
@@ -444,6 +459,7 @@ CASES = {
     "a lower version": Case(("version-lowered",), Two, Item, is_taken_for_older),
     "the PartitionKey": Case(("partition-key-changed",), Item, OtherPartition, is_not_there),
     "the RowKey": Case(("row-key-changed",), Item, OtherRow, is_not_there),
+    "escapes": Case(("escapes-changed",), Named, NamedAsIs, is_another_value),
     "names in keys": Case(("key-field-renamed", "key-field-renamed"), Item, RenamedKey, keys_are_equal),
     "types in keys": Case(("key-type-changed",), Item, Sized, keys_do_not_fit),
     "an index": Case(("index-added",), Item, Indexed, waits_for_its_build),
