@@ -407,7 +407,7 @@ async def load_rows(run: QueryExecution, request: AnyRequest, rows: list[Row]) -
 
         await work_together(read_again, run.concurrency)
         types = set(map(type, found))
-    if any(getattr(kind, "__schema__", None) is not None and kind.__schema__.uploads for kind in types):
+    if run.plan.target.kinds.uploads:
         bind_blobs(run.db, found)
     if type(None) in types:
         found = [entity for entity in found if entity is not None]

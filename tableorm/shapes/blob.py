@@ -236,6 +236,15 @@ class Blob:
         """Note what reads its bytes."""
         self._reader = reader
 
+    def check_unsent(self, label: str) -> None:
+        """Refuse to send it if its bytes are gone, or on their way. Raises what `open` raises."""
+        if self._parts is not None:
+            raise NotSupported(f"{label}: {self!r} is being sent by another write; make a Blob for each")
+        if self._spent and self.once:
+            model, _, field = label.partition(".")
+            problem = "comes from a stream, which was sent before and is gone; give a Blob of bytes or of a file"
+            raise EncodeError(problem, model, field, None, misuse=True)
+
     def open(self, label: str) -> "bytes | Sending":
         """
         Return its bytes as they are sent: at once, or as an iterable that knows their hash in the end.
@@ -244,19 +253,14 @@ class Blob:
             EncodeError: They were sent before, and are gone.
             NotSupported: It is being sent already.
         """
-        if self._parts is not None:
-            raise NotSupported(f"{label}: {self!r} is being sent by another write; make a Blob for each")
+        self.check_unsent(label)
         if isinstance(self._source, bytes):
             return self._source
-        if self.once and self._spent:
-            model, _, field = label.partition(".")
-            problem = "comes from a stream, which was sent before and is gone; give a Blob of bytes or of a file"
-            raise EncodeError(problem, model, field, None, misuse=True)
         self._spent = True
-        return Sending(self._source if isinstance(self._source, AsyncIterable) else self._read_file())
+        source: Any = self._source
+        return Sending(source if isinstance(source, AsyncIterable) else self._read_file(source))
 
-    async def _read_file(self) -> AsyncGenerator[bytes]:
-        file: BinaryIO = self._source
+    async def _read_file(self, file: BinaryIO) -> AsyncGenerator[bytes]:
         if self._start is None:
             self._start = file.tell() if file.seekable() else 0
         elif file.seekable():

@@ -19,12 +19,12 @@ from ..connection.tasks import map_together
 from ..errors import EncodeError, OutcomeUnknown, TableOrmError
 from ..models.property_types import FieldInfo
 from ..models.write_tokens import new_token
+from ..outbox import shared_bell
 from ..outbox.bell import OUTBOX, check_reach, outbox_queues, ring, silence
-from ..outbox.shared_bell import HIDDEN_SECONDS
 from ..outbox.uploads import Upload
 from ..protocol.codes import Fault
 from ..shapes.blob import Blob, BlobAddress, sent_blob
-from ..stores import Message, Row
+from ..stores import Message
 from .plan import PlannedWrite, refuse_before_sending
 
 __all__ = ["uploaded", "uploads_of"]
@@ -72,6 +72,7 @@ class _Sending:
 
     async def begin(self) -> None:
         """Tell workers, then send the blob. Raises TableOrmError."""
+        self.blob.check_unsent(self.label)
         await check_reach(self.db, f"{self.write.origin}: workers have to be told of the upload of {self.label}")
         await require_blobs(self.db, self.label)
         schema = self.write.change.schema
@@ -79,7 +80,7 @@ class _Sending:
         upload = Upload(
             kind=kind, table=self.address.table, partition_key=self.address.partition_key, token=self.address.token
         )
-        self.message = await ring(self.db, upload, delay_seconds=HIDDEN_SECONDS)
+        self.message = await ring(self.db, upload, delay_seconds=shared_bell.HIDDEN_SECONDS)
         self.keeping = asyncio.create_task(self._keep())
         parts = await send_blob(self.db, self.blob, self.address, self.label)
         self.blob.hold(parts)
@@ -88,19 +89,19 @@ class _Sending:
     async def _keep(self) -> None:
         """Hide the message as long as the write goes on. If a worker has it all the same, the commit is refused."""
         while self.message is not None:
-            await asyncio.sleep(HIDDEN_SECONDS / 3)
+            await asyncio.sleep(max(shared_bell.HIDDEN_SECONDS / 3, 1))
             with suppress(Fault):
-                self.message = await outbox_queues(self.db).renew(OUTBOX, self.message, HIDDEN_SECONDS)
+                self.message = await outbox_queues(self.db).renew(OUTBOX, self.message, shared_bell.HIDDEN_SECONDS)
 
     def address_rows(self) -> int:
         """Put into the rows of the write what is stored of the blob; return how many characters that are."""
-        members: Row = {member.property: value for member, value in self.info.write(self.blob)}
-        waiting = self.info.members[0].property
-        change = self.write.change
+        waiting, change = self.info.members[0].property, self.write.change
+        assert change.schema is not None
+        members = change.schema.encode_some({self.info.name: self.blob}, (self.info,))
         rows = self.write.operation.row, self.write.after, change.shown, change.patch.set
         for row in {id(row): row for row in rows if row is not None}.values():
             if waiting in row:
-                row.update(members)  # their annotations are those of what they have as long as they wait
+                row.update(members)
         return sum(len(str(value)) for value in members.values())
 
     async def end(self, error: BaseException | None) -> None:
