@@ -105,6 +105,8 @@ class Check:
             that have the same function are verified by one call for each partition.
     """
 
+    marks: bool = False
+    """Whether the rows that it owns are marker rows of its model."""
     row_kinds: Collection[str] = ()
     """The kinds of marker rows that it checks, which are of no model."""
     row_phases: Collection[Phase] = ()

@@ -12,6 +12,7 @@ __all__ = [
     "COPY_OF",
     "ENTITY_TYPE",
     "ENTITY_VERSION",
+    "FIRST_OF_SEVERAL",
     "MANIFEST",
     "MOVE",
     "PART",
@@ -50,6 +51,12 @@ that reserves a unique value, the token of the change that claimed it.
 
 PART = "#_part"
 """What the kind of a further row of an entity has behind the kind of the entity, which is stored in several rows."""
+
+FIRST_OF_SEVERAL = "+"
+"""
+What the kind and version of the first row of such an entity have at the end: `Year:1+`. A model that does not know of
+further rows refuses the row, since that is no version.
+"""
 
 PLACES = "_p00"
 """

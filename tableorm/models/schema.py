@@ -163,6 +163,7 @@ class Schema(InTables):
         discriminator: How kinds are told apart.
         partition: Template of the PartitionKey; None for an abstract base without one.
         row: Template of the RowKey.
+        verbatim: Whether its keys hold texts as they are, without escapes.
         fields: Every field by name.
         by_path: The members of all fields by what conditions call them.
         by_property: The members of stored fields by property.
@@ -207,13 +208,14 @@ class Schema(InTables):
         partition: Template | None,
         row: Template | None,
         fields: Mapping[str, FieldInfo],
+        verbatim: bool = False,
         write_token: bool = False,
         tracked: bool = False,
         stages: Sequence[RowStage] = (),
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
-        self.discriminator, self.naming = discriminator, naming
+        self.discriminator, self.naming, self.verbatim = discriminator, naming, verbatim
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
