@@ -85,6 +85,7 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .shapes.blob import Blob, BlobField
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -102,7 +103,9 @@ __all__ = [
     "AccountNotFound",
     "AggregateOf",
     "AuditReport",
+    "Blob",
     "BlobArchive",
+    "BlobField",
     "BuildReport",
     "Bulk",
     "BulkFailed",

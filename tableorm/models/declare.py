@@ -28,7 +28,7 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import Derivation, HomeDeclaration, bind_derivation, bind_home
+from .derivation import DERIVATIONS_OF_SHAPES, Derivation, HomeDeclaration, bind_derivation, bind_home
 from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
@@ -254,7 +254,8 @@ def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str,
                 f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
                 "otherwise"
             )
-    return declared
+    made = {name: DERIVATIONS_OF_SHAPES.get(type(info.shape)) for name, info in fields.items() if info.shape}
+    return declared | {name: make(name) for name, make in made.items() if make is not None}
 
 
 def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], annotations: Mapping[str, Any]) -> None:

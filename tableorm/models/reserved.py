@@ -5,6 +5,7 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 import re
 
 __all__ = [
+    "BLOB_FIELDS",
     "BLOB_LISTS",
     "BOUND_TO_KEYS",
     "COPIED_VERSION",
@@ -68,6 +69,9 @@ BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
 The properties that say of a row what holds under its own keys alone: what is derived from it, how far its move is, and
 who wrote it.
 """
+
+BLOB_FIELDS = "tableorm-blobs"
+"""The container of the blobs that are fields of entities, to whose name a database adds its prefix."""
 
 BLOB_LISTS = "tableorm-lists"
 """The container of the index lists that lie in blobs, to whose name a database adds its prefix."""

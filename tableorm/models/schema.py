@@ -173,6 +173,7 @@ class Schema(InTables):
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
+        uploads: Those of them whose values have bytes in blob storage.
         cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
         stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
@@ -244,6 +245,7 @@ class Schema(InTables):
         self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
         self.by_property = {each.property: each for info in self.stored for each in info.members}
         self.shaped = tuple(info for info in self.stored if info.shape is not None)
+        self.uploads = tuple(info for info in self.shaped if info.shape is not None and info.shape.uploads)
         long = [info for info in self.shaped if info.shape is not None and info.shape.form]
         self.cleared = frozenset(member.property for info in long for member in info.members[1:])
         self.kind_properties = self._kind_properties()
