@@ -208,7 +208,7 @@ async def test_conditions_ask_whether_it_is_there(db: Database) -> None:
 async def test_what_is_too_long_is_refused(db: Database) -> None:
     """Before anything is sent: with what it has, and what there is room for; a plain field names the remedy."""
     requests = db.stats.requests
-    with pytest.raises(EncodeError, match=r"Note\.text.*491,521 UTF-16 code units.*15 properties hold 491,520; .*blob"):
+    with pytest.raises(EncodeError, match=r"Note\.text.*491,521 UTF-16 code units.*15 properties hold 491,520; .*declare a Blob"):
         await db.insert(Note(text="a" * 491_521))
     with pytest.raises(EncodeError, match=r"Note\.scan.*has 983,041 bytes.*hold 983,040; add compress=True, or"):
         await db.insert(Note(scan=bytes(983_041)))
