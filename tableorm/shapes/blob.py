@@ -29,6 +29,7 @@ __all__ = [
     "BlobParts",
     "BlobReader",
     "BlobShape",
+    "BlobSummary",
     "Sending",
     "add_to_hash",
     "sent_blob",
