@@ -12,7 +12,9 @@ __all__ = [
     "ENTITY_TYPE",
     "ENTITY_VERSION",
     "MANIFEST",
+    "METADATA",
     "MOVE",
+    "OPENED",
     "PART",
     "PLACES",
     "RESERVED_FIELDS",
@@ -45,6 +47,15 @@ COPIED_VERSION = "_v"
 """
 The property of an index entry of another partition that holds the newest write token of the row that it copies; of one
 that reserves a unique value, the token of the change that claimed it.
+"""
+
+METADATA = "_en"
+"""The property with the metadata of a row that has encrypted properties; see `tableorm.shapes.encryption`."""
+
+OPENED = "odata.sealed"
+"""
+The member by which a row says how it was sealed, once it is ready to be unsealed, and then the metadata that it had. It is
+stored nowhere, and no property can have the name.
 """
 
 PART = "#_part"
