@@ -282,6 +282,8 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             readonly=bool(given and given.readonly),
             hidden=bool(given and given.hidden),
             shape=each.shape,
+            encrypted=bool(given and given.encrypted),
+            accept_plain=bool(given and given.accept_plain),
         )
         _check_default(name, attribute, info)
     _check_properties(model.__name__, infos)

@@ -54,8 +54,8 @@ METADATA = "_en"
 
 OPENED = "odata.sealed"
 """
-The member by which a row says how it was sealed, once it is ready to be unsealed, and then the metadata that it had. It is
-stored nowhere, and no property can have the name.
+The member by which a row says how it can be unsealed, and then the metadata that it had. It is stored nowhere, and no
+property can have the name.
 """
 
 PART = "#_part"

@@ -53,13 +53,13 @@ class KeyRing:
 
     async def wrap(self, key: bytes) -> tuple[str, bytes]:
         """Return the id of the key that wraps a content key, and the wrapped content key."""
-        from cryptography.hazmat.primitives.keywrap import aes_key_wrap
+        from cryptography.hazmat.primitives.keywrap import aes_key_wrap  # noqa: PLC0415
 
         return self._wrap_with, aes_key_wrap(self._keys[self._wrap_with], key)
 
     async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
         """Return the content key. Raises EncryptionError if it was not wrapped by a key of this id."""
-        from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
+        from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap  # noqa: PLC0415
 
         if key_id not in self._keys:
             raise EncryptionError(f"needs the key {shown(key_id)}, and the KeyRing has {', '.join(self._keys)}")
