@@ -81,6 +81,18 @@ class Encryption:
                 del self._opened[next(iter(self._opened))]
         return key
 
+    async def rewrap(self, metadata: object, address: RowAddress, current: str) -> str | None:
+        """
+        Return the metadata of a row with its content key wrapped by the present key, which has the id `current`; None
+        if it is. Raises EncryptionError.
+        """
+        made: str | None = await _format().rewrap(metadata, address, self.keys, current)
+        return made
+
+    async def current(self) -> str:
+        """Return the id of the key that wraps new content keys."""
+        return (await self.make()).key_id
+
 
 def _format() -> Any:
     try:

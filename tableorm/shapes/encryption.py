@@ -22,7 +22,7 @@ from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Row, RowAddress
 from .key_ring import KEY_BYTES, KeyWrapper
 
-__all__ = ["ContentKey", "name_of_key", "new_key", "open_key", "seal", "sealed_names", "unseal"]
+__all__ = ["ContentKey", "name_of_key", "new_key", "open_key", "rewrap", "seal", "sealed_names", "unseal"]
 
 _FORMAT, _ALGORITHM = 1, "A256GCM"
 _NONCE_BYTES, _TAG_BYTES = 12, 16
@@ -89,17 +89,28 @@ async def open_key(metadata: object, address: RowAddress, keys: KeyWrapper) -> C
     Raises:
         EncryptionError: The metadata are of an unknown format, or the key is not the one that the row was sealed with.
     """
+    return (await _unwrap(_parse(metadata, address)[0], address, keys))[1]
+
+
+async def rewrap(metadata: object, address: RowAddress, keys: KeyWrapper, current: str) -> str | None:
+    """
+    Return the metadata of a row with its content key wrapped anew.
+
+    Args:
+        metadata: The metadata of the row.
+        address: Where it is.
+        keys: What unwraps the key, and wraps it.
+        current: The id of the key that wraps new content keys. None is returned if it has wrapped this one.
+
+    Raises:
+        EncryptionError: The metadata are not those of the row, or the content key cannot be unwrapped.
+    """
     found = _parse(metadata, address)[0]
-    wrapped = _bytes(found.wrapped, address)
-    try:
-        key = await keys.unwrap(found.key, wrapped)
-    except EncryptionError as error:
-        raise EncryptionError(error.problem, address) from None
-    if len(key) != KEY_BYTES:
-        raise EncryptionError(f"has a content key of {len(key)} bytes, and {KEY_BYTES} are needed", address)
-    made = ContentKey.of(key, found.key, wrapped)
-    _check_key(found, made, address)
-    return made
+    if found.key == current:
+        return None
+    content, key = await _unwrap(found, address, keys)
+    _verify(metadata, address, key)
+    return _metadata(ContentKey.of(content, *await keys.wrap(content)), found.tags, address)
 
 
 def name_of_key(metadata: object, address: RowAddress) -> tuple[str, str]:
@@ -138,10 +149,7 @@ def seal(row: Row, names: Collection[str], address: RowAddress, key: ContentKey,
             value = key.encrypt(_written(row, name), _bound(address, name))
             sealed[name], sealed[name + ANNOTATION] = b64encode(value).decode(), Edm.BINARY.value
             tags[name] = b64encode(value[-_TAG_BYTES:]).decode()
-    wrapped, commitment = b64encode(key.wrapped).decode(), b64encode(key.commitment).decode()
-    text = msgspec.json.encode(_Metadata(_FORMAT, _ALGORITHM, key.key_id, wrapped, commitment, tags))
-    code = b64encode(key.authenticate(_bound(address) + text)).decode()
-    sealed[METADATA] = f"{code} {text.decode()}"
+    sealed[METADATA] = _metadata(key, tags, address)
     return sealed
 
 
@@ -175,6 +183,27 @@ def unseal(row: Row, names: Collection[str], address: RowAddress, key: ContentKe
             if kind is not None:
                 plain[name + ANNOTATION] = kind
     return plain
+
+
+async def _unwrap(found: _Metadata, address: RowAddress, keys: KeyWrapper) -> tuple[bytes, ContentKey]:
+    """Return the content key of a row as it is wrapped, and what is derived from it. Raises EncryptionError."""
+    wrapped = _bytes(found.wrapped, address)
+    try:
+        content = await keys.unwrap(found.key, wrapped)
+    except EncryptionError as error:
+        raise EncryptionError(error.problem, address) from None
+    if len(content) != KEY_BYTES:
+        raise EncryptionError(f"has a content key of {len(content)} bytes, and {KEY_BYTES} are needed", address)
+    key = ContentKey.of(content, found.key, wrapped)
+    _check_key(found, key, address)
+    return content, key
+
+
+def _metadata(key: ContentKey, tags: dict[str, str], address: RowAddress) -> str:
+    """Return the metadata of a row with these tags."""
+    wrapped, commitment = b64encode(key.wrapped).decode(), b64encode(key.commitment).decode()
+    text = msgspec.json.encode(_Metadata(_FORMAT, _ALGORITHM, key.key_id, wrapped, commitment, tags))
+    return f"{b64encode(key.authenticate(_bound(address) + text)).decode()} {text.decode()}"
 
 
 def _derive(secret: bytes, use: str) -> bytes:

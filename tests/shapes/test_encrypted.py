@@ -2,12 +2,14 @@
 Encrypted fields: what is stored of them cannot be read or exchanged, and every verb and query works as without them.
 """
 
+import asyncio
 import copy
 import logging
 import pickle
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -39,6 +41,8 @@ from tableorm import (
     series,
     upgrade,
 )
+from tableorm.cli.command_line import main
+from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import METADATA
 from tableorm.stores import Operation, Row, Verb
 from tableorm_migrations import rewrite
@@ -670,3 +674,62 @@ async def test_keys_are_unwrapped_once(db: Database) -> None:
         first.salary = 2
         await other.save(first)
         assert (service.wrapped, service.unwrapped) == (40, 40)
+
+
+async def test_content_keys_are_wrapped_anew(db: Database) -> None:
+    """Of entities and of entries of their indexes, under the ETag of each; values stay, and no older key is needed."""
+    before, after = KeyRing(KEYS, wrap_with="old"), KeyRing({"new": KEYS["new"]}, wrap_with="new")
+    async with connect("local::memory:", encryption=Encryption(before)) as old:
+        await old.create_tables(Staff, Person, Year)
+        staff = [Staff(id=number, salary=number) for number in range(30)]
+        async with old.bulk() as bulk:
+            for each in staff:
+                await bulk.insert(each)
+        await old.insert(year := Year(id=1, secret="s"))
+        for table, model in (("Staff", Staff), ("Years", Year)):
+            await db.create_tables(model)
+            for row in (await rows_of(old, table)).values():
+                await put(db, table, row)
+    stored = await rows_of(db, "Staff")
+    report = await db.rewrap(Staff)
+    assert (report.state, report.written, report.failed) == ("done", 60, 0)
+    assert (await db.rewrap(Year)).written == 1
+    assert (await db.rewrap(Staff, Year)).written == 0
+    for row_key, row in (await rows_of(db, "Staff")).items():
+        assert (row["salary"], '"key":"new"' in row[METADATA]) == (stored[row_key]["salary"], True)
+    connection_of(db).encryption = Encryption(after)
+    assert await db.select(Staff).where(Staff.city == "Oslo").all() == staff
+    assert await db.select(Staff.by_level).where(Staff.city == "Oslo").all() == staff
+    assert await db.get(Year, city="Oslo", id=1) == year
+    assert (await db.audit(Staff)).found == 0
+    await put(db, "Staff", stored["0003"])
+    report = await db.rewrap(Staff)
+    assert (report.state, report.written, report.failed) == ("failed", 0, 1)
+    assert "needs the key 'old'" in report.failures[0]
+    with pytest.raises(ModelError, match="it has no encrypted field"):
+        await db.rewrap(Total)
+
+
+def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """With the keys that `--encryption` names; without them it says so."""
+    url = f"local:{tmp_path}/hr.tables"
+    (tmp_path / "their_keys.py").write_text(
+        "from tests.shapes.test_encrypted import *\ndef encryption(): return Encryption(RING)\nnothing = 5\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    async def fill() -> None:
+        async with connect(url, encryption=Encryption(KeyRing(KEYS, wrap_with="old"))) as db:
+            await db.create_tables(Person)
+            await db.insert(Person(id=1))
+
+    asyncio.run(fill())
+    assert main(["rewrap", url, "their_keys:Person", "--encryption", "their_keys:encryption"]) == 0
+    out = capsys.readouterr()
+    assert "1 entity read, 1 written; done in" in out.out
+    assert "100% 1 rows" in out.err
+    assert main(["rewrap", url, "their_keys:Person"]) == 1
+    assert "rewrap() needs keys" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["rewrap", url, "their_keys:Person", "--encryption", "their_keys:nothing"])
+    assert "'their_keys:nothing' is not an Encryption" in capsys.readouterr().err
