@@ -107,7 +107,7 @@ class Connection:
         blobs: The backend that has the blobs; None if it is the same one.
         retry: How requests are repeated by the mapper, where the store does not repeat them itself.
         watch: Who is told of the requests; nobody if not given.
-        encryption: The keys of encrypted fields, for the row stage of these; None if there are none.
+        encryption: The content keys of encrypted fields, for the row stage of these; None if there are none.
 
     Attributes:
         boundary: What it may read and write.

@@ -18,7 +18,7 @@ from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet, refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import Code
-from ..shapes.encrypted import Encryption
+from ..shapes.encrypted import ContentKeys, Encryption
 from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
 
 __all__ = ["Stores"]
@@ -50,9 +50,8 @@ class Stores(Connected, AsyncOnly):
         watch: Watch | None = None,
         encryption: Encryption | None = None,
     ) -> None:
-        self._connection = Connection(
-            backend, queues=queues, blobs=blobs, retry=retry, watch=watch, encryption=encryption
-        )
+        keys = None if encryption is None else ContentKeys(encryption)
+        self._connection = Connection(backend, queues=queues, blobs=blobs, retry=retry, watch=watch, encryption=keys)
         self.stats = self._connection.stats
 
     def __repr__(self) -> str:

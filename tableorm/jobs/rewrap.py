@@ -15,7 +15,7 @@ from ..models.kinds import KindSet
 from ..models.periods import require_plain_tables
 from ..models.reserved import METADATA
 from ..models.schema import Schema, concrete
-from ..shapes.encrypted import Encryption
+from ..shapes.encrypted import ContentKeys
 from ..stores import Operation, Row, RowAddress, Verb
 from ..writes.bulk.pacing import Pace
 from .counts import JobCounts
@@ -33,7 +33,7 @@ _SELECT = ("PartitionKey", "RowKey", METADATA)
 async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOptions[RunReport]) -> RunReport:
     """Wrap the content keys of the rows of some models anew; see `Database.rewrap`."""
     db.require_open()
-    encryption: Encryption | None = db.encryption
+    encryption: ContentKeys | None = db.encryption
     if encryption is None:
         raise NotSupported("rewrap() needs keys; use connect(url, encryption=Encryption(keys))")
     schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
@@ -69,7 +69,7 @@ async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOpt
 
 
 async def _rewrap_row(
-    db: Connection, encryption: Encryption, current: str, table: str, counts: JobCounts, found: Row
+    db: Connection, encryption: ContentKeys, current: str, table: str, counts: JobCounts, found: Row
 ) -> None:
     """Write the metadata of a row anew, under its ETag, unless the current key has wrapped its content key."""
     address, row = RowAddress.of_row(table, found), found

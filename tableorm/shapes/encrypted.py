@@ -24,7 +24,7 @@ from .key_ring import KEY_BYTES, KeyWrapper
 if TYPE_CHECKING:
     from .encryption import ContentKey
 
-__all__ = ["EncryptedStage", "Encryption", "Resolver"]
+__all__ = ["ContentKeys", "EncryptedStage", "Encryption", "Resolver"]
 
 Resolver = Callable[[str, str, str], bool]
 """Says whether a further property of a row is encrypted: PartitionKey, RowKey, name of the property."""
@@ -54,11 +54,23 @@ class Encryption:
         if not (callable(getattr(keys, "wrap", None)) and callable(getattr(keys, "unwrap", None))):
             raise EncryptionError(f"Encryption({shown(keys)}) is refused: give a KeyRing, or what can wrap and unwrap")
         self.keys, self.resolver = keys, resolver
+
+
+class ContentKeys:
+    """
+    The content keys of a database, of which the last are kept that were opened.
+
+    Args:
+        encryption: What the database was opened with.
+    """
+
+    def __init__(self, encryption: Encryption) -> None:
+        self._keys, self.resolver = encryption.keys, encryption.resolver
         self._opened: dict[tuple[str, str], ContentKey] = {}  # by the id of the key that wraps it, and the wrapped one
 
     async def make(self) -> "ContentKey":
         """Return a new content key, for a row that is written as a whole."""
-        made: ContentKey = await _format().new_key(self.keys)
+        made: ContentKey = await _format().new_key(self._keys)
         return made
 
     async def open(self, metadata: object, address: RowAddress) -> "ContentKey":
@@ -75,7 +87,7 @@ class Encryption:
         name = _format().name_of_key(metadata, address)
         key = self._opened.get(name)
         if key is None:
-            key = await _format().open_key(metadata, address, self.keys)
+            key = await _format().open_key(metadata, address, self._keys)
             self._opened[name] = key
             while len(self._opened) > _KEPT:
                 del self._opened[next(iter(self._opened))]
@@ -86,7 +98,7 @@ class Encryption:
         Return the metadata of a row with its content key wrapped by the present key, which has the id `current`; None
         if it is. Raises EncryptionError.
         """
-        made: str | None = await _format().rewrap(metadata, address, self.keys, current)
+        made: str | None = await _format().rewrap(metadata, address, self._keys, current)
         return made
 
     async def current(self) -> str:
@@ -186,7 +198,7 @@ class EncryptedStage(KeyedStage):
 
     async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Operation:
         """See `KeyedStage`. A merge that concerns nothing that is sealed is sent as it is."""
-        encryption: Encryption | None = db.encryption
+        encryption: ContentKeys | None = db.encryption
         row = operation.row
         address = RowAddress.of_row(origin.table, row)
         metadata = None if stored is None else stored.get(OPENED)
@@ -209,7 +221,7 @@ class EncryptedStage(KeyedStage):
         return structs.replace(operation, row=row, canonical=False)
 
     def _names(
-        self, row: Row, sealed: frozenset[str], encryption: Encryption | None, origin: RowAddress
+        self, row: Row, sealed: frozenset[str], encryption: ContentKeys | None, origin: RowAddress
     ) -> frozenset[str]:
         """Return the properties to seal: what was sealed, and the model does not know, stays so."""
         names = self.opaque | (sealed - self._declared)
@@ -292,7 +304,7 @@ class EncryptedStage(KeyedStage):
         return bool(row[OPENED]) and there <= _format().sealed_names(row[OPENED], RowAddress.of_row("", row))
 
 
-async def _open(encryption: Encryption | None, address: RowAddress, metadata: str) -> tuple[Any, str | None]:
+async def _open(encryption: ContentKeys | None, address: RowAddress, metadata: str) -> tuple[Any, str | None]:
     """Return the content key of a row, and None; or None and why it cannot be opened."""
     if encryption is None:
         return None, _NO_KEYS

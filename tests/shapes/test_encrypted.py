@@ -44,6 +44,7 @@ from tableorm import (
 from tableorm.cli.command_line import main
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import METADATA
+from tableorm.shapes.encrypted import ContentKeys
 from tableorm.stores import Operation, Row, Verb
 from tableorm_migrations import rewrite
 
@@ -697,7 +698,7 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
     assert (await db.rewrap(Staff, Year)).written == 0
     for row_key, row in (await rows_of(db, "Staff")).items():
         assert (row["salary"], '"key":"new"' in row[METADATA]) == (stored[row_key]["salary"], True)
-    connection_of(db).encryption = Encryption(after)
+    connection_of(db).encryption = ContentKeys(Encryption(after))
     assert await db.select(Staff).where(Staff.city == "Oslo").all() == staff
     assert await db.select(Staff.by_level).where(Staff.city == "Oslo").all() == staff
     assert await db.get(Year, city="Oslo", id=1) == year
