@@ -85,6 +85,7 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .shapes.blob import Blob, BlobField
 from .shapes.encrypted import Encryption
 from .shapes.key_ring import KeyRing, KeyWrapper
 from .shapes.series import Series, SeriesField, Slots, series
@@ -104,7 +105,9 @@ __all__ = [
     "AccountNotFound",
     "AggregateOf",
     "AuditReport",
+    "Blob",
     "BlobArchive",
+    "BlobField",
     "BuildReport",
     "Bulk",
     "BulkFailed",

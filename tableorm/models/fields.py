@@ -33,9 +33,16 @@ class Mapped(Generic[T]):
         def __set__(self, instance: object, value: T) -> None: ...
 
 
-def shape_of(annotation: type[Mapped[Any]]) -> Shape[Any] | None:
-    """Return how fields with an annotation are stored in several properties; None if in one."""
-    return annotation._shape  # pyright: ignore[reportPrivateUsage]
+def shape_of(annotation: type[Mapped[Any]], values: Any) -> Shape[Any] | None:
+    """
+    Return how fields with an annotation are stored in several properties; None if in one.
+
+    Args:
+        annotation: `Mapped`, or a subclass of it.
+        values: What stands in its brackets, without None: a class may say how its values are stored.
+    """
+    make: type[Shape[Any]] | None = getattr(values, "_shape_of_values", None)
+    return make() if make is not None else annotation._shape  # pyright: ignore[reportPrivateUsage]
 
 
 SHAPES: dict[str, Callable[..., Shape[Any]]] = {}

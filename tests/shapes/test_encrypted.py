@@ -71,7 +71,7 @@ class Counting:
 # Models
 
 
-class Person(Entity, table="People", partition_key="{city}", row_key="{id:04d}", write_token=True):
+class Person(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", write_token=True):
     city: Mapped[str] = field(default="Oslo")
     id: Mapped[int]
     name: Mapped[str] = field(default="Ann")
@@ -80,7 +80,7 @@ class Person(Entity, table="People", partition_key="{city}", row_key="{id:04d}",
     scan: Mapped[bytes] = encrypted(default=b"")
 
 
-class Worker(Entity, table="Workers", partition_key="{city}", row_key="{id:04d}"):
+class Worker(Entity, table="SealedWorkers", partition_key="{city}", row_key="{id:04d}"):
     city: Mapped[str] = field(default="Oslo")
     id: Mapped[int]
     level: Mapped[int] = field(default=1)
@@ -93,7 +93,7 @@ class Worker(Entity, table="Workers", partition_key="{city}", row_key="{id:04d}"
     changes = Feed(keep=timedelta(days=1))
 
 
-class Staff(Entity, table="Staff", partition_key="{city}", row_key="{id:04d}"):
+class Staff(Entity, table="SealedStaff", partition_key="{city}", row_key="{id:04d}"):
     city: Mapped[str] = field(default="Oslo")
     id: Mapped[int]
     level: Mapped[int] = field(default=1)
@@ -102,7 +102,7 @@ class Staff(Entity, table="Staff", partition_key="{city}", row_key="{id:04d}"):
     by_level = Index(row_key="level_{level}_{id:04d}", include=["salary"])
 
 
-class Animal(Entity, table="Animals", partition_key="{zoo}", abstract=True):
+class Animal(Entity, table="SealedAnimals", partition_key="{zoo}", abstract=True):
     zoo: Mapped[str] = field(default="z")
     chip: Mapped[str] = encrypted()
 
@@ -123,13 +123,13 @@ def _cat(bag: PropertyBag) -> PropertyBag:
     return bag
 
 
-class OldCat(Entity, table="Animals", partition_key="{zoo}", row_key="cat_{id}", kind="Cat"):
+class OldCat(Entity, table="SealedAnimals", partition_key="{zoo}", row_key="cat_{id}", kind="Cat"):
     zoo: Mapped[str] = field(default="z")
     id: Mapped[int]
     tag: Mapped[str] = encrypted()
 
 
-class Year(Entity, table="Years", partition_key="{city}", row_key="{id:04d}", wide=3):
+class Year(Entity, table="SealedYears", partition_key="{city}", row_key="{id:04d}", wide=3):
     city: Mapped[str] = field(default="Oslo")
     id: Mapped[int]
     name: Mapped[str] = field(default="n")
@@ -161,7 +161,7 @@ async def test_what_is_stored_cannot_be_read(db: Database) -> None:
     seen = set[Any]()
 
     async def check(salary: int, number: int = 1) -> None:
-        row = (await rows_of(db, "People"))[f"{number:04d}"]
+        row = (await rows_of(db, "SealedPeople"))[f"{number:04d}"]
         assert str(SECRET) not in str(row)
         assert row["salary@odata.type"] == "Edm.Binary"
         assert row["salary"] not in seen
@@ -237,7 +237,7 @@ async def test_every_reader_decrypts(db: Database) -> None:
     part.note = "other"
     await db.save(part)
     assert (await db.get(Person, city="Oslo", id=2)) == Person(id=2, salary=2, note="other")
-    bag = await db.get(PropertyBag.key("People", "Oslo", "0001"))
+    bag = await db.get(PropertyBag.key("SealedPeople", "Oslo", "0001"))
     assert isinstance(bag["salary"], bytes)
     assert (await query.where(Person.id > 2).delete()).written == 2
 
@@ -245,10 +245,10 @@ async def test_every_reader_decrypts(db: Database) -> None:
 async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) -> None:
     """By `only`; anything else says what to give to connect. Other keys say which one is needed."""
     await db.insert(Person(id=1, salary=SECRET))
-    row = (await rows_of(db, "People"))["0001"]
+    row = (await rows_of(db, "SealedPeople"))["0001"]
     async with connect("local::memory:") as bare:
         await bare.create_tables(Person)
-        await put(bare, "People", row)
+        await put(bare, "SealedPeople", row)
         query = bare.select(Person).where(Person.city == "Oslo")
         (found,) = await query.only(Person.name).all()
         assert found.name == "Ann"
@@ -267,12 +267,12 @@ async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) 
         with pytest.raises(TransactionFailed, match="Encryption"):
             async with bare.transaction() as tx:
                 tx.insert(Person(id=3))
-        await put(db, "People", (await rows_of(bare, "People"))["0001"])
+        await put(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=SECRET, name="Bea")
     old = KeyRing({"old": KEYS["old"]}, wrap_with="old")
     async with connect("local::memory:", encryption=Encryption(old)) as other:
         await other.create_tables(Person)
-        await put(other, "People", row)
+        await put(other, "SealedPeople", row)
         with pytest.raises(EncryptionError, match="needs the key 'new', and the KeyRing has old"):
             await other.get(Person, city="Oslo", id=1)
 
@@ -281,15 +281,15 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     """Values, keys and whole metadata, between rows, tables and versions of a row; a flipped byte; plain values."""
     for number in (1, 2):
         await db.insert(Person(id=number, salary=number, note="n", scan=b"x"))
-    first, second = (await rows_of(db, "People")).values()
+    first, second = (await rows_of(db, "SealedPeople")).values()
     person = await db.get(Person, city="Oslo", id=1)
     person.salary = 5
     await db.save(person)
-    newer = (await rows_of(db, "People"))["0001"]
+    newer = (await rows_of(db, "SealedPeople"))["0001"]
     query = db.select(Person).where(Person.city == "Oslo", Person.id == 1)
 
     async def refuses(row: Row, *fields: Any) -> None:
-        await put(db, "People", {**row, "RowKey": "0001"})
+        await put(db, "SealedPeople", {**row, "RowKey": "0001"})
         for calling in (
             db.get(Person, city="Oslo", id=1),
             query.all(),
@@ -319,10 +319,10 @@ async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
     plain = {name: value for name, value in first.items() if name.partition("@")[0] not in (METADATA, "Note", "scan")}
     await refuses({**plain, "salary": "5", "salary@odata.type": "Edm.Int64"})
     await refuses({name: value for name, value in plain.items() if not name.startswith("salary")})
-    await put(db, "People", newer)
+    await put(db, "SealedPeople", newer)
     assert (await db.get(Person, city="Oslo", id=1)).salary == 5
     cat = {**newer, "PartitionKey": "z", "RowKey": "cat_1", "EntityType": "Cat:2", "id": 1}
-    await put(db, "Animals", cat)
+    await put(db, "SealedAnimals", cat)
     with pytest.raises(EncryptionError):
         await db.get(Cat, zoo="z", id=1)
 
@@ -334,7 +334,7 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
     worker = await db.get(Worker, city="Oslo", id=1)
     worker.salary = SECRET + 10
     await db.save(worker)
-    stored = await rows_of(db, "Workers")
+    stored = await rows_of(db, "SealedWorkers")
     assert str(SECRET)[:-1] not in str(stored)
     for index in (Worker.by_level, Worker.all_of, Worker.keys_of):
         found = await db.select(index).where(Worker.city == "Oslo", Worker.level == 2).all()
@@ -347,7 +347,7 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
     entry.salary = SECRET + 20
     await db.save(entry)
     assert (await db.audit(Worker)).found == 0
-    stored = await rows_of(db, "Workers")
+    stored = await rows_of(db, "SealedWorkers")
     one, two = stored["level_2_0001"], stored["level_2_0002"]
     for spoilt in (
         {**one, "salary": two["salary"], METADATA: two[METADATA]},
@@ -355,7 +355,7 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
         {name: value for name, value in one.items() if name.partition("@")[0] not in ("salary", METADATA)},
         {**one, "salary": "5", "salary@odata.type": "Edm.Int64"},
     ):
-        await put(db, "Workers", spoilt)
+        await put(db, "SealedWorkers", spoilt)
         with pytest.raises(EncryptionError):
             await db.select(Worker.by_level).where(Worker.city == "Oslo", Worker.level == 2).all()
         assert (await db.audit(Worker)).found == 1
@@ -363,9 +363,9 @@ async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
         assert (await db.audit(Worker)).found == 0
     assert (await db.get(Worker.by_level, city="Oslo", level=2, id=1)).salary == SECRET + 10
     await db.delete(entry)
-    assert min(await rows_of(db, "Workers")) == "0000"
+    assert min(await rows_of(db, "SealedWorkers")) == "0000"
     assert (await db.audit(Worker)).found == 0
-    await put(db, "Workers", {**stored["0000"], "salary": stored["0001"]["salary"]})
+    await put(db, "SealedWorkers", {**stored["0000"], "salary": stored["0001"]["salary"]})
     (problem,) = (await db.audit(Worker)).findings
     assert "EncryptionError" in str(problem)
 
@@ -381,7 +381,7 @@ async def test_models_of_a_base_and_of_versions(db: Database) -> None:
     assert (old.chip, old.lives) == ("t!", 9)
     old.lives = 8
     await db.save(old)
-    rows = await rows_of(db, "Animals")
+    rows = await rows_of(db, "SealedAnimals")
     assert "t!" not in str(rows["cat_1"])
     assert {"tag", "plain"}.isdisjoint(rows["cat_1"])
     assert (await db.get(Cat, zoo="z", id=1)) == Cat(id=1, chip="t!", lives=8)
@@ -390,7 +390,7 @@ async def test_models_of_a_base_and_of_versions(db: Database) -> None:
 async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
     """A property that a newer program encrypts is kept so by one that does not declare it, by a merge and a replace."""
 
-    class Short(Entity, table="People", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+    class Short(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str] = field(default="Oslo")
         id: Mapped[int]
         name: Mapped[str] = field(default="Ann")
@@ -399,7 +399,7 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
     await db.insert(Person(id=1, salary=1, note=str(SECRET)))
     async with connect("local::memory:", encryption=Encryption(RING)) as other:
         await other.create_tables(Short)
-        await put(other, "People", (await rows_of(db, "People"))["0001"])
+        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         short = await other.get(Short, city="Oslo", id=1)
         assert short.extra["Note"] == str(SECRET)
         short.salary = 2
@@ -408,9 +408,9 @@ async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
         await other.save(short)
         await other.replace(short)
         await other.modify(Short, lambda each: each.evolve(salary=3), city="Oslo", id=1)
-        row = (await rows_of(other, "People"))["0001"]
+        row = (await rows_of(other, "SealedPeople"))["0001"]
         assert str(SECRET) not in str(row)
-        await put(db, "People", row)
+        await put(db, "SealedPeople", row)
     assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=3, note=str(SECRET))
 
 
@@ -420,8 +420,8 @@ async def test_an_entity_of_several_rows_has_encrypted_fields(db: Database) -> N
     year.months[3] = 5
     await db.insert(year)
     assert await db.get(Year, city="Oslo", id=1) == year
-    assert str(SECRET) not in str(await rows_of(db, "Years"))
-    assert "xxxx" not in str(await rows_of(db, "Years"))
+    assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
+    assert "xxxx" not in str(await rows_of(db, "SealedYears"))
     year.months[4] = 6
     await db.save(year)
     year.secret, year.text = "s", "short"
@@ -436,18 +436,18 @@ async def test_entities_are_moved_and_archived(db: Database) -> None:
     """To another key, another partition and another database, where they are encrypted anew."""
     staff = Staff(id=1, salary=SECRET)
     await db.insert(staff)
-    before = (await rows_of(db, "Staff"))["0001"]
+    before = (await rows_of(db, "SealedStaff"))["0001"]
     await db.move(staff, id=2)
     await db.move(await db.get(Staff, city="Oslo", id=2), city="Bergen")
     moved = await db.get(Staff, city="Bergen", id=2)
     assert moved == Staff(city="Bergen", id=2, salary=SECRET)
-    after = (await rows_of(db, "Staff"))["0002"]
+    after = (await rows_of(db, "SealedStaff"))["0002"]
     assert after["salary"] != before["salary"]
     assert await db.select(Staff.by_level).where(Staff.city == "Bergen").all() == [moved]
     assert (await db.audit(Staff)).found == 0
     await db.insert(Staff(id=2, salary=1))
     with pytest.raises(EncryptionError):
-        await put(db, "Staff", {**after, "PartitionKey": "Oslo"})
+        await put(db, "SealedStaff", {**after, "PartitionKey": "Oslo"})
         await db.get(Staff, city="Oslo", id=2)
     async with connect("local::memory:", encryption=Encryption(RING)) as other:
 
@@ -474,7 +474,7 @@ async def moved_back(db: Database, other: Database) -> None:
 
 def test_what_must_see_an_encrypted_field_is_refused() -> None:
     """Keys, sums, copies, lists, plain entries and maintained fields, when the class is made."""
-    keys: dict[str, Any] = {"table": "People2", "partition_key": "{city}"}
+    keys: dict[str, Any] = {"table": "SealedPeople2", "partition_key": "{city}"}
 
     with pytest.raises(ModelError, match=r"Keyed\.name cannot be used by the key"):
 
@@ -519,7 +519,7 @@ def test_what_must_see_an_encrypted_field_is_refused() -> None:
         BlobArchive("people", Person)
 
 
-class Total(Entity, table="Totals", partition_key="{city}", row_key="t", tracked=True):
+class Total(Entity, table="SealedTotals", partition_key="{city}", row_key="t", tracked=True):
     city: Mapped[str]
     total: Mapped[int] = field(default=0, maintained=True)
 
@@ -561,14 +561,14 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
             setattr(wrong, name, [SECRET])
         shown += [str(caught.value), repr(caught.value.value)]
 
-    class Other(Entity, table="People", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+    class Other(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str]
         id: Mapped[int]
         salary: Mapped[bool] = encrypted()
 
     async with connect("local::memory:", encryption=Encryption(RING), echo=True, show_values=True) as other:
-        await other.create_tables("People")
-        await put(other, "People", (await rows_of(db, "People"))["0001"])
+        await other.create_tables("SealedPeople")
+        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
         with pytest.raises(TableOrmError, match=r"Person|Other") as refused:
             await other.get(Other, city="Oslo", id=1)
         shown.append(str(refused.value))
@@ -578,13 +578,13 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
 async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:
     """Where the model accepts them; a rewrite encrypts them, also those that were encrypted in part."""
 
-    class Before(Entity, table="People", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+    class Before(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str] = field(default="Oslo")
         id: Mapped[int]
         salary: Mapped[int] = field(default=0)
         note: Mapped[str | None] = field(default=None, name="Note")
 
-    class Between(Entity, table="People", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+    class Between(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str] = field(default="Oslo")
         id: Mapped[int]
         name: Mapped[str] = field(default="Ann")
@@ -597,14 +597,14 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         async with old.bulk() as bulk:
             for number in range(6):
                 await bulk.insert(Before(id=number, salary=SECRET, note="n"))
-        for row in (await rows_of(old, "People")).values():
-            await put(db, "People", row)
+        for row in (await rows_of(old, "SealedPeople")).values():
+            await put(db, "SealedPeople", row)
     with pytest.raises(EncryptionError, match="accept_plain"):
         await db.get(Person, city="Oslo", id=1)
     async with connect("local::memory:", encryption=Encryption(RING)) as db2:
         await db2.create_tables(Between)
-        for row in (await rows_of(db, "People")).values():
-            await put(db2, "People", row)
+        for row in (await rows_of(db, "SealedPeople")).values():
+            await put(db2, "SealedPeople", row)
         query = db2.select(Between).where(Between.city == "Oslo")
         assert [each.salary for each in await query.all()] == [SECRET] * 6
         assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
@@ -616,11 +616,11 @@ async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> Non
         assert await db2.get(Between, city="Oslo", id=2) == two
         report = await rewrite(db2, Between)
         assert (report.written, len(report.failures)) == (4, 0)  # the others were encrypted when they were saved
-        rows = await rows_of(db2, "People")
+        rows = await rows_of(db2, "SealedPeople")
         assert str(SECRET) not in str(rows)
         assert (await rewrite(db2, Between)).written == 0
         for row in rows.values():
-            await put(db, "People", row)
+            await put(db, "SealedPeople", row)
     people = await db.select(Person).where(Person.city == "Oslo").all()
     assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
 
@@ -640,7 +640,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
             person.extra["more"] = f"extra {number}"
             await other.insert(person)
         assert asked == {"salary", "name", "scan", "more", "Note"} - {"Note"} | {"Note"} & asked
-        rows = await rows_of(other, "People")
+        rows = await rows_of(other, "SealedPeople")
         assert ["secret" in str(row) for row in rows.values()] == [False, True]
         assert ["extra" in str(row) for row in rows.values()] == [False, True]
         query = other.select(Person).where(Person.city == "Oslo")
@@ -650,7 +650,7 @@ async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
         assert first.extra["more"] == "extra 1"
         first.name, first.extra["more"] = "secret 3", "extra 3"
         await other.save(first)
-        assert "secret" not in str((await rows_of(other, "People"))["0001"])
+        assert "secret" not in str((await rows_of(other, "SealedPeople"))["0001"])
         assert (await query.where(Person.id == 1).one()).name == "secret 3"
         with pytest.raises(EncryptionError, match=r"a condition on Person\.name is refused"):
             await query.where(Person.name == "secret 3").all()
@@ -687,23 +687,23 @@ async def test_content_keys_are_wrapped_anew(db: Database) -> None:
             for each in staff:
                 await bulk.insert(each)
         await old.insert(year := Year(id=1, secret="s"))
-        for table, model in (("Staff", Staff), ("Years", Year)):
+        for table, model in (("SealedStaff", Staff), ("SealedYears", Year)):
             await db.create_tables(model)
             for row in (await rows_of(old, table)).values():
                 await put(db, table, row)
-    stored = await rows_of(db, "Staff")
+    stored = await rows_of(db, "SealedStaff")
     report = await db.rewrap(Staff)
     assert (report.state, report.written, report.failed) == ("done", 60, 0)
     assert (await db.rewrap(Year)).written == 1
     assert (await db.rewrap(Staff, Year)).written == 0
-    for row_key, row in (await rows_of(db, "Staff")).items():
+    for row_key, row in (await rows_of(db, "SealedStaff")).items():
         assert (row["salary"], '"key":"new"' in row[METADATA]) == (stored[row_key]["salary"], True)
     connection_of(db).encryption = ContentKeys(Encryption(after))
     assert await db.select(Staff).where(Staff.city == "Oslo").all() == staff
     assert await db.select(Staff.by_level).where(Staff.city == "Oslo").all() == staff
     assert await db.get(Year, city="Oslo", id=1) == year
     assert (await db.audit(Staff)).found == 0
-    await put(db, "Staff", stored["0003"])
+    await put(db, "SealedStaff", stored["0003"])
     report = await db.rewrap(Staff)
     assert (report.state, report.written, report.failed) == ("failed", 0, 1)
     assert "needs the key 'old'" in report.failures[0]

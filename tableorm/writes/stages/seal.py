@@ -9,9 +9,10 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.tasks import map_together
 from ...errors import TableOrmError
-from ...models.row_stage import KeyedStage, RowStage
+from ...models.reserved import ENTITY_TYPE
+from ...models.row_stage import KeyedStage, RowStage, as_first
 from ...models.schema import Schema
-from ...stores import Operation
+from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
 
 __all__ = [
@@ -141,5 +142,9 @@ def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]
             operation = structs.replace(operation, canonical=False)
     if schema.split is None:
         return (operation,)
-    stored = write.change.stored
-    return schema.split.split(operation, None if stored is None else stored.row)
+    stored = None if write.change.stored is None else write.change.stored.row
+    first, *others = schema.split.split(operation, stored)
+    if operation.verb is not Verb.DELETE and (ENTITY_TYPE in first.row or any(o.verb is Verb.INSERT for o in others)):
+        kind = first.row.get(ENTITY_TYPE) or (stored or {})[ENTITY_TYPE]
+        first = structs.replace(first, row=as_first({**first.row, ENTITY_TYPE: kind}))
+    return (first, *others)
