@@ -66,7 +66,7 @@ from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, T
 from .jobs.report import RangeProgress, RunReport
 from .models.convert import from_dict, to_dict
 from .models.entity import Entity
-from .models.fields import Mapped, field
+from .models.fields import Mapped, encrypted, field
 from .models.key import Key
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
@@ -86,6 +86,8 @@ from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
 from .shapes.blob import Blob, BlobField
+from .shapes.encrypted import Encryption
+from .shapes.key_ring import KeyRing, KeyWrapper
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -126,6 +128,7 @@ __all__ = [
     "Edm",
     "Embedded",
     "EncodeError",
+    "Encryption",
     "EncryptionError",
     "Entity",
     "EntityExists",
@@ -148,6 +151,8 @@ __all__ = [
     "Int32",
     "InvalidInput",
     "Key",
+    "KeyRing",
+    "KeyWrapper",
     "LimitExceeded",
     "ListOf",
     "LostRace",
@@ -205,6 +210,7 @@ __all__ = [
     "WriteStep",
     "WrongKind",
     "connect",
+    "encrypted",
     "field",
     "from_dict",
     "http_message",
