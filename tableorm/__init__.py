@@ -87,6 +87,7 @@ from .queries.union import Union
 from .rekey.moved_from import MovedFrom
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
+from .transfer.report import TransferReport
 from .types import Int32
 from .writes.archive_copy import BlobArchive, DatabaseArchive
 from .writes.bulk.bulk import Bulk
@@ -192,6 +193,7 @@ __all__ = [
     "Timestamp",
     "Transaction",
     "TransactionFailed",
+    "TransferReport",
     "Unavailable",
     "Union",
     "UniqueViolation",
