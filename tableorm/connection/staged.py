@@ -9,18 +9,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..models.marker_rows import TENTATIVE
 from ..models.reserved import ENTITY_TYPE, PART
-from ..models.row_stage import SplitStage
-from ..models.schema import Schema
+from ..models.row_stage import SplitStage, as_first, as_one
+from ..models.schema import DerivedSchema, Schema
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import Edm
-from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
+from ..protocol.filters import And, Compare, Constant, Filter, Op, Or, matcher
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowPage, RowQuery, StoreLayer, TableStore, pause_after
 from .stats import Counts
 from .tasks import map_together
 
-__all__ = ["StagedStore"]
+__all__ = ["StagedStore", "prepare_rows"]
 
 _LOOKS = 30
 """How often rows of an entity are read that are not of one moment. A program writes between two reads now and then."""
@@ -47,10 +48,12 @@ class StagedStore(StoreLayer):
         split = [each.split for each in schemas if each.split is not None and not each.split.is_in_first(select)]
         if not split:
             row = await self.below.get(table, partition_key, row_key, select)
+            if any(each.split is not None and each.split.kind == _kind_of(row) for each in schemas):
+                row = as_one(row)
         else:
             self._counts.requests -= 1  # of which there may be several, or this one
             row = await self._read(table, partition_key, row_key, select, split)
-        await self._prepare(schemas, [row])
+        await self._prepare(schemas, table, [row], select)
         return row
 
     async def query(
@@ -71,27 +74,32 @@ class StagedStore(StoreLayer):
             if where is None or where != query.where:  # otherwise these are no rows of theirs
                 limit = min(limit * max(each.most_rows for each in joined), MAX_PAGE)
         page = await self.below.query(table, asked, limit, continuation)
-        rows = await self._join(table, page.rows, query.select, split) if split else page.rows
-        await self._prepare(schemas, rows)
+        rows = await self._join(table, page.rows, query, split) if split else page.rows
+        await self._prepare(schemas, table, rows, query.select)
         return RowPage(rows, page.continuation)
 
     def _of(self, table: str) -> list[Schema]:
         return [each for each in self._schemas if each.may_be_in(table)]
 
     async def _join(
-        self, table: str, rows: Sequence[Row], select: tuple[str, ...] | None, split: Mapping[str, SplitStage]
+        self, table: str, rows: Sequence[Row], query: RowQuery, split: Mapping[str, SplitStage]
     ) -> list[Row]:
         """
         Return the rows of entities of a page, joined. Where rows of one are on another page, or not of one moment, they
-        are read again; so further rows whose first one is not here belong to an entity of another page.
+        are read again; so further rows whose first one is not here belong to an entity of another page. What asks for
+        further rows itself, as an audit does, gets them beside.
         """
         others: dict[tuple[str, str], list[Row]] = {}
         found: list[Row] = []
+        select = query.select
+        asked_for = None if query.where is None else matcher(query.where)
         for row in rows:
             stage = split.get(_kind_of_owner(row))
             if stage is None:
-                found.append(row)
+                found.append(as_one(row) if _kind_of(row) in split else row)
             else:
+                if asked_for is not None and asked_for(row):
+                    found.append(row)
                 others.setdefault((row["PartitionKey"], stage.owner_of(row["RowKey"])), []).append(row)
         again: list[int] = []
         for at, row in enumerate(found):
@@ -127,10 +135,11 @@ class StagedStore(StoreLayer):
         split: Sequence[SplitStage],
     ) -> Row:
         """
-        Read the rows of an entity, and return them as one; a row of another kind as it is.
+        Read the rows of an entity, and return them as one; a row of another kind as it is. If they were not of one
+        moment, each time that they were read, return the first one, whose kind says that it is only that.
 
         Raises:
-            Fault: There is none; or they were not of one moment, each time that they were read.
+            Fault: There is none.
         """
         last = max(each.last_key(row_key) for each in split)
         first = Compare("RowKey", Op.EQ, Constant(Edm.STRING, row_key))
@@ -139,6 +148,7 @@ class StagedStore(StoreLayer):
             asked = each.asks_for(asked)
         where = Or((first, *(_is_part(each.kind) for each in split)))
         query = RowQuery(Bounds.only(partition_key), Bounds(row_key, last), where, asked)
+        own: Row = {}
         for look in range(_LOOKS):
             if look:
                 await asyncio.sleep(min(1.0, pause_after(look, self._db.retry) / 5))
@@ -151,33 +161,53 @@ class StagedStore(StoreLayer):
                 continuation = page.continuation
                 if continuation is None:
                     break
-            own = next((row for row in rows if row["RowKey"] == row_key), None)
-            if own is None:
+            there = next((row for row in rows if row["RowKey"] == row_key), None)
+            if there is None:
                 self._counts.requests += 1
                 # It says why, since a range leaves out what a token does not open.
-                await self.below.get(table, partition_key, row_key, ("PartitionKey", "RowKey"))
+                own = await self.below.get(table, partition_key, row_key, select)
                 continue
+            own = there
             stage = next((each for each in split if each.kind == _kind_of(own)), None)
             if stage is None:
                 return own
             others = [r for r in rows if _kind_of_owner(r) == stage.kind and stage.owner_of(r["RowKey"]) == row_key]
-            joined = stage.join(own, others)
+            joined = stage.join(as_one(own), others)
             if joined is not None:
                 return joined
-        raise Fault(
-            Code.TORN_ROWS,
-            f"its rows, from ({partition_key!r}, {row_key!r}) on, did not fit together, {_LOOKS} times in a row: "
-            "others write them all the time, or another program has changed one of them; try it again, and if nobody "
-            "writes, read the rows as property bags and repair them",
-        )
+        return as_first(as_one(own))
 
-    async def _prepare(self, schemas: Sequence[Schema], rows: Sequence[Row]) -> None:
+    async def _prepare(
+        self, schemas: Sequence[Schema], table: str, rows: Sequence[Row], select: tuple[str, ...] | None
+    ) -> None:
         for schema in schemas:
-            stages = [stage for stage in schema.stages if stage.prepares]
-            if stages:
-                own = [row for row in rows if schema.kind is None or _kind_of(row) == schema.kind]
-                for stage in reversed(stages if own else ()):
-                    await stage.prepare(self._db, own)
+            if any(stage.prepares for stage in schema.stages):
+                kinds = {schema.kind}.union(*(_sealed_kinds(each) for each in schema.derived.values()))
+                own = [row for row in rows if schema.kind is None or _kind_of(row).removesuffix(TENTATIVE) in kinds]
+                await prepare_rows(self._db, schema, table, own, select)
+
+
+async def prepare_rows(
+    db: Any, schema: Schema, table: str, rows: Sequence[Row], select: tuple[str, ...] | None = None
+) -> None:
+    """
+    Let the row stages of a model prepare rows that were read as they are stored.
+
+    Args:
+        db: The `Connection` that has read them, which this module is below.
+        schema: The model.
+        table: Name of the table.
+        rows: The rows.
+        select: The properties that were read; None for all.
+    """
+    for stage in reversed(schema.stages if rows else ()):
+        if stage.prepares:
+            await stage.prepare(db, table, rows, select)
+
+
+def _sealed_kinds(derived: DerivedSchema) -> set[str | None]:
+    rows = derived.row_schema
+    return set() if rows is None or rows.keyed is None else {rows.kind}
 
 
 def _kind_of(row: Row) -> str:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
+from ..connection.blob_fields import bind_blobs
 from ..connection.index_states import find_unreadable, not_readable
 from ..connection.rows import read_live, read_row
 from ..connection.tasks import work_together
@@ -238,7 +239,7 @@ class Reader(Stores):
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
-        live = await read_live(self._connection, RowAddress.of_row(table, row))
+        live = await read_live(self._connection, RowAddress.of_row(table, row), model.__name__)
         if live is None:
             return None
         tentative = is_marker(live)
@@ -302,6 +303,7 @@ class Reader(Stores):
                     continue  # it was moved meanwhile
             if isinstance(entity, Entity):
                 self._connection.boundary.check(entity)
+                bind_blobs(self._connection, (entity,))
             return None if kinds.hides and not is_live(entity, utc_now()) else entity
         return None  # it was moved each time between the two reads
 
@@ -321,6 +323,8 @@ class Reader(Stores):
             entity = kinds.load(row)
             if entity is None:
                 return self._refuse_kind(model, table, row)
+            if kinds.uploads:
+                bind_blobs(self._connection, (entity,))
             if kinds.hides and not is_live(entity, utc_now()):
                 return None
         if self._connection.boundary.narrows:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from ..errors import ModelError, near
 from ..expressions import Field
@@ -28,7 +28,7 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import Derivation, HomeDeclaration, bind_derivation, bind_home
+from .derivation import DERIVATIONS_OF_SHAPES, Derivation, HomeDeclaration, bind_derivation, bind_home
 from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
@@ -37,7 +37,7 @@ from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition, note_model
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
-from .row_stage import STAGE_KEYWORDS, RowStage
+from .row_stage import FIELD_STAGES, STAGE_KEYWORDS, RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -49,6 +49,7 @@ class ClassKeywords(TypedDict, total=False):
     table: str | None
     partition_key: str | None
     row_key: str | None
+    keys: Literal["escaped", "verbatim"] | None
     kind: str | None
     version: int
     discriminator: Discriminator | None
@@ -124,8 +125,13 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         texts["partition_key"] = next((p.partition.text for p in parents if p.partition), None)
     if texts["row_key"] is None:
         texts["row_key"] = next((p.row.text for p in parents if p.row), None)
+    keys: str = given.get("keys") or ("verbatim" if parents and parents[0].verbatim else "escaped")
+    if keys not in ("escaped", "verbatim"):
+        raise ModelError(f"{name}: keys={keys!r} is unknown; use 'escaped' or 'verbatim'")
+    verbatim = keys == "verbatim"
     templates: dict[str, Template | None] = {
-        key: None if text is None else parse_template(text, name, key, annotations, kind) for key, text in texts.items()
+        key: None if text is None else parse_template(text, name, key, annotations, kind, verbatim=verbatim)
+        for key, text in texts.items()
     }
     if not abstract:
         missing = [key for key, template in {"table": table, **templates}.items() if template is None]
@@ -160,10 +166,11 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         naming=rename,
         partition=templates["partition_key"],
         row=templates["row_key"],
+        verbatim=verbatim,
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
-        stages=_row_stages(model),
+        stages=_row_stages(model, fields),
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -247,7 +254,8 @@ def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str,
                 f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
                 "otherwise"
             )
-    return declared
+    made = {name: DERIVATIONS_OF_SHAPES.get(type(info.shape)) for name, info in fields.items() if info.shape}
+    return declared | {name: make(name) for name, make in made.items() if make is not None}
 
 
 def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], annotations: Mapping[str, Any]) -> None:
@@ -270,10 +278,15 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
         )
 
 
-def _row_stages(model: type[Any]) -> list[RowStage]:
-    """Return the row stages that the class and its bases declare, each as the nearest class declares it."""
+def _row_stages(model: type[Any], fields: Mapping[str, FieldInfo]) -> list[RowStage]:
+    """
+    Return the row stages that the class and its bases declare, each as the nearest class declares it, and those that
+    its fields ask for.
+    """
     bases = reversed(model.__mro__)
-    return [*{name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}.values()]
+    named = {name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}
+    asked = (make(fields) for make in FIELD_STAGES)
+    return [*named.values(), *(stage for stage in asked if stage is not None)]
 
 
 def _check_opaque(schema: Schema) -> None:
@@ -287,7 +300,8 @@ def _check_opaque(schema: Schema) -> None:
     for each in schema.derived.values():
         rows, templates = each.row_schema, [*each.row_templates(), each.partition]
         held = {name for template in templates if template is not None for name in template.fields}
-        uses[each.label] = held if rows is None else held | rows.fields.keys()
+        sealed = set[str]() if rows is None else {rows.by_property[name].field for name in rows.opaque}
+        uses[each.label] = held if rows is None else held | (rows.fields.keys() - sealed)
     for what, fields in uses.items():
         if opaque & fields:
             raise ModelError(

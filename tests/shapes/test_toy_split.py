@@ -54,7 +54,7 @@ class Halved(SplitStage):
     def seal(self, operation: Operation) -> Operation:
         return operation
 
-    async def prepare(self, db: Any, rows: Sequence[Row]) -> None:
+    async def prepare(self, db: Any, table: str, rows: Sequence[Row], select: tuple[str, ...] | None) -> None:
         self.prepared.append(len(rows))
 
     def unseal(self, row: Row) -> Row:
@@ -101,6 +101,9 @@ class Halved(SplitStage):
         for other in others:
             row |= {n: v for n, v in other.items() if n.removesuffix(ANNOTATION) in self.elsewhere and v is not None}
         return row
+
+    def further_keys(self, row: Row) -> list[str]:
+        return [f"{row['RowKey']}~"] if self._is_there(row) else []
 
     def hint(self) -> str:
         return "Use more rows."

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from ...errors import TemplateError
 from ...keys.bounds import Part
-from ...keys.formats import Format, make_format
+from ...keys.format import Format
+from ...keys.formats import make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.derivation import refuse_without_kind
@@ -75,8 +76,8 @@ class ListSchema(Maintainer):
         self._needed = tuple(sorted(each for each in self.key_names if schema.fields[each].optional))
         refuse_without_kind(self.label, schema)
         self._refuse_own_keys()
-        schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
-        schema.refuse_maintained(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
+        schema.refuse_unseen(row.fields, self.label, f"row_key {row.text!r} has")
+        schema.refuse_unseen(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
         self.building, own_table = building, schema.table_text()
         lists_table = own_table if self.in_blobs else str(self.table)
         layout = {"kind": self.kind, **self.describe()}
