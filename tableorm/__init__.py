@@ -85,6 +85,8 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .relations.load import LoadExplanation
+from .relations.relation import ManyOf, OneOf, Relation, many, one
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -147,8 +149,10 @@ __all__ = [
     "Key",
     "LimitExceeded",
     "ListOf",
+    "LoadExplanation",
     "LostRace",
     "MalformedETag",
+    "ManyOf",
     "Mapped",
     "MisfitPolicy",
     "ModelError",
@@ -159,6 +163,7 @@ __all__ = [
     "NotSupported",
     "Observation",
     "ObservedRequest",
+    "OneOf",
     "Outcome",
     "OutcomeUnknown",
     "Page",
@@ -170,6 +175,7 @@ __all__ = [
     "RangeProgress",
     "RawSelect",
     "ReferenceNotFound",
+    "Relation",
     "RetryPolicy",
     "RowKey",
     "RunReport",
@@ -206,6 +212,8 @@ __all__ = [
     "from_dict",
     "http_message",
     "http_status",
+    "many",
+    "one",
     "series",
     "to_dict",
     "upgrade",

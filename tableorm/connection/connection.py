@@ -115,6 +115,7 @@ class Connection:
         asked_for: The stores beside the tables that it was asked for: "queues", "blobs".
         turns: The turns of its writers at rows that several of them change.
         lines: Calls that are made together, by what they are about: see `tableorm.writes.modify_together`.
+        reader: The database, or scope, that reads by it: queries load relations by its method `load`.
     """
 
     def __init__(
@@ -141,6 +142,7 @@ class Connection:
         self.asked_for: set[str] = set()
         self.turns = Turns()
         self.lines: dict[Hashable, Any] = {}
+        self.reader: Any = None
 
     def within(self, boundary: Boundary) -> "Connection":
         """Return a view of this connection with another boundary, which is open while this one is."""

@@ -2,7 +2,7 @@
 The database: what an application opens once and shares between its tasks.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Literal, Self, TypeVar, overload
 
 from ..access.scope import ScopeRules
@@ -14,6 +14,8 @@ from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..queries.home import QueriedHome
+from ..relations.load import LoadExplanation, explain_load, load_relations
+from ..relations.relation import Relation
 from ..writes.archive import archive
 from ..writes.archive_copy import Archive
 from ..writes.bulk.bulk import Bulk
@@ -335,6 +337,49 @@ class Database(Upkeep):
             self._connection, self._load_row, target, fn, fields, attempts=attempts, create=create, if_match=if_match
         )
 
+    async def load(
+        self,
+        entities: E | Iterable[E],
+        relation: Relation[E, Any],
+        /,
+        *more: Relation[Any, Any],
+    ) -> None:
+        """
+        Load what belongs to entities: `await db.load(teams, Team.employees)`, then `team.employees` is a tuple.
+
+        Entities with equal values are read once. At most 16 requests are sent at the same time; what lies in one
+        partition is read by ranges for several of the entities, where that takes fewer requests. Each load reads anew.
+
+        Args:
+            entities: An entity, or several, which were read before.
+            relation: What to load, such as `Team.employees`, or `Team.employees.where(...)` or `.limit(5)` of it, five
+                for each team.
+            more: What to load then for what was found: `db.load(teams, Team.employees, Employee.reviews)`.
+
+        Raises:
+            ModelError: An entity is not of the relation's class, or the relation does not fit the models.
+            NotLoaded: An entity lacks a field by which others belong to it.
+            MultipleEntitiesFound: A relation to one entity finds several.
+            DecodeError: A row does not fit its model.
+        """
+        await load_relations(self, entities, (relation, *more), {})
+
+    def explain_load(
+        self, entities: E | Iterable[E], relation: Relation[E, Any], /, *more: Relation[Any, Any]
+    ) -> LoadExplanation:
+        """
+        Return what `load` would send first: each request, and how many these can become. Nothing is sent.
+
+        Args:
+            entities: An entity, or several.
+            relation: What would be loaded.
+            more: What would be loaded then.
+
+        Raises:
+            TableOrmError: What `load` would raise before anything is sent.
+        """
+        return explain_load(self._connection, self, entities, (relation, *more))
+
     @overload
     def explain_write(
         self,
@@ -468,6 +513,7 @@ class Scope(Database):
 
     def __init__(self, parent: Database, rules: ScopeRules) -> None:
         self._connection = parent._connection.within(rules)
+        self._connection.reader = self
         self._parent, self._rules, self.stats = parent, rules, parent.stats
         self._kinds, self._grants = parent._kinds, parent._grants
 

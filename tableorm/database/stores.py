@@ -48,6 +48,7 @@ class Stores(Connected, AsyncOnly):
         watch: Watch | None = None,
     ) -> None:
         self._connection = Connection(backend, queues=queues, blobs=blobs, retry=retry, watch=watch)
+        self._connection.reader = self
         self.stats = self._connection.stats
 
     def __repr__(self) -> str:

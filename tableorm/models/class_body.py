@@ -129,7 +129,7 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             _check_makers(f"{name}.{field}", declared)
         given = declared.name if declared is not None else None
         inner = typing.get_args(annotation)[0]
-        shape = (declared.shape if declared is not None else None) or shape_of(kind)
+        shape = (declared.shape if declared is not None else None) or shape_of(kind, inner)
         if shape is not None:
             try:
                 shape.bind(model, field, kind, inner)
@@ -254,7 +254,7 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         each = declared[field]
         bare, optional = split_optional(each.annotation)
         name = f"{model.__name__}.{field}"
-        other = next(_find_models(bare), None)
+        other = next(_find_models(bare), None) if each.shape is None else None
         if other is not None:
             raise ModelError(
                 f"{name} is declared with {other.__name__}, which is a model; declare fields for its key instead"

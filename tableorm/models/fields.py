@@ -2,6 +2,7 @@
 The parts of a field declaration in a model's class body: `Mapped[T]` and `field(...)`.
 """
 
+import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -9,9 +10,9 @@ import attrs
 
 from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
-from .property_types import Shape
+from .property_types import Shape, split_optional
 
-__all__ = ["SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
+__all__ = ["SHAPES", "TYPE_SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
 
 T = TypeVar("T")
 
@@ -33,13 +34,24 @@ class Mapped(Generic[T]):
         def __set__(self, instance: object, value: T) -> None: ...
 
 
-def shape_of(annotation: type[Mapped[Any]]) -> Shape[Any] | None:
-    """Return how fields with an annotation are stored in several properties; None if in one."""
-    return annotation._shape  # pyright: ignore[reportPrivateUsage]
+def shape_of(annotation: type[Mapped[Any]], inner: Any) -> Shape[Any] | None:
+    """
+    Return how fields are stored in several properties; None if in one.
+
+    Args:
+        annotation: `Mapped`, or a subclass of it.
+        inner: What stands in its brackets.
+    """
+    bare = split_optional(inner)[0]
+    make = TYPE_SHAPES.get(typing.get_origin(bare) or bare)
+    return annotation._shape if make is None else make()  # pyright: ignore[reportPrivateUsage]
 
 
 SHAPES: dict[str, Callable[..., Shape[Any]]] = {}
 """What makes the shape of a field, by the option of `field` that asks for it; the modules of `shapes` fill it."""
+
+TYPE_SHAPES: dict[object, Callable[[], Shape[Any]]] = {}
+"""What makes the shape of a field, by the class of its values, such as `Key`; the modules of `shapes` fill it."""
 
 
 class FieldDescriptor:
