@@ -85,8 +85,9 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .relations.declarations import many, one
 from .relations.load import LoadExplanation
-from .relations.relation import ManyOf, OneOf, Relation, many, one
+from .relations.relation import ManyOf, OneOf, Relation
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32

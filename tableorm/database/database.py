@@ -3,6 +3,7 @@ The database: what an application opens once and shares between its tasks.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 from ..access.scope import ScopeRules
@@ -14,6 +15,7 @@ from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..queries.home import QueriedHome
+from ..relations.delete import delete_with_children
 from ..relations.load import LoadExplanation, explain_load, load_relations
 from ..relations.relation import Relation
 from ..writes.archive import archive
@@ -164,7 +166,8 @@ class Database(Upkeep):
         **fields: Any,
     ) -> None:
         """
-        Delete a row.
+        Delete a row. Children by a relation with `on_delete="cascade"` are deleted first; a crash leaves an entity with
+        fewer children.
 
         Args:
             target: An entity or bag that was read, a `Key`, or a model with its key fields.
@@ -177,8 +180,15 @@ class Database(Upkeep):
             NotRead: The entity was never read, so there is no ETag.
             EncodeError: `if_match` is no ETag.
             EntityNotFound: There is no such row.
+            Conflict: Others are counted in it.
+            LostRace: Others inserted children again and again.
         """
-        await delete_target(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
+        model: Any = target if isinstance(target, type) else getattr(target, "model", type(target))
+        schema = getattr(model, "__schema__", None)
+        delete = delete_target
+        if schema is not None and schema.relations and schema.cascades:
+            delete = partial(delete_with_children, self)
+        await delete(self._connection, target, fields, if_match=if_match, missing_ok=missing_ok)
 
     async def move(self, entity: Entity | PropertyBag, /, **fields: Any) -> None:
         """

@@ -16,7 +16,7 @@ from ..protocol.edm import Edm
 from ..queries.query import plan_query
 from ..queries.select import Select
 from ..shapes.link import LinkShape
-from .relation import ManyOf, One, OneOf, Relation
+from .relation import ManyOf, OneOf, Relation, RelationDeclaration
 
 __all__ = ["BoundRelation", "Reads", "bind"]
 
@@ -94,14 +94,15 @@ def bind(relation: Relation[Any, Any]) -> BoundRelation:
     Raises:
         ModelError: It does not fit them; names the model, the field and what to do.
     """
-    declared, mine = relation.declared, relation.model.__schema__
+    declared: RelationDeclaration = relation.declared
+    mine: Schema = relation.model.__schema__
     target = declared.resolve(relation)
     theirs: Schema = target.__schema__
     for name in declared.sources:
         if name not in mine.fields:
             problem = f"{relation}: {mine.name} has no field {name!r}"
             raise ModelError(f"{problem}; {near(name, mine.fields, 'field')}")
-    if isinstance(declared, One) and declared.key is not None:
+    if declared.key is not None:
         return BoundRelation(relation, target, _link_of(relation, mine.fields[declared.key], target))
     for name in (*declared.fields, *declared.texts):
         if name not in theirs.fields:

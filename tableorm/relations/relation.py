@@ -1,29 +1,26 @@
 """
-Relations: declared by `many` and `one` in the body of a class. On the class a relation says what to load; on an entity
-it is what was loaded. It never sends a request by itself.
+Relations: on the class a relation says what to load; on an entity it is what was loaded. It never sends a request by
+itself.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, NoReturn, Self, TypeVar, get_args, overload
+from typing import Any, Generic, Never, NoReturn, Self, TypeVar
 
 import attrs
 
 from ..derived.reference import find_target
 from ..errors import ModelError, NotLoaded, shown
 from ..expressions import Expression, Field
+from ..models.derivation import RelationRules
 from ..models.entity import Entity
 from ..models.loaded import loaded_of
 from ..queries.description import Loads
 
-__all__ = ["Many", "ManyOf", "OnDelete", "One", "OneOf", "Relation", "RelationDeclaration", "many", "one"]
+__all__ = ["ManyOf", "OneOf", "Relation", "RelationDeclaration"]
 
-P = TypeVar("P", bound=Entity)
 P_contra = TypeVar("P_contra", bound=Entity, contravariant=True)
-C = TypeVar("C", bound=Entity)
 C_co = TypeVar("C_co", bound=Entity, covariant=True)
-
-OnDelete = Literal["refuse", "cascade", "keep"]
 
 _FIELD = re.compile(r"\{([^{}:]+)\}")
 
@@ -99,7 +96,7 @@ def _restored(model: type[Any], name: str, *rest: Any) -> ManyOf[Any, Any]:
     return ManyOf(getattr(model, name).declared, model, *rest)
 
 
-class RelationDeclaration:
+class RelationDeclaration(RelationRules):
     """
     What `many` and `one` declare: the base of both.
 
@@ -110,11 +107,13 @@ class RelationDeclaration:
     Attributes:
         name: The name under which it is declared.
         sources: The fields of this model by which they are found.
+        key: The one of them that is the key of the other entity; None if they are found by fields.
         fset: Whether it can be set: it says how to do otherwise.
     """
 
     fset = True
     name: str
+    key: str | None = None
 
     def __init__(self, verb: str, target: Callable[[], type[Any]] | type[Any], fields: Mapping[str, object]) -> None:
         if not callable(target):  # pyright: ignore[reportUnnecessaryComparison]
@@ -177,121 +176,3 @@ class RelationDeclaration:
     def instead(self) -> str:
         """Say what to do instead of setting it."""
         raise NotImplementedError
-
-
-class Many(RelationDeclaration, Generic[C]):
-    """What `many` declares: on the class a `ManyOf`, on an entity a tuple."""
-
-    def __init__(self, target: Any, on_delete: OnDelete, fields: Mapping[str, object]) -> None:
-        super().__init__("many", target, fields)
-        if on_delete not in get_args(OnDelete):
-            raise ModelError(f"many(on_delete={on_delete!r}) is refused: give 'refuse', 'cascade' or 'keep'")
-        if not self.fields:
-            raise ModelError(
-                "many(...) needs fields of the other model from fields of this one, by which its entities belong to "
-                'one of this model: department="{name}"'
-            )
-        if on_delete != "keep":
-            raise ModelError(f"many(on_delete={on_delete!r}) is not available yet; give 'keep'")
-        self.on_delete: OnDelete = on_delete
-
-    def of(self, owner: type[Any]) -> ManyOf[Any, Any]:
-        """Return what stands for it on a class."""
-        return ManyOf(self, owner)
-
-    @property
-    def instead(self) -> str:
-        """Say what to do instead of setting it."""
-        theirs = next(iter(self.fields))
-        return (
-            "it is what was loaded. Insert or delete entities by db.insert(...) and db.delete(...); give one to "
-            f"another parent by db.move(entity, {theirs}=...), or by db.save(entity) if {theirs} is not in its key; "
-            "then load it"
-        )
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, instance: None, owner: type[P]) -> ManyOf[P, C]: ...
-        @overload
-        def __get__(self, instance: object, owner: type[Any]) -> tuple[C, ...]: ...
-        def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
-
-    else:
-        __get__ = RelationDeclaration.get
-
-
-class One(RelationDeclaration, Generic[C]):
-    """What `one` declares: on the class a `OneOf`, on an entity another entity, or None if there is none."""
-
-    def __init__(self, target: Any, key: str | None, fields: Mapping[str, object]) -> None:
-        super().__init__("one", target, fields)
-        if (key is None) is not bool(self.fields):
-            raise ModelError(
-                'one(...) needs either key="buyer", a field of this model that is a Key, or fields of the other model '
-                'from fields of this one, as in employee_id="{id}"'
-            )
-        self.key = key
-        if key is not None:
-            self.sources = (key,)
-
-    def of(self, owner: type[Any]) -> OneOf[Any, Any]:
-        """Return what stands for it on a class."""
-        return OneOf(self, owner)
-
-    @property
-    def instead(self) -> str:
-        """Say what to do instead of setting it."""
-        names = ", ".join(f"entity.{name}" for name in self.sources)
-        return f"it is what was loaded. Set {names} and call db.save(entity), or write the other entity; then load it"
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, instance: None, owner: type[P]) -> OneOf[P, C]: ...
-        @overload
-        def __get__(self, instance: object, owner: type[Any]) -> C | None: ...
-        def __get__(self, instance: object | None, owner: type[Any]) -> Any: ...
-
-    else:
-        __get__ = RelationDeclaration.get
-
-
-def many(model: Callable[[], type[C]], *, on_delete: OnDelete, **fields: str) -> Many[C]:
-    """
-    Declare the entities that belong to an entity, by fields that their keys, or the keys of an index of theirs, begin
-    with.
-
-    `employees = many(lambda: Employee, department="{name}", on_delete="keep")` in the body of `Team` is a tuple of
-    employees on a team, once it was loaded by `db.load(teams, Team.employees)`.
-
-    Args:
-        model: A function that returns the model of these entities, which may be declared later.
-        on_delete: What becomes of them when the entity is deleted. "refuse" refuses that while a `Count` in the entity
-            says that there are any; "cascade" deletes them first, which `Database.delete` alone does; "keep" leaves
-            them as they are.
-        fields: Their fields: "{field}" of this model, or text.
-
-    Returns:
-        A declaration, which is the relation on the class.
-    """
-    return Many(model, on_delete, fields)
-
-
-def one(model: Callable[[], type[C]], *, key: str | None = None, **fields: str) -> One[C]:
-    """
-    Declare the entity that belongs to an entity: by its key, or by fields.
-
-    `customer = one(lambda: Customer, key="buyer")` is the entity whose key the field `buyer` is, declared as
-    `buyer: Mapped[Key[Customer] | None]`; `profile = one(lambda: Profile, employee_id="{id}")` the one with this field.
-
-    Args:
-        model: A function that returns the model of that entity, which may be declared later.
-        key: The field of this model that is its key.
-        fields: Its fields: "{field}" of this model, or text. They are its key, or what its key or that of an index of
-            its model begins with.
-
-    Returns:
-        A declaration, which is the relation on the class.
-    """
-    return One(model, key, fields)
