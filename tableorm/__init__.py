@@ -85,6 +85,7 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .relations.cache import CachedEntities
 from .relations.declarations import many, one
 from .relations.load import LoadExplanation
 from .relations.relation import ManyOf, OneOf, Relation
@@ -111,6 +112,7 @@ __all__ = [
     "BulkFailed",
     "BulkFailure",
     "BulkReport",
+    "CachedEntities",
     "ChangeStream",
     "ChangedEntity",
     "CommittedChange",

@@ -15,6 +15,7 @@ from ..models.json_values import new_entity
 from ..models.key import Key
 from ..models.property_bag import PropertyBag
 from ..queries.home import QueriedHome
+from ..relations.cache import CachedEntities, caches_by_model
 from ..relations.delete import delete_with_children
 from ..relations.load import LoadExplanation, explain_load, load_relations
 from ..relations.relation import Relation
@@ -353,6 +354,7 @@ class Database(Upkeep):
         relation: Relation[E, Any],
         /,
         *more: Relation[Any, Any],
+        cache: CachedEntities[Any] | Sequence[CachedEntities[Any]] = (),
     ) -> None:
         """
         Load what belongs to entities: `await db.load(teams, Team.employees)`, then `team.employees` is a tuple.
@@ -365,6 +367,7 @@ class Database(Upkeep):
             relation: What to load, such as `Team.employees`, or `Team.employees.where(...)` or `.limit(5)` of it, five
                 for each team.
             more: What to load then for what was found: `db.load(teams, Team.employees, Employee.reviews)`.
+            cache: What `cached` has made, one or several: entities of its model, found by their keys, come from it.
 
         Raises:
             ModelError: An entity is not of the relation's class, or the relation does not fit the models.
@@ -372,7 +375,22 @@ class Database(Upkeep):
             MultipleEntitiesFound: A relation to one entity finds several.
             DecodeError: A row does not fit its model.
         """
-        await load_relations(self, entities, (relation, *more), {})
+        await load_relations(self, entities, (relation, *more), caches_by_model(self._connection, cache))
+
+    def cached(self, model: type[E], /, *, ttl: float, max_entities: int = 10_000) -> CachedEntities[E]:
+        """
+        Make a cache of entities that change seldom, to be shared: `departments = db.cached(Department, ttl=60)`.
+
+        Args:
+            model: Their model.
+            ttl: Seconds for which an entity is kept. What this program writes by the same database is read again at
+                once, what others write when they are over.
+            max_entities: How many are kept, at most; those that were not asked for longest go first.
+
+        Raises:
+            ModelError: `ttl` or `max_entities` is not above 0.
+        """
+        return CachedEntities(self._connection, self, model, ttl, max_entities)
 
     def explain_load(
         self, entities: E | Iterable[E], relation: Relation[E, Any], /, *more: Relation[Any, Any]
