@@ -89,6 +89,7 @@ from .relations.cache import CachedEntities
 from .relations.declarations import many, one
 from .relations.load import LoadExplanation
 from .relations.relation import ManyOf, OneOf, Relation
+from .shapes.blob import Blob, BlobField
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -106,7 +107,9 @@ __all__ = [
     "AccountNotFound",
     "AggregateOf",
     "AuditReport",
+    "Blob",
     "BlobArchive",
+    "BlobField",
     "BuildReport",
     "Bulk",
     "BulkFailed",

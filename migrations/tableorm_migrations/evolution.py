@@ -122,7 +122,12 @@ def _compare_models(old: ModelLayout, new: ModelLayout) -> Iterator[Difference]:
         yield _difference(new, "class-renamed", f"{old.name} becomes {new.name}")
     if old.discriminator != new.discriminator:
         yield _difference(new, "discriminator-changed", f"{old.discriminator!r} becomes {new.discriminator!r}")
+    if old.wide != new.wide:
+        code = "made-wide" if new.wide else "wide-removed"
+        yield _difference(new, code, f"an entity is stored in {'several rows' if new.wide else 'one row'}")
     yield from _compare_versions(old, new)
+    if old.verbatim != new.verbatim:
+        yield _difference(new, "escapes-changed", f"keys are {'verbatim' if new.verbatim else 'escaped'}")
     yield from _compare_keys(old, new)
     yield from _compare_fields(old, new)
     yield from _compare_derived(old, new)

@@ -112,6 +112,20 @@ RULES = {
             "rows of the higher version would be read as if they had the lower one",
             "raise the version again",
         ),
+        _rule(
+            "made-wide",
+            _TWO,
+            "a model is declared wide",
+            "older programs cannot read entities that are stored in several rows",
+            "end all older programs before the new ones begin",
+        ),
+        _rule(
+            "wide-removed",
+            _REFUSED,
+            "a model is no longer declared wide",
+            "entities that are stored in several rows cannot be read",
+            "keep wide=True",
+        ),
         # Keys
         _rule(
             "partition-key-changed",
@@ -134,6 +148,13 @@ RULES = {
             "a field of the keys gets another type",
             "keys of rows may not be of the new type",
             "re-key the table, or keep the type",
+        ),
+        _rule(
+            "escapes-changed",
+            _REFUSED,
+            'a model gets or loses keys="verbatim"',
+            "stored keys with an escape, or with a character that needs one, would be other values",
+            "re-key the table, or keep it",
         ),
         # Fields
         _rule(

@@ -81,6 +81,8 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         discriminator: How kinds are told apart.
         partition_key: Template of the PartitionKey.
         row_key: Template of the RowKey.
+        verbatim: Whether keys hold texts as they are, without escapes.
+        wide: Whether an entity is stored in several rows.
         fields: The fields by name.
         derived: What is derived from its entities, by name of the declaration.
         building: The names of indexes and lists that are declared with `building=True`.
@@ -97,6 +99,8 @@ class ModelLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     discriminator: str = "property"
     partition_key: str
     row_key: str
+    verbatim: bool = False
+    wide: bool = False
     fields: dict[str, FieldLayout]
     derived: dict[str, dict[str, Any]] = {}
     building: tuple[str, ...] = ()
@@ -198,6 +202,8 @@ def _describe(schema: Schema) -> ModelLayout:
         discriminator=schema.discriminator if isinstance(schema.discriminator, str) else "function",
         partition_key=partition.text,
         row_key=row.text,
+        verbatim=schema.verbatim,
+        wide=schema.split is not None,
         fields={name: layout for info in schema.fields.values() for name, layout in _describe_field(info)},
         derived=derived,
         building=tuple(name for name, each in schema.derived.items() if each.building),

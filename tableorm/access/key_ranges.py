@@ -11,7 +11,7 @@ import attrs
 
 from ..errors import ModelError
 from ..keys.bounds import Condition, Part
-from ..keys.formats import Order
+from ..keys.format import Order
 from ..keys.template import Template
 from ..models.schema import Schema
 from ..protocol.edm import utf16_key

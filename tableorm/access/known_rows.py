@@ -14,7 +14,8 @@ import attrs
 
 from ..errors import TemplateError
 from ..keys.bounds import Condition, Part
-from ..keys.formats import Format, make_format
+from ..keys.format import Format
+from ..keys.formats import make_format
 from ..keys.intervals import meet
 from ..keys.overlap import may_meet, may_share
 from ..keys.ranges import KeyRegion

@@ -12,7 +12,7 @@ import attrs
 from ..audit.check import AuditedMaintainer
 from ..errors import ModelError, near
 from ..keys.bounds import Part
-from ..keys.formats import Order
+from ..keys.format import Order
 from ..keys.overlap import may_share
 from ..keys.template import Template
 from ..models.entity import Entity, schema_of

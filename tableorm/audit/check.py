@@ -78,12 +78,12 @@ class AuditedMaintainer(Maintainer):
 
     async def audit_blobs(self, context: AuditContext) -> None:
         """
-        Check the blobs that it has, if it is `in_blobs`, once all entities were checked; repair them.
+        Check the blobs that it has, if it has any, once all entities were checked; repair them.
 
         Args:
             context: The rows of the table of the entities.
         """
-        raise NotImplementedError
+        del context
 
 
 class Check:
@@ -105,6 +105,8 @@ class Check:
             that have the same function are verified by one call for each partition.
     """
 
+    marks: bool = False
+    """Whether the rows that it owns are marker rows of its model."""
     row_kinds: Collection[str] = ()
     """The kinds of marker rows that it checks, which are of no model."""
     row_phases: Collection[Phase] = ()

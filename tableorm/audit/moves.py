@@ -35,6 +35,7 @@ class MoveCheck(Check):
         schema: The model.
     """
 
+    marks = True
     row_phases = frozenset({Phase.BEFORE})
 
     def __init__(self, context: AuditContext, schema: Schema) -> None:

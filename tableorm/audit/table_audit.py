@@ -42,6 +42,7 @@ from .decisions import DecisionCheck
 from .entries import EntityCheck, EntryCheck
 from .first_look import FirstLook
 from .moves import MoveCheck
+from .parts import PartCheck
 
 __all__ = ["TableAudit", "are_right", "rebuild_write", "with_related"]
 
@@ -125,6 +126,8 @@ class TableAudit:
             for schema in own:
                 names = [check.name for check in self._checks[schema] if isinstance(check, EntryCheck)]
                 self._checks[schema].insert(0, EntityCheck(context, schema, names))
+                if schema.split is not None:
+                    self._checks[schema].insert(0, PartCheck(context, schema, schema.split))
                 if schema.tracked:
                     self._checks[schema].append(MoveCheck(context, schema))
 
@@ -145,9 +148,7 @@ class TableAudit:
         if kind not in self._by_row_kind:
             name = kind.partition("#")[0]
             all_checks = (check for schema, checks in self._checks.items() if schema.kind == name for check in checks)
-            owners = [
-                check for check in all_checks if check.owns(kind) and isinstance(check, MoveCheck) == is_marker(row)
-            ]
+            owners = [check for check in all_checks if check.owns(kind) and check.marks == is_marker(row)]
             # The check of the entity itself takes what no declaration owns.
             owners.sort(key=lambda check: isinstance(check, EntityCheck))
             self._by_row_kind[kind] = next(iter(owners), None)

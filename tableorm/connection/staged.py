@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..models.reserved import ENTITY_TYPE, PART
-from ..models.row_stage import SplitStage
+from ..models.row_stage import SplitStage, as_first, as_one
 from ..models.schema import Schema
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import Edm
-from ..protocol.filters import And, Compare, Constant, Filter, Op, Or
+from ..protocol.filters import And, Compare, Constant, Filter, Op, Or, matcher
 from ..protocol.limits import MAX_PAGE
 from ..stores import Bounds, Row, RowPage, RowQuery, StoreLayer, TableStore, pause_after
 from .stats import Counts
@@ -47,6 +47,8 @@ class StagedStore(StoreLayer):
         split = [each.split for each in schemas if each.split is not None and not each.split.is_in_first(select)]
         if not split:
             row = await self.below.get(table, partition_key, row_key, select)
+            if any(each.split is not None and each.split.kind == _kind_of(row) for each in schemas):
+                row = as_one(row)
         else:
             self._counts.requests -= 1  # of which there may be several, or this one
             row = await self._read(table, partition_key, row_key, select, split)
@@ -71,7 +73,7 @@ class StagedStore(StoreLayer):
             if where is None or where != query.where:  # otherwise these are no rows of theirs
                 limit = min(limit * max(each.most_rows for each in joined), MAX_PAGE)
         page = await self.below.query(table, asked, limit, continuation)
-        rows = await self._join(table, page.rows, query.select, split) if split else page.rows
+        rows = await self._join(table, page.rows, query, split) if split else page.rows
         await self._prepare(schemas, rows)
         return RowPage(rows, page.continuation)
 
@@ -79,19 +81,24 @@ class StagedStore(StoreLayer):
         return [each for each in self._schemas if each.may_be_in(table)]
 
     async def _join(
-        self, table: str, rows: Sequence[Row], select: tuple[str, ...] | None, split: Mapping[str, SplitStage]
+        self, table: str, rows: Sequence[Row], query: RowQuery, split: Mapping[str, SplitStage]
     ) -> list[Row]:
         """
         Return the rows of entities of a page, joined. Where rows of one are on another page, or not of one moment, they
-        are read again; so further rows whose first one is not here belong to an entity of another page.
+        are read again; so further rows whose first one is not here belong to an entity of another page. What asks for
+        further rows itself, as an audit does, gets them beside.
         """
         others: dict[tuple[str, str], list[Row]] = {}
         found: list[Row] = []
+        select = query.select
+        asked_for = None if query.where is None else matcher(query.where)
         for row in rows:
             stage = split.get(_kind_of_owner(row))
             if stage is None:
-                found.append(row)
+                found.append(as_one(row) if _kind_of(row) in split else row)
             else:
+                if asked_for is not None and asked_for(row):
+                    found.append(row)
                 others.setdefault((row["PartitionKey"], stage.owner_of(row["RowKey"])), []).append(row)
         again: list[int] = []
         for at, row in enumerate(found):
@@ -127,10 +134,11 @@ class StagedStore(StoreLayer):
         split: Sequence[SplitStage],
     ) -> Row:
         """
-        Read the rows of an entity, and return them as one; a row of another kind as it is.
+        Read the rows of an entity, and return them as one; a row of another kind as it is. If they were not of one
+        moment, each time that they were read, return the first one, whose kind says that it is only that.
 
         Raises:
-            Fault: There is none; or they were not of one moment, each time that they were read.
+            Fault: There is none.
         """
         last = max(each.last_key(row_key) for each in split)
         first = Compare("RowKey", Op.EQ, Constant(Edm.STRING, row_key))
@@ -139,6 +147,7 @@ class StagedStore(StoreLayer):
             asked = each.asks_for(asked)
         where = Or((first, *(_is_part(each.kind) for each in split)))
         query = RowQuery(Bounds.only(partition_key), Bounds(row_key, last), where, asked)
+        own: Row = {}
         for look in range(_LOOKS):
             if look:
                 await asyncio.sleep(min(1.0, pause_after(look, self._db.retry) / 5))
@@ -151,25 +160,21 @@ class StagedStore(StoreLayer):
                 continuation = page.continuation
                 if continuation is None:
                     break
-            own = next((row for row in rows if row["RowKey"] == row_key), None)
-            if own is None:
+            there = next((row for row in rows if row["RowKey"] == row_key), None)
+            if there is None:
                 self._counts.requests += 1
                 # It says why, since a range leaves out what a token does not open.
-                await self.below.get(table, partition_key, row_key, ("PartitionKey", "RowKey"))
+                own = await self.below.get(table, partition_key, row_key, select)
                 continue
+            own = there
             stage = next((each for each in split if each.kind == _kind_of(own)), None)
             if stage is None:
                 return own
             others = [r for r in rows if _kind_of_owner(r) == stage.kind and stage.owner_of(r["RowKey"]) == row_key]
-            joined = stage.join(own, others)
+            joined = stage.join(as_one(own), others)
             if joined is not None:
                 return joined
-        raise Fault(
-            Code.TORN_ROWS,
-            f"its rows, from ({partition_key!r}, {row_key!r}) on, did not fit together, {_LOOKS} times in a row: "
-            "others write them all the time, or another program has changed one of them; try it again, and if nobody "
-            "writes, read the rows as property bags and repair them",
-        )
+        return as_first(as_one(own))
 
     async def _prepare(self, schemas: Sequence[Schema], rows: Sequence[Row]) -> None:
         for schema in schemas:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NoReturn, TypeVar, overload
 
 from ..access.grant import check_target_table
+from ..connection.blob_fields import bind_blobs
 from ..connection.index_states import find_unreadable, not_readable
 from ..connection.nearby import NearbyRows
 from ..connection.rows import read_live, read_row
@@ -333,6 +334,7 @@ class Reader(Stores):
                     continue  # it was moved meanwhile
             if isinstance(entity, Entity):
                 self._connection.boundary.check(entity)
+                bind_blobs(self._connection, (entity,))
             return None if kinds.hides and not is_live(entity, utc_now()) else entity
         return None  # it was moved each time between the two reads
 
@@ -352,6 +354,8 @@ class Reader(Stores):
             entity = kinds.load(row)
             if entity is None:
                 return self._refuse_kind(model, table, row)
+            if kinds.uploads:
+                bind_blobs(self._connection, (entity,))
             if kinds.hides and not is_live(entity, utc_now()):
                 return None
         if self._connection.boundary.narrows:

@@ -18,7 +18,8 @@ from ..protocol.edm import utf16_key
 from ..protocol.filters import Op
 from ..protocol.limits import FORBIDDEN_IN_KEYS
 from ..stores import Bounds
-from .formats import ESCAPE, Format, Order, escape
+from .escapes import ESCAPE, escape, unescape
+from .format import Format, Order
 from .intervals import EVERYTHING, meet, starting_with, successor
 
 __all__ = [
@@ -49,12 +50,28 @@ class Part:
         field: Name of the field.
         format: Its format.
         separator: The first character of what follows, which free text before other variable text escapes.
+        verbatim: Whether free text stands as it is, so that what would have to be escaped is refused.
     """
 
     literal: str
     field: str | None = None
     format: Format | None = None
     separator: str = ""
+    verbatim: bool = False
+
+    def escape(self, text: str) -> str:
+        """Return free text as keys hold it. Raises ValueError if they cannot."""
+        if not self.verbatim:
+            return escape(text, self.separator)
+        found = FORBIDDEN_IN_KEYS.search(text)
+        if found or (self.separator and self.separator in text):
+            why = f"keys forbid {found[0]!r}" if found else f"{self.separator!r} ends the field"
+            raise ValueError(f"cannot hold {text[:40]!r}: {why}, and keys='verbatim' escapes nothing")
+        return text
+
+    def unescape(self, text: str) -> str:
+        """Return the text that keys hold so. Raises ValueError if they hold none so."""
+        return text if self.verbatim else unescape(text, self.separator)
 
 
 @attrs.frozen
@@ -188,13 +205,12 @@ class KeyConstraint:
         assert form is not None
         exact: set[int] = set()
         limits = self._limits
-        write, write_last = writer(part), writer(part, last=True)
         for index, (field, op) in enumerate(shape):
             if field != part.field or op is Op.NE:
                 continue
             if op is None:
                 if form.free and form.full:
-                    limits.append(_Limit(index, None, True, write))
+                    limits.append(_Limit(index, None, True, writer(part)))
                     # Where what follows can also be part of the text, a key goes on as if its text did: {name}_end.
                     if not self._last or self._last == part.separator:
                         exact.add(index)
@@ -202,7 +218,7 @@ class KeyConstraint:
                 bound = REVERSED[op] if form.order is Order.REVERSED else op
                 # Of a text that is not all of the value, the bound stands for values on both sides of it.
                 bound = bound if form.full else _INCLUSIVE[bound]
-                limits.append(_Limit(index, bound, op in (Op.GT, Op.GE), write_last if op in (Op.GT, Op.LE) else write))
+                limits.append(_Limit(index, bound, op in (Op.GT, Op.GE), writer(part, op)))
                 # Free text that something follows: "a" and "a-b" may sort the other way once the separator is behind.
                 if form.full and (not self._last or not form.free):
                     exact.add(index)
@@ -262,13 +278,14 @@ class KeyConstraint:
 
     def _refuse(self, step: _Step, values: Sequence[Any], at: Sequence[int], error: ValueError) -> None:
         """Refuse a value of another type; a value that no key can hold is not a mistake."""
-        assert step.part.format is not None
+        form = step.part.format
+        assert form is not None
         known: str | None = None
         for index in (step.first, *step.more):
             try:
                 text = step.write(values[at[index]])
             except ValueError:
-                if outside(step.part.format, values[at[index]]):
+                if outside(form, values[at[index]]) or form.is_between(values[at[index]]):
                     return
                 raise self._error(f"{error} (condition on field {step.part.field!r})", [str(step.part.field)]) from None
             if known is not None and text != known:
@@ -287,7 +304,7 @@ class KeyConstraint:
         for limit in self._limits:
             value = values[at[limit.index]]
             if limit.op is None:
-                found = starting_with(head + escape(str(value), part.separator))
+                found = starting_with(head + part.escape(str(value)))
             else:
                 try:
                     text = limit.write(value)
@@ -372,19 +389,19 @@ def outside(form: Format, value: Any) -> int:
         return 0
 
 
-def writer(part: Part, *, last: bool = False) -> Callable[[Any], str]:
+def writer(part: Part, op: Op | None = None) -> Callable[[Any], str]:
     """
     Return the function that writes a value as a part of a key; its ValueError says what does not fit.
 
     Args:
         part: The part.
-        last: Whether it writes the last of all that a value stands for: what is above the value is above that.
+        op: The operator by which keys are compared with the value; None to make a key.
     """
     form = part.format
     if form is None:
         return str
     if not form.free:
-        return form.to_last_text if last and form.to_last_text is not None else form.to_text
+        return form.writer(op)
     to_text, separator = form.to_text, part.separator
     alnum_separator = separator.isalnum()
     plain = form.from_text is str and to_text("a") == "a" and to_text("A") == "A" and not alnum_separator
@@ -395,6 +412,6 @@ def writer(part: Part, *, last: bool = False) -> Callable[[Any], str]:
         if plain and type(value) is str and ((value.isascii() and value.isalnum()) or kept(value)):
             return value
         text: str = to_text(value)
-        return text if not alnum_separator and text.isalnum() else escape(text, separator)
+        return text if not alnum_separator and text.isalnum() else part.escape(text)
 
     return write

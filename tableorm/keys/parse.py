@@ -16,7 +16,8 @@ import attrs
 from ..errors import TemplateError
 from ..protocol.limits import FORBIDDEN_IN_KEYS, key_fault
 from .bounds import Part
-from .formats import ESCAPE, ESCAPE_CHARACTERS, make_format
+from .escapes import ESCAPE, ESCAPE_CHARACTERS
+from .formats import make_format
 from .template import Template
 
 __all__ = ["parse_template"]
@@ -26,7 +27,13 @@ _PIECES = re.compile(r"\{\{|\}\}|\{([^{}:]*)(?::([^{}]*))?\}|([^{}]+)|(.)", re.D
 
 
 def parse_template(
-    text: str, model: str, key: str, annotations: Mapping[str, Any], kind: str | None = None
+    text: str,
+    model: str,
+    key: str,
+    annotations: Mapping[str, Any],
+    kind: str | None = None,
+    *,
+    verbatim: bool = False,
 ) -> Template:
     """
     Parse a template, and prove that its keys can be read back.
@@ -37,6 +44,7 @@ def parse_template(
         key: "partition_key" or "row_key", for messages.
         annotations: The type of each field, without None.
         kind: What `{kind}` stands for; None if the model stores none.
+        verbatim: Whether it escapes nothing.
 
     Raises:
         TemplateError: It names an unknown field or format, holds a forbidden character, or cannot parse back.
@@ -71,7 +79,7 @@ def parse_template(
             form = make_format(annotations[name], spec or "")
             if isinstance(form, str):
                 raise error(f"{form} (field {name!r})")
-            parts.append(Part("", name, form))
+            parts.append(Part("", name, form, verbatim=verbatim))
     bad = next((part for part in parts if FORBIDDEN_IN_KEYS.search(part.literal)), None)
     if bad is not None:
         raise error(f"has a character in {bad.literal!r} that keys forbid (/ \\ # ? and control characters)")
@@ -122,7 +130,7 @@ def _separate(parts: list[Part], error: Callable[[str], TemplateError]) -> list[
             between |= alphabet - {"-"} if part.format.text == "int" else alphabet
         if separator in between:
             raise error(f"cannot be read back: {separator!r} between {names} can also be part of the first")
-        if part.format.free and separator in ESCAPE_CHARACTERS:
+        if part.format.free and not part.verbatim and separator in ESCAPE_CHARACTERS:
             raise error(
                 f"cannot be read back: {separator!r} between {names} is also part of an escape such as {ESCAPE}2F; "
                 "begin the literal with another character"

@@ -17,7 +17,7 @@ from ..errors import TemplateError
 from ..protocol.filters import Op
 from ..protocol.limits import MAX_KEY_UNITS, key_fault
 from .bounds import Condition, ConstraintShape, KeyBounds, KeyConstraint, Part, writer
-from .formats import Format, escape, unescape
+from .format import Format
 
 __all__ = ["MAX_BUCKETS", "Template", "parse_pair"]
 
@@ -179,7 +179,7 @@ class Template:
             assert part.field is not None
             if part.format.full:
                 try:
-                    value = part.format.from_text(unescape(text, part.separator) if part.format.free else text)
+                    value = part.format.from_text(part.unescape(text) if part.format.free else text)
                 except (ValueError, OverflowError) as error:
                     raise ValueError(f"{self.key} {key!r}: {error}") from None
                 if values.setdefault(part.field, value) != value:
@@ -191,16 +191,16 @@ class Template:
         found, index = self.match(key), self._full.get(field)
         return None if found is None or index is None else found[index + 1]
 
-    def value_text(self, field: str, value: Any, *, last: bool = False) -> str:
+    def value_text(self, field: str, value: Any, op: Op | None = None) -> str:
         """
-        Return the text that a key holds for a value of a field that it holds in full; with `last` the text of the last
-        of all that the value stands for. Raises ValueError.
+        Return the text that a key holds for a value of a field that it holds in full, or that is compared with keys by
+        an operator. Raises ValueError.
         """
-        return writer(self.field_parts[self._full[field]], last=last)(value)
+        return writer(self.field_parts[self._full[field]], op)(value)
 
     def prefix_text(self, field: str, prefix: str) -> str:
         """Return the text that a key holds for the start of a text, for a field that it holds in full."""
-        return escape(prefix, self.field_parts[self._full[field]].separator)
+        return self.field_parts[self._full[field]].escape(prefix)
 
     def full_format(self, field: str) -> Format | None:
         """Return the format in which the key holds a field in full; None if it does not."""

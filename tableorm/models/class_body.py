@@ -129,7 +129,7 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             _check_makers(f"{name}.{field}", declared)
         given = declared.name if declared is not None else None
         inner = typing.get_args(annotation)[0]
-        shape = (declared.shape if declared is not None else None) or shape_of(kind, inner)
+        shape = (declared.shape if declared is not None else None) or shape_of(kind, split_optional(inner)[0])
         if shape is not None:
             try:
                 shape.bind(model, field, kind, inner)
@@ -279,7 +279,7 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             maintained=bool(given and given.maintained),
             doc=given.doc if given else None,
             expiry=bool(given and given.expiry),
-            readonly=bool(given and given.readonly),
+            readonly=bool(given and given.readonly) or bool(each.shape and each.shape.uploads),
             hidden=bool(given and given.hidden),
             shape=each.shape,
         )

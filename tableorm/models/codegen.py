@@ -15,7 +15,8 @@ from uuid import UUID
 import msgspec
 
 from ..keys.bounds import Part
-from ..keys.formats import ESCAPE, Format, unescape
+from ..keys.escapes import ESCAPE, unescape
+from ..keys.format import Format
 from ..keys.template import Template
 from ..protocol.edm import ANNOTATION, Edm, check_datetime, check_text, datetime_from_text
 from ..protocol.limits import MAX_KEY_UNITS
@@ -201,7 +202,8 @@ def _decode_key(source: FunctionSource, number: int, member: str, template: Temp
     if head:
         source.add(1, f"if key[:{len(head)}] != {head!r}: raise ValueError(key)", f"key = key[{len(head)}:]")
     if form.free:
-        source.add(1, f"if {ESCAPE!r} in key: key = unescape(key, {part.separator!r})")
+        if not part.verbatim:
+            source.add(1, f"if {ESCAPE!r} in key: key = unescape(key, {part.separator!r})")
         source.add(1, f"{source.put(part.field)} = " + ("key" if form.from_text is str else f"from{number}(key)"))
         return
     source.add(1, f"{source.put(part.field)} = value = int(key)")
@@ -235,7 +237,8 @@ def _decode_parts(
         form = part.format
         if form is None or part.field is None or not form.full:
             continue
-        text = f"unescape(found[{group}], {part.separator!r})" if form.free else f"found[{group}]"
+        escaped = form.free and not part.verbatim
+        text = f"unescape(found[{group}], {part.separator!r})" if escaped else f"found[{group}]"
         if form.from_text is not str:
             source.names[f"from{number}_{group}"] = form.from_text
             text = f"from{number}_{group}({text})"

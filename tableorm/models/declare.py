@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import MISSING, make_dataclass
 from dataclasses import field as dataclass_field
-from typing import Any, TypedDict, cast
+from typing import Any, Literal, TypedDict, cast
 
 from ..errors import ModelError, near
 from ..expressions import Field
@@ -28,7 +28,14 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import Derivation, HomeDeclaration, RelationRules, bind_derivation, bind_home
+from .derivation import (
+    DERIVATIONS_OF_SHAPES,
+    Derivation,
+    HomeDeclaration,
+    RelationRules,
+    bind_derivation,
+    bind_home,
+)
 from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
@@ -49,6 +56,7 @@ class ClassKeywords(TypedDict, total=False):
     table: str | None
     partition_key: str | None
     row_key: str | None
+    keys: Literal["escaped", "verbatim"] | None
     kind: str | None
     version: int
     discriminator: Discriminator | None
@@ -124,8 +132,13 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         texts["partition_key"] = next((p.partition.text for p in parents if p.partition), None)
     if texts["row_key"] is None:
         texts["row_key"] = next((p.row.text for p in parents if p.row), None)
+    keys: str = given.get("keys") or ("verbatim" if parents and parents[0].verbatim else "escaped")
+    if keys not in ("escaped", "verbatim"):
+        raise ModelError(f"{name}: keys={keys!r} is unknown; use 'escaped' or 'verbatim'")
+    verbatim = keys == "verbatim"
     templates: dict[str, Template | None] = {
-        key: None if text is None else parse_template(text, name, key, annotations, kind) for key, text in texts.items()
+        key: None if text is None else parse_template(text, name, key, annotations, kind, verbatim=verbatim)
+        for key, text in texts.items()
     }
     if not abstract:
         missing = [key for key, template in {"table": table, **templates}.items() if template is None]
@@ -160,6 +173,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         naming=rename,
         partition=templates["partition_key"],
         row=templates["row_key"],
+        verbatim=verbatim,
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
@@ -248,7 +262,8 @@ def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str,
                 f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
                 "otherwise"
             )
-    return declared
+    made = {name: DERIVATIONS_OF_SHAPES.get(type(info.shape)) for name, info in fields.items() if info.shape}
+    return declared | {name: make(name) for name, make in made.items() if make is not None}
 
 
 def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], annotations: Mapping[str, Any]) -> None:

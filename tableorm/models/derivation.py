@@ -15,10 +15,12 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
 from .home import HomeRules
 from .key import Storable
+from .property_types import Shape
 from .reserved import is_reserved_table
 from .schema import DerivedSchema, Schema, concrete
 
 __all__ = [
+    "DERIVATIONS_OF_SHAPES",
     "Derivation",
     "DerivationOf",
     "HomeDeclaration",
@@ -264,6 +266,10 @@ class Derivation:
         if found is None:
             found = self._found[owner] = self._on_class(owner, self.name)
         return found
+
+
+DERIVATIONS_OF_SHAPES: dict[type[Shape[Any]], Callable[[str], Derivation]] = {}
+"""What makes the derivation that a kind of field brings along, of the name of the field; `derived` fills it."""
 
 
 def bind_derivation(derivation: Derivation, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:

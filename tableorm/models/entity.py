@@ -117,6 +117,8 @@ class Entity(Storable, metaclass=_ModelClass):
 
     - table: Name of the table, or a template such as `"Logins{at:%Y%m%d}"` for a table for each period.
     - partition_key, row_key: Key templates, such as `"empid_{id:06d}"`.
+    - keys: `"verbatim"` writes the texts of key fields as they are, and refuses what keys forbid or what ends a field;
+      `"escaped"`, the default, escapes it.
     - kind: What is stored as its kind; the class name by default, None stores and filters nothing.
     - version: From 1; see `upgrade`.
     - discriminator: `"property"`, `"row_key"`, `"partition_key"`, or a function from a bag to a model.

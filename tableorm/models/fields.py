@@ -2,7 +2,6 @@
 The parts of a field declaration in a model's class body: `Mapped[T]` and `field(...)`.
 """
 
-import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, Unpack, overload
 
@@ -10,9 +9,9 @@ import attrs
 
 from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
-from .property_types import Shape, split_optional
+from .property_types import Shape
 
-__all__ = ["SHAPES", "TYPE_SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
+__all__ = ["SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
 
 T = TypeVar("T")
 
@@ -34,24 +33,20 @@ class Mapped(Generic[T]):
         def __set__(self, instance: object, value: T) -> None: ...
 
 
-def shape_of(annotation: type[Mapped[Any]], inner: Any) -> Shape[Any] | None:
+def shape_of(annotation: type[Mapped[Any]], values: Any) -> Shape[Any] | None:
     """
-    Return how fields are stored in several properties; None if in one.
+    Return how fields with an annotation are stored in several properties; None if in one.
 
     Args:
         annotation: `Mapped`, or a subclass of it.
-        inner: What stands in its brackets.
+        values: What stands in its brackets, without None: a class may say how its values are stored.
     """
-    bare = split_optional(inner)[0]
-    make = TYPE_SHAPES.get(typing.get_origin(bare) or bare)
-    return annotation._shape if make is None else make()  # pyright: ignore[reportPrivateUsage]
+    make: type[Shape[Any]] | None = getattr(values, "_shape_of_values", None)
+    return make() if make is not None else annotation._shape  # pyright: ignore[reportPrivateUsage]
 
 
 SHAPES: dict[str, Callable[..., Shape[Any]]] = {}
 """What makes the shape of a field, by the option of `field` that asks for it; the modules of `shapes` fill it."""
-
-TYPE_SHAPES: dict[object, Callable[[], Shape[Any]]] = {}
-"""What makes the shape of a field, by the class of its values, such as `Key`; the modules of `shapes` fill it."""
 
 
 class FieldDescriptor:

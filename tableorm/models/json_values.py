@@ -158,8 +158,9 @@ def read_fields(schema: Schema, data: Any, form: Form = Form.WHOLE, *, trusted: 
             faults.append(InputFault((name,), why, value, "unknown"))
         else:
             found, values[name] = _read_value(info, value)
-            kept = None if found or (trusted and not info.maintained) else _why_kept(info)
-            if kept and (info.default is None or values[name] != info.default()):
+            upload = info.shape is not None and info.shape.uploads  # of which JSON has no values
+            kept = None if (found and not upload) or (trusted and not info.maintained) else _why_kept(info)
+            if kept and (found or info.default is None or values[name] != info.default()):
                 found = [InputFault((name,), kept, value)]
             faults += found
     if form is not Form.PARTIAL:

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from ..errors import EncodeError, ModelError
-from ..keys.formats import Format
+from ..keys.format import Format
 from ..keys.parse import parse_template
 from ..keys.template import Template
 from ..protocol.codes import Fault

@@ -166,9 +166,11 @@ class Shape(Generic[T]):
         form: What snapshots call the way in which a value that begins in the first member goes on in the others; "" if
             it does not. An empty text, empty bytes or 0 in these say that a value does not have the member: a merge
             stores them there, and is not refused.
+        uploads: Whether values have bytes in blob storage, which are sent before the row is written.
     """
 
     apart: ClassVar[bool] = False
+    uploads: ClassVar[bool] = False
     form: str = ""
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:

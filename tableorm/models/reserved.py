@@ -5,12 +5,14 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 import re
 
 __all__ = [
+    "BLOB_FIELDS",
     "BLOB_LISTS",
     "BOUND_TO_KEYS",
     "COPIED_VERSION",
     "COPY_OF",
     "ENTITY_TYPE",
     "ENTITY_VERSION",
+    "FIRST_OF_SEVERAL",
     "MANIFEST",
     "MOVE",
     "PART",
@@ -50,6 +52,12 @@ that reserves a unique value, the token of the change that claimed it.
 PART = "#_part"
 """What the kind of a further row of an entity has behind the kind of the entity, which is stored in several rows."""
 
+FIRST_OF_SEVERAL = "+"
+"""
+What the kind and version of the first row of such an entity have at the end: `Year:1+`. A model that does not know of
+further rows refuses the row, since that is no version.
+"""
+
 PLACES = "_p00"
 """
 The property by which a row that was joined of several says where its properties are. It is stored nowhere; `_p01` and
@@ -61,6 +69,9 @@ BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
 The properties that say of a row what holds under its own keys alone: what is derived from it, how far its move is, and
 who wrote it.
 """
+
+BLOB_FIELDS = "tableorm-blobs"
+"""The container of the blobs that are fields of entities, to whose name a database adds its prefix."""
 
 BLOB_LISTS = "tableorm-lists"
 """The container of the index lists that lie in blobs, to whose name a database adds its prefix."""

@@ -11,8 +11,9 @@ from typing import Any
 
 from ..stores import Operation, Row
 from .property_types import FieldInfo
+from .reserved import ENTITY_TYPE, FIRST_OF_SEVERAL
 
-__all__ = ["STAGE_KEYWORDS", "RowStage", "SplitStage"]
+__all__ = ["STAGE_KEYWORDS", "RowStage", "SplitStage", "as_first", "as_one"]
 
 
 class RowStage:
@@ -144,9 +145,27 @@ class SplitStage(RowStage):
         """
         raise NotImplementedError
 
+    def further_keys(self, row: Row) -> list[str]:
+        """Return the RowKeys of the further rows that a row was joined of."""
+        raise NotImplementedError
+
     def hint(self) -> str:
         """Return what to do if a row is too large."""
         raise NotImplementedError
+
+
+def as_first(row: Row) -> Row:
+    """Return a row with a kind that says that it is the first of several."""
+    kind = row[ENTITY_TYPE]
+    return {**row, ENTITY_TYPE: (kind if ":" in kind else f"{kind}:1") + FIRST_OF_SEVERAL}
+
+
+def as_one(row: Row) -> Row:
+    """Return the first row of an entity with the kind and version that the model says."""
+    kind = row.get(ENTITY_TYPE)
+    if not isinstance(kind, str) or not kind.endswith(FIRST_OF_SEVERAL):
+        return row
+    return {**row, ENTITY_TYPE: kind.removesuffix(FIRST_OF_SEVERAL).removesuffix(":1")}
 
 
 STAGE_KEYWORDS: dict[str, Callable[[str, Any], RowStage]] = {}

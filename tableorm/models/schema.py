@@ -163,6 +163,7 @@ class Schema(InTables):
         discriminator: How kinds are told apart.
         partition: Template of the PartitionKey; None for an abstract base without one.
         row: Template of the RowKey.
+        verbatim: Whether its keys hold texts as they are, without escapes.
         fields: Every field by name.
         by_path: The members of all fields by what conditions call them.
         by_property: The members of stored fields by property.
@@ -172,6 +173,7 @@ class Schema(InTables):
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
+        uploads: Those of them whose values have bytes in blob storage.
         cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
         stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
@@ -208,13 +210,14 @@ class Schema(InTables):
         partition: Template | None,
         row: Template | None,
         fields: Mapping[str, FieldInfo],
+        verbatim: bool = False,
         write_token: bool = False,
         tracked: bool = False,
         stages: Sequence[RowStage] = (),
     ) -> None:
         self.model, self.name = model, model.__name__
         self.table, self.abstract, self.kind, self.version = table, abstract, kind, version
-        self.discriminator, self.naming = discriminator, naming
+        self.discriminator, self.naming, self.verbatim = discriminator, naming, verbatim
         self.partition, self.row = partition, row
         self.write_token = write_token
         self.fields = dict(fields)
@@ -244,6 +247,7 @@ class Schema(InTables):
         self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
         self.by_property = {each.property: each for info in self.stored for each in info.members}
         self.shaped = tuple(info for info in self.stored if info.shape is not None)
+        self.uploads = tuple(info for info in self.shaped if info.shape is not None and info.shape.uploads)
         long = [info for info in self.shaped if info.shape is not None and info.shape.form]
         self.cleared = frozenset(member.property for info in long for member in info.members[1:])
         self.kind_properties = self._kind_properties()

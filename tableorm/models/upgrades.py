@@ -7,12 +7,13 @@ from typing import Any
 
 from msgspec import structs
 
-from ..errors import DecodeError, ModelError, shown
+from ..errors import Conflict, DecodeError, ModelError, shown
+from ..protocol.codes import Code
 from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .entity import Entity
 from .property_bag import PropertyBag, bag_of_row
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, PLACES, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, MOVE, PLACES, WRITE_TOKENS
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
 
@@ -20,15 +21,29 @@ __all__ = ["parse_version", "stored_version", "upgrade", "upgrade_row"]
 
 
 def parse_version(schema: Schema, row: Row, stored: object) -> int:
-    """Return the version that a row says it has. Raises DecodeError if that is not a number from 1."""
-    text = str(stored)
+    """
+    Return the version that a row says it has.
+
+    Raises:
+        Conflict: It is the first of several rows, which did not fit together.
+        DecodeError: It is the first of several rows, and the model has one; or what it says is not a number from 1.
+    """
+    text, keys = str(stored), (row["PartitionKey"], row["RowKey"])
     if _is_version(text) and int(text) >= 1:
         return int(text)
-    raise DecodeError(
-        f"has the version {shown(stored)}, which is not a number from 1",
-        schema.name,
-        (row["PartitionKey"], row["RowKey"]),
-    )
+    problem = f"has the version {shown(stored)}, which is not a number from 1"
+    if text.endswith(FIRST_OF_SEVERAL):
+        if schema.split is not None:
+            raise Conflict(
+                f"{schema.name} {keys}: its rows did not fit together, each time that they were read: others write "
+                "them all the time, or another program has changed one of them; try it again, and if nobody writes, "
+                "read the rows as property bags and repair them",
+                Code.TORN_ROWS,
+            )
+        problem = (
+            f"is the first of several rows, which only a wide model reads; declare class {schema.name}(..., wide=True)"
+        )
+    raise DecodeError(problem, schema.name, keys)
 
 
 def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from ..errors import DecodeError, ModelError
 from ..expressions import Comparison, Expression, Field, conjuncts
+from ..keys.format import Order
 from ..keys.ranges import KeyPosition
 from ..models.kinds import KindSet
 from ..models.schema import Schema
@@ -73,7 +74,10 @@ def find_moment(what: str, kinds: KindSet, where: Iterable[Expression]) -> Field
 def _moment_of(schema: Schema, given: set[str]) -> Field[Any] | None:
     parts = () if schema.row is None else schema.row.parts
     first = next((part for part in parts if part.field is not None and part.field not in given), None)
-    if first is None or first.field is None or first.format is None or first.format.text not in ("ticks", "ticks_desc"):
+    if first is None or first.field is None or first.format is None:
+        return None
+    form = first.format
+    if not form.full or form.order is Order.NONE or not isinstance(form.low, dt.datetime):
         return None
     return cast("Field[Any]", getattr(schema.model, first.field))
 

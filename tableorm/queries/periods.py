@@ -10,7 +10,7 @@ import attrs
 
 from ..connection.period_tables import coming_tables, list_periods
 from ..errors import AccessDenied, CursorError, ModelError, NotSupported, ScanRefused
-from ..keys.formats import Order
+from ..keys.format import Order
 from ..models.kinds import KindSet
 from ..models.periods import PeriodTables
 from ..protocol.limits import MAX_PAGE

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from ..connection.blob_fields import bind_blobs
 from ..connection.connection import TURN
 from ..connection.period_tables import NO_TABLE
 from ..connection.tasks import stop_tasks, work_together
@@ -407,6 +408,8 @@ async def load_rows(run: QueryExecution, request: AnyRequest, rows: list[Row]) -
 
         await work_together(read_again, run.concurrency)
         types = set(map(type, found))
+    if run.plan.target.kinds.uploads:
+        bind_blobs(run.db, found)
     if type(None) in types:
         found = [entity for entity in found if entity is not None]
     return without_taken(found, run.take_misfit, run.wanted) if Misfit in types else found

@@ -67,13 +67,13 @@ class _ChunkedShape(Shape[Any]):
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
-                raise ValueError(f"{problem}; keep it in a blob")
+                raise ValueError(f"{problem}; declare a Blob")
             data = zlib.compress(data, 1)
         size, chunks = _size(data), [*_divided(data)]
         if len(chunks) > MAX_CHUNKS:
             unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
             most = MAX_CHUNKS * (MAX_VALUE_BYTES if isinstance(data, bytes) else _UNITS)
-            remedy = "keep it in a blob" if self.compress else "add compress=True, or keep it in a blob"
+            remedy = "declare a Blob" if self.compress else "add compress=True, or declare a Blob"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
             raise ValueError(f"{problem}; {remedy}")
         return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]

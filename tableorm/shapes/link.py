@@ -11,7 +11,6 @@ from dataclasses import make_dataclass
 from typing import Any, NoReturn, cast
 
 from ..expressions import AllOf, AnyOf, Comparison, ComposedField, Expression, NoneOf
-from ..models.fields import TYPE_SHAPES
 from ..models.key import Key
 from ..models.property_types import Shape, ValueType, split_optional
 from ..models.schema import Schema
@@ -127,4 +126,4 @@ class LinkShape(Shape[Key[Any]]):
         return _LinkField(model, name, [f"{name}.partition_key", f"{name}.row_key"])
 
 
-TYPE_SHAPES[Key] = LinkShape
+Key._shape_of_values = LinkShape  # pyright: ignore[reportPrivateUsage]

@@ -165,6 +165,10 @@ class WideStage(SplitStage):
         """See `SplitStage`."""
         return f"{row_key}~{_MOST_PARTS}"
 
+    def further_keys(self, row: Row) -> list[str]:
+        """See `SplitStage`."""
+        return [_keys(row, number)["RowKey"] for number in _places_of(row)[0]]
+
     def is_in_first(self, select: tuple[str, ...] | None) -> bool:
         """See `SplitStage`."""
         return select is not None and self.elsewhere.isdisjoint(select)

@@ -56,6 +56,7 @@ from .stages.execute import execute, plan_derived, refuse
 from .stages.lost_replies import InDoubt
 from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
+from .uploads import uploaded, uploads_of
 
 __all__ = [
     "Found",
@@ -232,6 +233,15 @@ async def commit(
     for write in writes:
         if write.change.schema is not None and write.change.schema.stages:
             await work_before(db, write, transaction=options.transaction)
+    if any(map(uploads_of, writes)):
+        async with uploaded(db, writes, transaction=options.transaction) as addressed:
+            await _commit(db, addressed, options)
+    else:
+        await _commit(db, writes, options)
+
+
+async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
+    """Send writes whose blobs were sent. Takes and raises what `commit` does."""
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         writes = await _prepare(db, writes, options)

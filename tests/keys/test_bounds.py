@@ -24,7 +24,17 @@ from tableorm.stores import Bounds
 from tests.torture import Rounds
 
 UTC = dt.UTC
-TYPES: dict[str, Any] = {"t": str, "u": str, "n": int, "m": int, "d": dt.date, "at": dt.datetime, "b": bool}
+TYPES: dict[str, Any] = {
+    "t": str,
+    "u": str,
+    "n": int,
+    "m": int,
+    "d": dt.date,
+    "at": dt.datetime,
+    "b": bool,
+    "s": dt.datetime,
+    "w": str,
+}
 OPS: dict[Op, Callable[[Any, Any], bool]] = {
     Op.EQ: operator.eq,
     Op.NE: operator.ne,
@@ -50,11 +60,14 @@ POOLS: dict[str, list[Any]] = {
     "d": [dt.date(1, 1, 1), dt.date(2024, 1, 31), dt.date(2024, 2, 1), dt.date(9999, 12, 31)],
     "at": MOMENTS,
     "b": [False, True],
+    "s": [moment.replace(microsecond=0) for moment in MOMENTS],
+    "w": ["00", "0a", "Zz", "a0", "zz"],
 }
 # What no key can hold still compares with what keys hold.
 BOUNDS: dict[str, list[Any]] = POOLS | {
     "n": [*POOLS["n"], -1, 1000, 10**12],
     "at": [*MOMENTS, dt.datetime(1500, 1, 1, tzinfo=UTC)],
+    "s": [*MOMENTS, dt.datetime(1500, 1, 1, tzinfo=UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)],
 }
 TEMPLATES = [
     "{t}",
@@ -92,6 +105,14 @@ TEMPLATES = [
     "{t}_{n:03d_desc}",
     "{at:ticks_desc}",
     "{at:ticks_desc}_{n:03d}",
+    "{s:epoch_s}",
+    "{s:epoch_s_desc}_{n:03d}",
+    "{s:epoch_ms_desc}",
+    "{s:iso}_{t}",
+    "{s:iso3}",
+    "{n:03x}",
+    "{n:03X_desc}_{t}",
+    "{w:desc(2)}",
     "{at:%Y%m%d}",
     "{at:%Y%m%d}_{at:ticks}",
     "{b}_{t}",
@@ -109,7 +130,7 @@ def holds(template: Template, condition: Condition, value: Any) -> bool:
     if condition.op is None:
         return str(value).startswith(wanted)
     if isinstance(value, str) and condition.op not in (Op.EQ, Op.NE):
-        if condition.field in template.full_fields:
+        if condition.field in template.full_fields and condition.field != "w":
             value, wanted = (template.value_text(condition.field, text) for text in (value, wanted))
         value, wanted = utf16_key(value), utf16_key(wanted)
     return OPS[condition.op](value, wanted)

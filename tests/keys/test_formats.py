@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableorm import Int32
-from tableorm.keys.formats import ESCAPE, Format, Order, escape, make_format, unescape
+from tableorm.keys.escapes import ESCAPE, escape, unescape
+from tableorm.keys.format import Format, Order
+from tableorm.keys.formats import make_format
 from tableorm.protocol.edm import INT64_MAX, INT64_MIN, MAX_TICKS, utf16_key
 from tableorm.protocol.limits import FORBIDDEN_IN_KEYS
 
@@ -38,11 +40,20 @@ def form_of(annotation: Any, spec: str = "") -> Format:
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+def rounded(moments: st.SearchStrategy[dt.datetime], digits: int) -> st.SearchStrategy[dt.datetime]:
+    unit = 10 ** (6 - digits)
+    return moments.map(lambda moment: moment.replace(microsecond=moment.microsecond // unit * unit))
+
+
 moments = st.datetimes(
     dt.datetime(1601, 1, 2),  # noqa: DTZ001
     dt.datetime(9999, 12, 30),  # noqa: DTZ001
     timezones=st.integers(-14, 14).map(lambda hours: dt.timezone(dt.timedelta(hours=hours))),
 )
+since_1970 = st.datetimes(dt.datetime(1970, 1, 1), dt.datetime(2286, 11, 20), timezones=st.just(UTC))  # noqa: DTZ001
+ALPHANUMERIC = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 # Annotation, format, values: those whose text holds the value in full.
 FULL: list[tuple[Any, str, st.SearchStrategy[Any]]] = [
     (str, "", texts),
@@ -56,13 +67,29 @@ FULL: list[tuple[Any, str, st.SearchStrategy[Any]]] = [
     (int, "019d_desc", st.integers(0, INT64_MAX)),
     (Int32, "012d_desc", st.integers(0, 2**31 - 1)),
     (Level, "03d_desc", st.sampled_from(Level)),
-    (UUID, "", st.uuids()),
+    (int, "08x", st.integers(0, 2**32 - 1)),
+    (int, "04X_desc", st.integers(0, 2**16 - 1)),
+    (int, "020x", st.integers(0, INT64_MAX)),
+    (int, "ticks", st.integers(0, MAX_TICKS)),
+    (int, "ticks_desc", st.integers(0, MAX_TICKS)),
+    (bool, "True", st.booleans()),
+    (str, "desc(5)", st.text(ALPHANUMERIC, min_size=5, max_size=5)),
+    *(
+        (UUID, spec, st.uuids())
+        for spec in ("", "N", "B", "upper", "N_upper", "D_upper", "desc", "N_desc", "B_upper_desc")
+    ),
     (dt.date, "", st.dates()),
     (dt.date, "%Y%m%d", st.dates()),
     (dt.date, "%d.%m.%Y", st.dates()),
     (dt.date, "%Y1%m2%d", st.dates()),
     (dt.datetime, "ticks", moments),
     (dt.datetime, "ticks_desc", moments),
+    *(
+        (dt.datetime, f"epoch_{unit}{end}", rounded(since_1970, digits))
+        for unit, digits in (("s", 0), ("ms", 3), ("us", 6))
+        for end in ("", "_desc")
+    ),
+    *((dt.datetime, f"iso{digits or ''}", rounded(moments, min(digits, 6))) for digits in (0, 3, 6, 7)),
     (Color, "", st.sampled_from(Color)),
     (Level, "", st.sampled_from(Level)),
     (Level, "03d", st.sampled_from(Level)),
@@ -101,7 +128,7 @@ def test_full_formats_read_back(annotation: Any, spec: str, values: st.SearchStr
 @pytest.mark.one_of(3)
 @pytest.mark.parametrize(("annotation", "spec", "values"), FULL + PARTIAL)
 def test_text_is_as_the_format_says(annotation: Any, spec: str, values: st.SearchStrategy[Any]) -> None:
-    """AdaptiveConcurrency, characters and order of the texts are those that the format states."""
+    """Width, characters and order of the texts are those that the format states."""
     form = form_of(annotation, spec)
 
     @given(values, values)
@@ -163,6 +190,23 @@ def test_stated_order(annotation: Any, spec: str, order: Order) -> None:
         (dt.datetime, "ticks_desc", NOON, f"{MAX_TICKS - 638448068967891230:019d}"),
         (dt.datetime, "%Y%m%dT%H%M%S.%f", NOON, "20240229T123456.789123"),
         (dt.datetime, "%Y-%m-%d", dt.datetime(2024, 3, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), "2024-02-29"),
+        # As other programs write them: 2024-02-29T12:34:56.789Z is 1709210096789 in JavaScript.
+        (dt.datetime, "epoch_s", NOON.replace(microsecond=0), "1709210096"),
+        (dt.datetime, "epoch_ms", NOON.replace(microsecond=789_000), "1709210096789"),
+        (dt.datetime, "epoch_us", NOON, "1709210096789123"),
+        (dt.datetime, "epoch_ms_desc", NOON.replace(microsecond=789_000), "8290789903210"),
+        (dt.datetime, "iso", NOON.replace(microsecond=0), "2024-02-29T12:34:56Z"),
+        (dt.datetime, "iso3", NOON.replace(microsecond=789_000), "2024-02-29T12:34:56.789Z"),
+        (dt.datetime, "iso6", NOON, "2024-02-29T12:34:56.789123Z"),
+        (dt.datetime, "iso7", NOON, "2024-02-29T12:34:56.7891230Z"),
+        (int, "ticks_desc", 638448068967891234, f"{MAX_TICKS - 638448068967891234:019d}"),
+        (int, "08x", 3735928559, "deadbeef"),
+        (int, "08X", 255, "000000FF"),
+        (bool, "True", True, "True"),
+        (str, "desc(3)", "0aZ", "zPQ"),
+        (UUID, "N", UUID(int=0xABC), "00000000000000000000000000000abc"),
+        (UUID, "B_upper", UUID(int=0xABC), "{00000000-0000-0000-0000-000000000ABC}"),
+        (UUID, "desc", UUID(int=0xABC), "ffffffff-ffff-ffff-ffff-fffffffff543"),
         (Color, "", Color.BLUE, "dark/blue"),
         (Level, "04d", Level.HIGH, "0012"),
     ],
@@ -201,6 +245,13 @@ def test_the_hash_never_changes(annotation: Any, spec: str, value: Any, text: st
         (dt.date, "", NOON, ["a date", "datetime"]),
         (dt.datetime, "ticks", NOON.replace(tzinfo=None), ["aware", "naive"]),
         (dt.datetime, "ticks", dt.datetime(1600, 12, 31, tzinfo=UTC), ["1601"]),
+        (dt.datetime, "epoch_ms", NOON, ["whole milliseconds"]),
+        (dt.datetime, "iso", NOON, ["whole seconds"]),
+        (dt.datetime, "epoch_s", NOON.replace(year=1968, microsecond=0), ["1970-01-01", "2286-11-20"]),
+        (int, "02x", 256, ["256", "2 digits", "0 to 255"]),
+        (str, "desc(3)", "ab", ["'ab'", "3 of the characters"]),
+        (str, "desc(3)", "ab/", ["'ab/'"]),
+        (UUID, "N", "0" * 32, ["a UUID", "UUID(text)"]),
         (Color, "", "red", ["Color", "'red'"]),
         (Level, "", Color.RED, ["Level", "Color.RED"]),
     ],
@@ -217,12 +268,17 @@ def test_values_that_do_not_fit(annotation: Any, spec: str, value: Any, words: l
     ("annotation", "spec", "words"),
     [
         (str, "upper", ["'upper'", "'lower'"]),
-        (int, "x", ["'x'", "06d", "06d_desc"]),
+        (int, "x", ["'x'", "06d", "08x", "06d_desc"]),
         (dt.date, "ticks", ["'ticks'"]),
         (dt.date, "%Y%Y", ["twice", "'%Y%Y'"]),
         (dt.date, "%Y/%m", ["'%Y/%m'", "forbid"]),
         (dt.date, "%Y%", ["ends in '%'"]),
-        (dt.datetime, "", ["ticks", "%Y%m%d"]),
+        (dt.datetime, "", ["ticks", "epoch_ms_desc", "iso", "%Y%m%d"]),
+        (dt.datetime, "epoch", ["epoch_s"]),
+        (UUID, "X", ["'X'", "N without dashes"]),
+        (UUID, "_upper", ["'_upper'"]),
+        (bool, "true", ["'true'", "'True'"]),
+        (str, "desc", ["'desc'", "desc(26)"]),
         (str, "spread(10000)", ["9999"]),
         (float, "", ["float", "str, int"]),
         (Decimal, "", ["Decimal"]),

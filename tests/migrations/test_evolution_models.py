@@ -28,7 +28,7 @@ from tableorm import (
 from tableorm.models.entity import schema_of
 from tests.faults import FaultyBackend
 
-from .turns import Case, Program, both_work
+from .turns import Case, Program, both_work, new_reads_no_old, old_reads_no_new
 
 
 class Base(Entity, table="EvolvedModels", abstract=True, partition_key="{group}", row_key="item_{id:03d}"):
@@ -56,6 +56,14 @@ class OtherTable(Base, kind="Item", table="EvolvedElsewhere"):
     pass
 
 
+class Listing(Base, kind="Item"):
+    more: Mapped[str] = field(default="")
+
+
+class Wide(Base, kind="Item", wide=1):
+    more: Mapped[str] = field(default="")
+
+
 class ToldByKeyTwo(Base, kind="Item", discriminator="row_key", version=2):
     pass
 
@@ -72,6 +80,14 @@ class TwoBare(Base, kind="Item", version=2):
 def _keep(bag: PropertyBag) -> PropertyBag:
     bag["upgraded"] = True
     return bag
+
+
+class Named(Base, kind="Item", row_key="named_{note}_{id:03d}"):
+    pass
+
+
+class NamedAsIs(Base, kind="Item", row_key="named_{note}_{id:03d}", keys="verbatim"):
+    pass
 
 
 class OtherPartition(Base, kind="Item", partition_key="group_{group}"):
@@ -377,6 +393,13 @@ async def is_not_where_it_was(old: Program, new: Program) -> None:
     assert await query(old, "b") == []
 
 
+async def is_another_value(old: Program, new: Program) -> None:
+    """The new program takes an escape for a part of the value."""
+    await old.insert(1, note="a/b")
+    entity = await new.db.get(NamedAsIs, group="g", note="a^2Fb", id=1)
+    assert entity.note == "a^2Fb"
+
+
 async def counts_elsewhere(old: Program, new: Program) -> None:
     """Each program adds to its own field, and neither is right."""
     await old.db.insert(Total(group="g"))
@@ -427,6 +450,8 @@ CASES = {
     "a class": Case(("class-renamed",), Item, Renamed, both_work),
     "the kind": Case(("kind-changed",), Item, item_of_another_kind(), is_of_another_kind),
     "the table": Case(("table-changed",), Item, OtherTable, is_not_there),
+    "several rows": Case(("made-wide",), Listing, Wide, old_reads_no_new, {"more": "x"}, {"more": "x"}),
+    "one row": Case(("wide-removed",), Wide, Listing, new_reads_no_old, {"more": "x"}, {"more": "x"}),
     "the discriminator": Case(("discriminator-changed", "upgrade-removed"), Two, ToldByKeyTwo, is_read_as_older),
     "a version": Case(("version-raised",), Item, Two, is_upgraded),
     "no upgrade": Case(("upgrade-missing",), Item, TwoBare, is_not_upgraded),
@@ -434,6 +459,7 @@ CASES = {
     "a lower version": Case(("version-lowered",), Two, Item, is_taken_for_older),
     "the PartitionKey": Case(("partition-key-changed",), Item, OtherPartition, is_not_there),
     "the RowKey": Case(("row-key-changed",), Item, OtherRow, is_not_there),
+    "escapes": Case(("escapes-changed",), Named, NamedAsIs, is_another_value),
     "names in keys": Case(("key-field-renamed", "key-field-renamed"), Item, RenamedKey, keys_are_equal),
     "types in keys": Case(("key-type-changed",), Item, Sized, keys_do_not_fit),
     "an index": Case(("index-added",), Item, Indexed, waits_for_its_build),

@@ -35,12 +35,16 @@ __all__ = ["IN_KEYS", "key_templates", "random_worlds"]
 IN_KEYS: dict[str, tuple[Any, st.SearchStrategy[Any], tuple[str, ...]]] = {
     "first": (str, TEXTS, ("", "", ":lower", ":spread(3)")),
     "second": (str, TEXTS, ("", "", ":spread(12)")),
-    "number": (int, NUMBERS, ("", ":03d", ":05d", ":04d_desc")),
+    "number": (int, NUMBERS, ("", ":03d", ":05d", ":04d_desc", ":03x")),
     "small": (Int32, NUMBERS, ("", ":04d")),
     "day": (dt.date, DAYS, ("", ":%Y%m", ":%Y%m%d", ":%d.%m.%Y")),
-    "at": (dt.datetime, MOMENTS, (":ticks", ":ticks_desc", ":%Y%m%d", ":%Y-%m-%dT%H%M%S%f", ":%H")),
-    "badge": (UUID, UUIDS, ("",)),
-    "flag": (bool, st.booleans(), ("",)),
+    "at": (
+        dt.datetime,
+        MOMENTS,
+        (":ticks", ":ticks_desc", ":epoch_us_desc", ":iso6", ":%Y%m%d", ":%Y-%m-%dT%H%M%S%f", ":%H"),
+    ),
+    "badge": (UUID, UUIDS, ("", ":N_upper", ":B_desc")),
+    "flag": (bool, st.booleans(), ("", ":True")),
     "color": (Color, st.sampled_from(Color), ("",)),
     "level": (Level, st.sampled_from(Level), ("", ":03d", ":03d_desc")),
 }

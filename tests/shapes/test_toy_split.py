@@ -102,6 +102,9 @@ class Halved(SplitStage):
             row |= {n: v for n, v in other.items() if n.removesuffix(ANNOTATION) in self.elsewhere and v is not None}
         return row
 
+    def further_keys(self, row: Row) -> list[str]:
+        return [f"{row['RowKey']}~"] if self._is_there(row) else []
+
     def hint(self) -> str:
         return "Use more rows."
 

@@ -16,7 +16,9 @@ import pytest
 
 from tableorm import (
     Conflict,
+    Damage,
     Database,
+    DecodeError,
     Entity,
     Index,
     LimitExceeded,
@@ -308,3 +310,66 @@ async def write(db: Database, seen: set[tuple[Any, ...]], random: Random) -> Non
             await verb(text)
         except (Conflict, LookupError):
             await asyncio.sleep(0)
+
+
+class NarrowText(Entity, table="Wide", partition_key="p", row_key="text_{id}_", kind="Text"):
+    id: Mapped[int]
+    one: Mapped[str | None] = field(default=None)
+    three: Mapped[str | None] = field(default=None)
+
+
+READS: dict[str, Callable[[Database], Any]] = {
+    "get": lambda db: db.get(NarrowText, id=1),
+    "get_or_none": lambda db: db.get_or_none(NarrowText, id=1),
+    "get_many": lambda db: db.get_many([NarrowText.key(id=1)]),
+    "select": lambda db: db.select(NarrowText).where(NarrowText.id >= 0).all(),
+    "only": lambda db: db.select(NarrowText).where(NarrowText.id >= 0).only(NarrowText.three).all(),
+    "modify": lambda db: db.modify(NarrowText.key(id=1), lambda text: setattr(text, "one", "x")),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("grown", [False, True], ids=["inserted", "grown"])
+async def test_a_model_that_is_not_wide_refuses_the_first_row(
+    db: Database, read: Callable[[Database], Any], grown: bool
+) -> None:
+    """It would take what the parts hold for absent; also if the parts came by a merge of a row that had none."""
+    if grown:
+        await db.insert(NarrowText(id=1, one="1"))
+        text = await db.get(Text, id=1)
+        text.three = "3"
+        await db.save(text)
+    else:
+        await db.insert(Text(id=1, one="1", three="3"))
+    with pytest.raises(DecodeError, match=r"first of several rows.*class NarrowText\(\.\.\., wide=True\)"):
+        await read(db)
+    assert (await db.get(Text, id=1)).three == "3"
+
+
+async def test_an_audit_finds_rows_that_belong_to_no_entity(db: Database) -> None:
+    """Another program has deleted a first row, or a part: what is left is found, and deleted where nothing needs it."""
+    for number in (1, 2, 3):
+        await db.insert(Text(id=number, one="1", three="3", sent=[1, 2, 3, 4]))
+    await db.delete(PropertyBag.key("Wide", "p", "text_1_"), if_match="*")
+    await db.delete(PropertyBag.key("Wide", "p", "text_2_~01"), if_match="*")
+    report = await db.audit(Text)
+    assert sorted((each.damage, each.row_key, each.address) for each in report.findings) == [
+        (Damage.ORPHAN, "text_1_", "text_1_~01"),
+        (Damage.ORPHAN, "text_1_", "text_1_~02"),
+        (Damage.ORPHAN, "text_1_", "text_1_~03"),
+        (Damage.UNREADABLE, "text_2_", None),
+    ]
+    with pytest.raises(Conflict):
+        await db.insert(Text(id=1, three="3"))
+    assert (await db.audit(Text, repair=True)).repaired == 3
+    await db.insert(Text(id=1, three="3"))
+    assert [each.damage for each in (await db.audit(Text)).findings] == [Damage.UNREADABLE]
+    assert await stored(db) == [
+        "text_1_",
+        "text_1_~01",
+        "text_2_",
+        "text_2_~02",
+        "text_2_~03",
+        "text_3_",
+        *(f"text_3_~0{number}" for number in (1, 2, 3)),
+    ]

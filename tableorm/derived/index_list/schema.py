@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from ...errors import TemplateError
 from ...keys.bounds import Part
-from ...keys.formats import Format, make_format
+from ...keys.format import Format
+from ...keys.formats import make_format
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.derivation import refuse_without_kind

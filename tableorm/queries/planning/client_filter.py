@@ -10,7 +10,7 @@ import attrs
 
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.bounds import REVERSED, outside
-from ...keys.formats import Order
+from ...keys.format import Order
 from ...keys.template import Template
 from ...models.property_types import Member
 from ...models.schema import MISFITS, Schema
@@ -197,7 +197,7 @@ def _make_key_test(term: Comparison | Membership, template: Template, member: st
             return None if text is None else text.startswith(start)
 
         return test_start
-    bound = _key_text(term, value, template, last=op in (Op.GT, Op.LE))
+    bound = _key_text(term, value, template, op)
     by_text = form.order is not Order.NONE and bound is not None
     compare = _ORDERS[REVERSED[op] if by_text and form.order is Order.REVERSED else op]
     edge: Any = utf16_key(bound) if by_text and bound is not None else _value_of(value)
@@ -216,17 +216,17 @@ def _make_key_test(term: Comparison | Membership, template: Template, member: st
     return test_order
 
 
-def _key_text(term: Comparison | Membership, value: Any, template: Template, *, last: bool = False) -> str | None:
+def _key_text(term: Comparison | Membership, value: Any, template: Template, op: Op | None = None) -> str | None:
     """
-    Return the text of a value in a key, with `last` that of the last of all that it stands for; None if it is beyond
-    all that the key can hold.
+    Return the text of a value in a key, or that is compared with keys by an operator; None if it is beyond all that the
+    key can hold.
     """
     form = template.full_format(term.field.name)
     assert form is not None
-    if outside(form, value):
+    if outside(form, value) or (op is None and form.is_between(value)):
         return None
     try:
-        return template.value_text(term.field.name, value, last=last)
+        return template.value_text(term.field.name, value, op)
     except ValueError as error:
         raise misfit_error(term, value, str(error)) from None
 

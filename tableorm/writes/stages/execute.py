@@ -328,7 +328,7 @@ def _remedy(fault: Fault, write: PlannedWrite, member: Member) -> str:
         return ""
     row, name = write.operation.row, member.property
     size = value_size(row[name], row.get(name + ANNOTATION))
-    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True), or keep it in a blob."
+    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True), or declare a Blob."
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:

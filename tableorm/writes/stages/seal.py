@@ -8,7 +8,8 @@ from msgspec import structs
 
 from ...connection.connection import Connection
 from ...errors import TableOrmError
-from ...models.row_stage import RowStage
+from ...models.reserved import ENTITY_TYPE
+from ...models.row_stage import RowStage, as_first
 from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
 
@@ -80,5 +81,9 @@ def sealed(write: PlannedWrite) -> Sequence[Operation]:
             operation = structs.replace(operation, canonical=False)
     if schema.split is None:
         return (operation,)
-    stored = write.change.stored
-    return schema.split.split(operation, None if stored is None else stored.row)
+    stored = None if write.change.stored is None else write.change.stored.row
+    first, *others = schema.split.split(operation, stored)
+    if operation.verb is not Verb.DELETE and (ENTITY_TYPE in first.row or any(o.verb is Verb.INSERT for o in others)):
+        kind = first.row.get(ENTITY_TYPE) or (stored or {})[ENTITY_TYPE]
+        first = structs.replace(first, row=as_first({**first.row, ENTITY_TYPE: kind}))
+    return (first, *others)
