@@ -66,7 +66,7 @@ from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, T
 from .jobs.report import RangeProgress, RunReport
 from .models.convert import from_dict, to_dict
 from .models.entity import Entity
-from .models.fields import Mapped, field
+from .models.fields import Mapped, encrypted, field
 from .models.key import Key
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
@@ -90,6 +90,8 @@ from .relations.declarations import many, one
 from .relations.load import LoadExplanation
 from .relations.relation import ManyOf, OneOf, Relation
 from .shapes.blob import Blob, BlobField
+from .shapes.encrypted import Encryption
+from .shapes.key_ring import KeyRing, KeyWrapper
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
 from .types import Int32
@@ -131,6 +133,7 @@ __all__ = [
     "Edm",
     "Embedded",
     "EncodeError",
+    "Encryption",
     "EncryptionError",
     "Entity",
     "EntityExists",
@@ -153,6 +156,8 @@ __all__ = [
     "Int32",
     "InvalidInput",
     "Key",
+    "KeyRing",
+    "KeyWrapper",
     "LimitExceeded",
     "ListOf",
     "LoadExplanation",
@@ -214,6 +219,7 @@ __all__ = [
     "WriteStep",
     "WrongKind",
     "connect",
+    "encrypted",
     "field",
     "from_dict",
     "http_message",

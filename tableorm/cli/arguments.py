@@ -4,6 +4,7 @@ What several commands share: arguments, and how they are parsed.
 
 import argparse
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -18,8 +19,9 @@ from urllib.parse import urlsplit
 
 from ..database.connect import GROUP, connect, find_backend
 from ..database.database import Database
-from ..errors import ModelError, NotSupported, near
+from ..errors import ModelError, NotSupported, TableOrmError, near
 from ..models.entity import Entity, schema_of
+from ..shapes.encrypted import Encryption
 from ..stores import RetryPolicy
 
 __all__ = [
@@ -55,6 +57,12 @@ def add_database(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--queues", metavar="URL", type=_parse_url, help="where the queues are, if they are elsewhere")
     parser.add_argument("--blobs", metavar="URL", type=_parse_url, help="where the blobs are, if they are elsewhere")
+    parser.add_argument(
+        "--encryption",
+        metavar="MODULE:NAME",
+        type=_load_encryption,
+        help="the Encryption with the keys of encrypted fields, or a function that returns it: hr.keys:encryption",
+    )
     parser.add_argument("--prefix", default="", help="what the names of all tables begin with, as for tableorm.connect")
 
 
@@ -132,7 +140,7 @@ async def open_existing(args: argparse.Namespace) -> AsyncGenerator[Database]:
         if credential is not None:
             options["credential"] = await opened.enter_async_context(credential)
         try:
-            db = connect(args.url, prefix=args.prefix, retry=_RETRY, **options)
+            db = connect(args.url, prefix=args.prefix, retry=_RETRY, encryption=args.encryption, **options)
         except TypeError as error:
             given = ", ".join(f"{name} is {variable}" for name, variable in _CREDENTIALS.items())
             raise NotSupported(f"{error} ({given})") from error
@@ -156,6 +164,19 @@ def _parse_url(text: str) -> str:
     if not text:
         raise argparse.ArgumentTypeError(f"an argument is missing: give the URL first, or set {_URL}, then the others")
     return text
+
+
+def _load_encryption(text: str) -> Encryption:
+    """Return the keys that `module:name` names."""
+    module, _, name = text.partition(":")
+    try:
+        found: Any = getattr(_import(module), name, None)
+        found = found() if inspect.isfunction(found) else found
+    except TableOrmError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be loaded: {error}") from error
+    if not isinstance(found, Encryption):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an Encryption, nor a function that returns one")
+    return found
 
 
 def parse_count(text: str) -> int:
