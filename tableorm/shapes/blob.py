@@ -29,6 +29,7 @@ __all__ = [
     "BlobParts",
     "BlobReader",
     "BlobShape",
+    "BlobSummary",
     "Sending",
     "add_to_hash",
     "sent_blob",
@@ -132,7 +133,7 @@ class Blob:
         self._start: int | None = None
         self._reader: BlobReader | None = None
         self._parts: BlobParts | None = None
-        self._waiting = f"//{new_token()}"
+        self._waiting = f"/{new_token()}/"
         _sent[self._waiting] = self
 
     # What is known of it

@@ -6,8 +6,8 @@ transaction is refused, the uploads are deleted; if nobody knows what became of 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import attrs
 from msgspec import structs
@@ -23,11 +23,11 @@ from ..outbox import shared_bell
 from ..outbox.bell import OUTBOX, check_reach, outbox_queues, ring, silence
 from ..outbox.uploads import Upload
 from ..protocol.codes import Fault
-from ..shapes.blob import Blob, BlobAddress, sent_blob
+from ..shapes.blob import Blob, BlobAddress, BlobParts, sent_blob
 from ..stores import Message
 from .plan import PlannedWrite, refuse_before_sending
 
-__all__ = ["uploaded", "uploads_of"]
+__all__ = ["explained_uploads", "uploaded", "uploads_of"]
 
 _LOG = make_logger("tableorm.outbox")
 
@@ -41,6 +41,55 @@ def uploads_of(write: PlannedWrite) -> list[tuple[FieldInfo, Blob]]:
         if blob is not None:
             found.append((info, blob))
     return found
+
+
+def _message(write: PlannedWrite, address: BlobAddress) -> Upload:
+    schema = write.change.schema
+    assert schema is not None
+    kind = str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"
+    return Upload(kind=kind, table=address.table, partition_key=address.partition_key, token=address.token)
+
+
+def _address_rows(write: PlannedWrite, info: FieldInfo, blob: Blob) -> int:
+    """Put into the rows of a write what is stored of a blob; return how many characters that are."""
+    waiting, change = info.members[0].property, write.change
+    assert change.schema is not None
+    members = change.schema.encode_some({info.name: blob}, (info,))
+    rows = write.operation.row, write.after, change.shown, change.patch.set
+    for row in {id(row): row for row in rows if row is not None}.values():
+        if waiting in row:
+            row.update(members)
+    return sum(len(str(value)) for value in members.values())
+
+
+@contextmanager
+def explained_uploads(writes: Sequence[PlannedWrite], token: str) -> Generator[list[tuple[BlobAddress, bytes]]]:
+    """
+    Let writes have the addresses that their blobs would get, until the block ends; nothing is sent.
+
+    Args:
+        writes: The writes.
+        token: What stands for the token of an upload.
+
+    Returns:
+        Of each upload the address, and the body of its message.
+    """
+    found: list[tuple[BlobAddress, bytes]] = []
+    held: list[tuple[PlannedWrite, FieldInfo, Blob]] = []
+    for write in writes:
+        for info, blob in uploads_of(write):
+            own = token if not held else f"{token[:-1]}{len(held)}"
+            address = BlobAddress(write.change.table, own, write.change.partition_key)
+            found.append((address, _message(write, address).to_message()))
+            blob.hold(BlobParts(address.to_text(), blob.length or 0, "-" * 64, blob.content_type or ""))
+            held.append((write, info, blob))
+            _address_rows(write, info, blob)
+    try:
+        yield found
+    finally:
+        for write, info, blob in held:
+            blob.release(stored=False)
+            _address_rows(write, info, blob)
 
 
 @attrs.define(eq=False)
@@ -75,12 +124,7 @@ class _Sending:
         self.blob.check_unsent(self.label)
         await check_reach(self.db, f"{self.write.origin}: workers have to be told of the upload of {self.label}")
         await require_blobs(self.db, self.label)
-        schema = self.write.change.schema
-        kind = "" if schema is None else str(schema.kind) if schema.version == 1 else f"{schema.kind}:{schema.version}"
-        upload = Upload(
-            kind=kind, table=self.address.table, partition_key=self.address.partition_key, token=self.address.token
-        )
-        self.message = await ring(self.db, upload, delay_seconds=shared_bell.HIDDEN_SECONDS)
+        self.message = await ring(self.db, _message(self.write, self.address), delay_seconds=shared_bell.HIDDEN_SECONDS)
         self.keeping = asyncio.create_task(self._keep())
         parts = await send_blob(self.db, self.blob, self.address, self.label)
         self.blob.hold(parts)
@@ -93,17 +137,6 @@ class _Sending:
             with suppress(Fault):
                 self.message = await outbox_queues(self.db).renew(OUTBOX, self.message, shared_bell.HIDDEN_SECONDS)
 
-    def address_rows(self) -> int:
-        """Put into the rows of the write what is stored of the blob; return how many characters that are."""
-        waiting, change = self.info.members[0].property, self.write.change
-        assert change.schema is not None
-        members = change.schema.encode_some({self.info.name: self.blob}, (self.info,))
-        rows = self.write.operation.row, self.write.after, change.shown, change.patch.set
-        for row in {id(row): row for row in rows if row is not None}.values():
-            if waiting in row:
-                row.update(members)
-        return sum(len(str(value)) for value in members.values())
-
     async def end(self, error: BaseException | None) -> None:
         """End it as the write has ended."""
         if self.keeping is not None:
@@ -112,7 +145,7 @@ class _Sending:
         if self.sent:
             self.blob.release(stored=error is None)
         if error is not None:
-            self.address_rows()  # what is sent again begins anew
+            _address_rows(self.write, self.info, self.blob)  # what is sent again begins anew
         if error is None:
             schema = self.write.change.schema
             assert schema is not None
@@ -181,7 +214,7 @@ async def uploaded(
                 refuse_before_sending(sending.write, refusal, transaction=transaction)
         added = {id(write): 0 for write in writes}
         for sending in sendings:
-            added[id(sending.write)] += sending.address_rows()
+            added[id(sending.write)] += _address_rows(sending.write, sending.info, sending.blob)
         yield [
             write if write.weight is None else structs.replace(write, weight=write.weight + added[id(write)])
             for write in writes

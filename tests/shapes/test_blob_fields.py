@@ -6,8 +6,12 @@ import asyncio
 import copy
 import io
 import pickle
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,7 +47,11 @@ from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.stores import CLOCK
+from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
+from tests.azurite import Azurite
+from tests.children import environment
 
 
 class Team(Entity, table="Photos", partition_key="{team}", row_key="team"):
@@ -152,6 +160,15 @@ async def test_what_is_sent_for_a_blob(db: Database) -> None:
         "delete",
     ]
     assert token not in str(await names_of_blobs(db))
+    ann.photo = Blob(b"third")
+    plan = db.explain_write("save", ann)
+    paths = [step.path.rsplit("/", 1)[0] for step in plan.before]
+    assert paths == ["/tableorm-outbox", "/tableorm-blobs/Photos", "/tableorm-outbox"]
+    with db.observe() as seen:
+        await db.save(ann)
+        await names_of_blobs(db)
+    assert len([each for each in seen.requests if each.operation != "queue-length"]) == plan.cost
+    assert plan.bytes_sent > 0
     with db.observe() as seen:
         ann.name = "Anna"
         await db.save(ann)
@@ -509,3 +526,81 @@ async def test_an_audit_deletes_uploads_that_are_nobodys(db: Database) -> None:
     assert (await db.audit(Person, repair=True)).clean
     await db.blobs.delete(BLOB_FIELDS, "Photos/of-others")
     await check_rest(db, {("a", 1): b"first"})
+
+
+# Other stores, and large blobs
+
+
+@pytest.mark.parametrize("where", ["a server", "Azurite"])
+async def test_blobs_elsewhere(where: str, tmp_path: Path, azurite: Azurite) -> None:
+    """Blobs are kept, streamed and deleted beside the tables of a server, which has none, and in the emulator."""
+    async with AsyncExitStack() as stack:
+        if where == "Azurite":
+            database = temporary_database(azurite.connection_string, Person)
+        else:
+            server = await stack.enter_async_context(serve(None, port=0))
+            where = f"AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};TableEndpoint={server.url}"
+            database = temporary_database(where, Person, blobs=f"local:{tmp_path}/blobs.tables")
+        db = await stack.enter_async_context(database)
+        await db.insert(Team(team="a"))
+        data = bytes(range(256)) * 30_000
+        ann = Person(id=1, photo=Blob(pieces(data[:9], data[9:]), "image/png"), voice=Blob(b""))
+        await db.insert(ann)
+        (found,) = await db.select(Person).where(Person.team == "a").all()
+        assert found.photo is not None
+        assert await found.photo.read() == data
+        assert b"".join([chunk async for chunk in found.photo.stream(5, 6)]) == data[5:11]
+        found.photo = Blob(io.BytesIO(b"second"))
+        await db.save(found)
+        assert ann.photo is not None
+        assert await ann.photo.read() == b"second"
+        with pytest.raises(PreconditionFailed):
+            await db.replace(ann.evolve(photo=Blob(b"third")))
+        await db.delete(found)
+        assert (await db.blobs.list_blobs(BLOB_FIELDS)).blobs == []
+
+
+_GROWTH = """
+import asyncio, sys
+from tableorm import Blob, Entity, Mapped, connect
+
+class Film(Entity, table="Films", partition_key="p", row_key="{id}"):
+    id: Mapped[int]
+    data: Mapped[Blob]
+
+def used():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) // 1024 for line in status if line.startswith("RssAnon"))
+
+async def pieces(count):
+    for number in range(count):
+        most.append(used())
+        yield bytes([number]) * 1048576
+
+most = []
+
+async def main():
+    async with connect(sys.argv[1]) as db:
+        await db.create_tables(Film)
+        await db.insert(Film(id=1, data=Blob(pieces(80))))  # the engine's cache is full, which is as large for all
+        before = used()
+        most.clear()
+        await db.insert(Film(id=2, data=Blob(pieces(100))))
+        film = await db.get(Film, id=2)
+        async for chunk in film.data:
+            most.append(used())
+        print(film.data.length, max(most) - before)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_large_blob_is_never_in_memory(tmp_path: Path) -> None:
+    """To send and to read 100 MiB takes no more than 32 MiB of memory."""
+    command = [sys.executable, "-c", _GROWTH, f"local:{tmp_path}/films.tables"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
+    length, growth = map(int, done.stdout.split())
+
+    assert length == 100 * 1024 * 1024
+    assert growth < 32

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, OutcomeUnknown, RunReport, TableOrmError, connect
+from tableorm import Blob, Database, OutcomeUnknown, RunReport, TableOrmError, connect
 from tableorm.connection.connection import connection_of
 from tableorm.jobs import scan
 from tableorm.logs import LogStream
@@ -57,6 +57,7 @@ from tests.stored.shop import (
     Person,
     Pin,
     PinV1,
+    Poster,
     Session,
     Setting,
     Ship,
@@ -306,6 +307,32 @@ async def make_wide(db: Database) -> None:
             await db.save(day)
 
 
+async def make_blobs(db: Database, url: str) -> None:
+    """Entities with blobs, one of which has moved; an upload that was given up, one that was begun, and one dropped."""
+    await db.create_tables(Poster)
+    for number in (1, 2, 3):
+        await db.insert(Poster(wall="east", id=number, picture=Blob(f"p{number}".encode(), "text/plain")))
+    await db.move(await db.get(Poster, wall="east", id=2), wall="west")
+    await _upload_and_die(url, Poster(wall="east", id=4, picture=Blob(b"given up")))
+    CLOCK.advance(DAY)
+    async with db.worker(Poster) as worker:
+        await worker.drain()
+    await _upload_and_die(url, Poster(wall="east", id=5, picture=Blob(b"begun")))
+    async with connect(url, retry=QUICK) as dying:
+        poster = await dying.get(Poster, wall="east", id=3)
+        poster.picture = Blob(b"p3 again")
+        fail_between(dying).plan(Fate.FINE, *DEAD)
+        await dying.save(poster)
+    CLOCK.advance(DAY)
+
+
+async def _upload_and_die(url: str, poster: Poster) -> None:
+    async with connect(url, retry=QUICK) as dying:
+        fail_between(dying).plan(*DEAD)
+        with suppress(OutcomeUnknown):
+            await dying.insert(poster)
+
+
 async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> None:
     """All that the first file has."""
     await db.create_tables(*MODELS)
@@ -322,7 +349,7 @@ async def make_first(db: Database, url: str, folder: Path, cursors: Facts) -> No
 
 
 async def make(folder: Path, number: str) -> None:
-    """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities."""
+    """Make the files: 1 has what the first version stored, 2 fields of several properties, 3 wide entities, 4 blobs."""
     CLOCK.freeze(NOON)
     cursors: Facts = {}
     with tempfile.TemporaryDirectory() as place:
@@ -333,8 +360,10 @@ async def make(folder: Path, number: str) -> None:
                 await make_first(db, url, folder, cursors)
             elif number == "2":
                 await make_fields(db)
-            else:
+            elif number == "3":
                 await make_wide(db)
+            else:
+                await make_blobs(db, url)
             facts = {"cursors": cursors, **await export(db)}
         (folder / f"{number}.tables.gz").write_bytes(gzip.compress(path.read_bytes(), 9, mtime=0))
         (folder / f"{number}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")

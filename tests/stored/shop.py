@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 
 from tableorm import (
+    Blob,
     BlobArchive,
     Count,
     Database,
@@ -57,6 +58,7 @@ __all__ = [
     "Person",
     "Pin",
     "PinV1",
+    "Poster",
     "Session",
     "Setting",
     "Ship",
@@ -290,6 +292,12 @@ class Day(Entity, table="StoredDays", partition_key="{user}", row_key="day_{day}
     sent: Series[int] = series(24, name="H{i:02d}", default=0)
     text: Mapped[str] = field(default="", chunked=True)
     lines: Mapped[list[str] | None] = field(default=None, chunked=True, compress=True)
+
+
+class Poster(Entity, table="StoredPosters", partition_key="{wall}", row_key="poster_{id}"):
+    wall: Mapped[str]
+    id: Mapped[int]
+    picture: Mapped[Blob | None] = field(default=None)
 
 
 class Login(Entity, table="StoredLogins{at:%Y%m}", partition_key="{user}", row_key="at_{at:ticks}"):

@@ -18,7 +18,7 @@ import pytest
 from tableorm import Database, Entity, EntityNotFound, PropertyBag, connect
 from tableorm.connection.connection import connection_of
 from tableorm.logs import read_log
-from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, manifest_of
+from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, UploadEntry, manifest_of
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.table_queue import TableQueueStore
@@ -54,6 +54,7 @@ from tests.stored.shop import (
     Parcel,
     Person,
     Pin,
+    Poster,
     Session,
     Setting,
     Ship,
@@ -123,7 +124,7 @@ def test_every_form_is_in_the_files(facts: dict[str, Any]) -> None:
     kinds = {str(row.get("EntityType", "")).partition(":")[0] for row in rows}
 
     ours = {each for each in known if each.__module__ == ManifestEntry.__module__ and each.form is not None}
-    assert forms == {*ours, IndexEntry} - {UnknownEntry}
+    assert forms == {*ours, IndexEntry} - {UnknownEntry, UploadEntry}  # of which file 4 has some
     assert states == {*MoveState} - {MoveState.OLD}
     assert {"#_decision", "#_change", "#_feed", "Note#_tentative", "Note#by_text#_tentative", "Trip#_forward"} <= kinds
     assert {name for row in rows for name in row} >= {"_w", "_ix", "_mv", "_of", "_v", "EntityVersion", "Divided"}
@@ -217,6 +218,25 @@ async def test_rows_of_other_kinds(db: Database) -> None:
     assert [each.at.month for each in await logins.all()] == [1, 2]
     (policy,) = (await db.policies(Customer).list()).values()
     assert (policy.name, policy.permissions) == ("readers", "r")
+
+
+async def test_blobs_are_read_and_uploads_finished(tmp_path: Path) -> None:
+    """Blobs are read where their entities have moved; a worker deletes what was begun and dropped, and nothing else."""
+    stored = {k: v for k, v in json.loads((FILES / "4.json").read_text()).items() if k != "cursors"}
+    rows = [row for rows in stored["tables"].values() for row in rows]
+    assert {type(entry) for row in rows for entry in manifest_of(row).values()} == {UploadEntry}
+    assert {row["State"] for row in rows if row["EntityType"] == "#_blob"} == {"held", "void"}
+    assert {message["type"] for message in stored["messages"]} == {"upload", "doorbell"}
+
+    async with connect(copy_of("4", tmp_path)) as db:
+        assert await export(db) == stored
+        async with db.worker(Poster) as worker:
+            await worker.drain()
+        posters = await db.select(Poster).allow_scan().all()
+        found = {(each.wall, each.id): each.picture and await each.picture.read() for each in posters}
+        assert found == {("east", 1): b"p1", ("east", 3): b"p3 again", ("west", 2): b"p2"}
+        assert len((await db.blobs.list_blobs("tableorm-blobs")).blobs) == 3
+        assert (await db.audit(Poster)).clean
 
 
 async def test_a_feed_goes_on_from_its_cursor(db: Database, facts: dict[str, Any]) -> None:

@@ -15,9 +15,10 @@ from ...audit.check import AuditedMaintainer, Check
 from ...audit.context import AuditContext
 from ...connection.blob_fields import delete_blob, require_blobs
 from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import delete_as_read, read_row, write_as_read
 from ...connection.tasks import map_together
-from ...errors import EncodeError, ModelError, PreconditionFailed
+from ...errors import EncodeError, LostRace, ModelError, PreconditionFailed
 from ...models.derivation import DERIVATIONS_OF_SHAPES, Derivation
 from ...models.manifest import ManifestEntry, UploadEntry, manifest_of
 from ...models.marker_rows import BLOB_KIND
@@ -124,11 +125,8 @@ class BlobMaintainer(AuditedMaintainer):
         if text is None:
             return None, []
         change, address = source.write.change, BlobAddress.of(text)
-        fresh = sent_blob(text) is not None
-        if fresh and not address.table:  # an explanation sends nothing
-            address = BlobAddress(change.table, address.token, source.partition_key)
         entry = UploadEntry(*address)
-        if fresh:
+        if sent_blob(text) is not None:
             return entry, [_BlobRow(row_of_blob(address).row_key, source.write, address, self.label)]
         if entry != before and change.mark is None and change.verb != "move":
             raise EncodeError(
@@ -197,7 +195,7 @@ class _UploadRules(EntryRules[UploadEntry]):
 
 async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], label: str) -> None:
     """
-    Delete blobs that a committed change has dropped, each with its row after it. What it may be done twice.
+    Delete blobs that a committed change has dropped, each with its row after it. It may be done twice.
 
     Whoever may write a decision row or a manifest may name any blob in it. So a blob that was uploaded for another
     entity stays, as long as that entity has it.
@@ -206,17 +204,22 @@ async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[
     async def drop(entry: ManifestEntry) -> None:
         assert isinstance(entry, UploadEntry)
         address = BlobAddress(entry.table, entry.token, entry.partition_key)
-        row = await read_row(db, row_of_blob(address), name=BLOB_KIND)
-        if row is None or not is_held(row):
-            return
-        owner = owner_of_blob(row)
-        other = None if owner is None or owner.is_same(source) else await read_row(db, owner, name=label)
-        if entry in manifest_of(other).values():
-            return
-        await delete_blob(db, address, label)
-        while row is not None and not await write_as_read(
-            db, entry.table, [delete_as_read(row)], name=BLOB_KIND, what="the row of a blob"
-        ):
+        async for _ in Attempts(db, ATTEMPTS):
             row = await read_row(db, row_of_blob(address), name=BLOB_KIND)
+            if row is None or not is_held(row) or await _is_of_another(db, source, entry, row):
+                return
+            await delete_blob(db, address, label)
+            operation = delete_as_read(row)
+            if await write_as_read(db, entry.table, [operation], name=BLOB_KIND, what="the row of a blob"):
+                return
+        raise LostRace(f"the row of the blob {address.name!r} could not be deleted, {ATTEMPTS} times; try it again")
 
     await map_together(drop, list(dict.fromkeys(entries)))
+
+
+async def _is_of_another(db: Connection, source: RowAddress, entry: UploadEntry, row: Row) -> bool:
+    """Return whether a blob was uploaded for another entity than a source, which has it still."""
+    owner = owner_of_blob(row)
+    if owner is None or owner.is_same(source):
+        return False
+    return entry in manifest_of(await read_row(db, owner)).values()
