@@ -26,6 +26,7 @@ from tableorm import (
     Feed,
     Index,
     IndexList,
+    InvalidInput,
     KeyRing,
     Mapped,
     ModelError,
@@ -38,6 +39,7 @@ from tableorm import (
     connect,
     encrypted,
     field,
+    from_dict,
     series,
     upgrade,
 )
@@ -561,6 +563,11 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
             setattr(wrong, name, [SECRET])
         shown += [str(caught.value), repr(caught.value.value)]
 
+    for data in ({"note": [SECRET]}, {"salary": str(SECRET)}):
+        with pytest.raises(InvalidInput, match=r"Person\.(note|salary): <encrypted> does not fit") as refused:
+            from_dict(Person, {"id": 1, **data})
+        shown.append(f"{refused.value} {refused.value.faults}")
+
     class Other(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
         city: Mapped[str]
         id: Mapped[int]
@@ -569,9 +576,9 @@ async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture)
     async with connect("local::memory:", encryption=Encryption(RING), echo=True, show_values=True) as other:
         await other.create_tables("SealedPeople")
         await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
-        with pytest.raises(TableOrmError, match=r"Person|Other") as refused:
+        with pytest.raises(TableOrmError, match=r"Person|Other") as unread:
             await other.get(Other, city="Oslo", id=1)
-        shown.append(str(refused.value))
+        shown.append(str(unread.value))
     assert str(SECRET) not in "".join([*shown, caplog.text])
 
 
