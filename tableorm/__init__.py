@@ -66,7 +66,7 @@ from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, T
 from .jobs.report import RangeProgress, RunReport
 from .models.convert import from_dict, to_dict
 from .models.entity import Entity
-from .models.fields import Mapped, field
+from .models.fields import Mapped, encrypted, field
 from .models.key import Key
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
@@ -86,8 +86,11 @@ from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
 from .shapes.blob import Blob, BlobField
+from .shapes.encrypted import Encryption
+from .shapes.key_ring import KeyRing, KeyWrapper
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
+from .transfer.report import TransferReport
 from .types import Int32
 from .writes.archive_copy import BlobArchive, DatabaseArchive
 from .writes.bulk.bulk import Bulk
@@ -126,6 +129,7 @@ __all__ = [
     "Edm",
     "Embedded",
     "EncodeError",
+    "Encryption",
     "EncryptionError",
     "Entity",
     "EntityExists",
@@ -148,6 +152,8 @@ __all__ = [
     "Int32",
     "InvalidInput",
     "Key",
+    "KeyRing",
+    "KeyWrapper",
     "LimitExceeded",
     "ListOf",
     "LostRace",
@@ -195,6 +201,7 @@ __all__ = [
     "Timestamp",
     "Transaction",
     "TransactionFailed",
+    "TransferReport",
     "Unavailable",
     "Union",
     "UniqueViolation",
@@ -205,6 +212,7 @@ __all__ = [
     "WriteStep",
     "WrongKind",
     "connect",
+    "encrypted",
     "field",
     "from_dict",
     "http_message",

@@ -7,13 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TextIO, TypeVar
 
 import attrs
 
 from ..jobs.ranges import RangeReport
+from ..protocol.redaction import escape_unprintable
+from ..queries.sweep_report import SweepReport
+from ..transfer.report import TransferReport
 
-__all__ = ["ProgressReporter", "draw_bar"]
+__all__ = ["ProgressReporter", "draw_bar", "print_report"]
 
 R = TypeVar("R", bound=RangeReport)
 
@@ -25,6 +28,16 @@ def draw_bar(share: float) -> str:
     """Return a bar that shows a share from 0 to 1."""
     done = int(share * _WIDTH)
     return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:>4.0%}"
+
+
+def print_report(report: SweepReport | TransferReport, file: TextIO | None = None) -> int:
+    """Print the failures of a report, and the report, on stdout or elsewhere; return the exit status of the command."""
+    for failure in report.failures:
+        print(escape_unprintable(str(failure)), file=file)
+    if report.failed > len(report.failures):
+        print(f"and {report.failed - len(report.failures)} more", file=file)
+    print(report, file=file)
+    return 1 if report.failed else 0
 
 
 @attrs.define

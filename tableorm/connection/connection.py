@@ -107,6 +107,7 @@ class Connection:
         blobs: The backend that has the blobs; None if it is the same one.
         retry: How requests are repeated by the mapper, where the store does not repeat them itself.
         watch: Who is told of the requests; nobody if not given.
+        encryption: The content keys of encrypted fields, for the row stage of these; None if there are none.
 
     Attributes:
         boundary: What it may read and write.
@@ -125,8 +126,9 @@ class Connection:
         blobs: Backend | None = None,
         retry: RetryPolicy | None = None,
         watch: Watch | None = None,
+        encryption: Any = None,
     ) -> None:
-        self.backend = backend
+        self.backend, self.encryption = backend, encryption
         self.retry = retry or RetryPolicy()
         self._queues, self._blobs = queues or backend, blobs or backend
         counted: Traffic | None = getattr(backend, "traffic", None)

@@ -239,7 +239,7 @@ class Reader(Stores):
 
     async def _load_moved(self, model: type[Any], table: str, row: Row) -> Any:
         """Read the entity of a row in a move; None if there is none. If the row is tentative, it gets no ETag."""
-        live = await read_live(self._connection, RowAddress.of_row(table, row))
+        live = await read_live(self._connection, RowAddress.of_row(table, row), model.__name__)
         if live is None:
             return None
         tentative = is_marker(live)

@@ -127,6 +127,8 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             )
         if declared is not None:
             _check_makers(f"{name}.{field}", declared)
+        if declared is not None and declared.encrypted and kind is not Mapped:
+            raise ModelError(f"{name}.{field} is declared as {kind.__name__}; only a Mapped[...] can be encrypted()")
         given = declared.name if declared is not None else None
         inner = typing.get_args(annotation)[0]
         shape = (declared.shape if declared is not None else None) or shape_of(kind, split_optional(inner)[0])
@@ -282,6 +284,8 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             readonly=bool(given and given.readonly) or bool(each.shape and each.shape.uploads),
             hidden=bool(given and given.hidden),
             shape=each.shape,
+            encrypted=bool(given and given.encrypted),
+            accept_plain=bool(given and given.accept_plain),
         )
         _check_default(name, attribute, info)
     _check_properties(model.__name__, infos)

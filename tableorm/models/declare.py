@@ -37,7 +37,7 @@ from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition, note_model
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
-from .row_stage import STAGE_KEYWORDS, RowStage
+from .row_stage import FIELD_STAGES, STAGE_KEYWORDS, RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -170,7 +170,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
-        stages=_row_stages(model),
+        stages=_row_stages(model, fields),
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -278,10 +278,15 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
         )
 
 
-def _row_stages(model: type[Any]) -> list[RowStage]:
-    """Return the row stages that the class and its bases declare, each as the nearest class declares it."""
+def _row_stages(model: type[Any], fields: Mapping[str, FieldInfo]) -> list[RowStage]:
+    """
+    Return the row stages that the class and its bases declare, each as the nearest class declares it, and those that
+    its fields ask for.
+    """
     bases = reversed(model.__mro__)
-    return [*{name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}.values()]
+    named = {name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}
+    asked = (make(fields) for make in FIELD_STAGES)
+    return [*named.values(), *(stage for stage in asked if stage is not None)]
 
 
 def _check_opaque(schema: Schema) -> None:
@@ -295,7 +300,8 @@ def _check_opaque(schema: Schema) -> None:
     for each in schema.derived.values():
         rows, templates = each.row_schema, [*each.row_templates(), each.partition]
         held = {name for template in templates if template is not None for name in template.fields}
-        uses[each.label] = held if rows is None else held | rows.fields.keys()
+        sealed = set[str]() if rows is None else {rows.by_property[name].field for name in rows.opaque}
+        uses[each.label] = held if rows is None else held | (rows.fields.keys() - sealed)
     for what, fields in uses.items():
         if opaque & fields:
             raise ModelError(

@@ -43,6 +43,7 @@ from .dataclass_defaults import make_completer
 from .json_types import find_unstorable, is_pydantic_model, read_pydantic, write_pydantic
 
 __all__ = [
+    "ENCRYPTED",
     "REFUSALS",
     "FieldInfo",
     "Member",
@@ -244,6 +245,18 @@ class _Part(Shape[Any]):
         return self.whole.read([next(found) if asked else ... for asked in self.asked])
 
 
+class _Encrypted:
+    def __repr__(self) -> str:
+        return "<encrypted>"
+
+    def __reduce__(self) -> str:
+        return "ENCRYPTED"
+
+
+ENCRYPTED = _Encrypted()
+"""What is shown in place of a value that is encrypted in the store."""
+
+
 @attrs.frozen
 class FieldInfo:
     """
@@ -264,6 +277,8 @@ class FieldInfo:
         readonly: Whether clients may not set it.
         hidden: Whether clients are not shown it.
         shape: How its values are stored in several members; None if there is one, which has the value.
+        encrypted: Whether it is encrypted in the store, and shown nowhere.
+        accept_plain: Whether it may also be stored as it is.
     """
 
     name: str
@@ -280,6 +295,8 @@ class FieldInfo:
     readonly: bool = False
     hidden: bool = False
     shape: Shape[Any] | None = None
+    encrypted: bool = False
+    accept_plain: bool = False
 
     @property
     def member(self) -> Member:
@@ -385,6 +402,8 @@ class FieldInfo:
 
     def misfit(self, model: str, value: object, error: ValueError | None = None) -> EncodeError:
         """Return the error of a value that does not fit the field: by default, of None."""
+        if error is not None and self.encrypted:
+            return EncodeError(f"does not fit; the field is {self.type.name}", model, self.name, ENCRYPTED)
         if error is not None:
             return EncodeError(f"{error}; the field is {self.type.name}", model, self.name, value)
         problem = f"is missing: the field is {self.type.name}; give it a value, or declare it `{self.type.name} | None`"

@@ -14,7 +14,9 @@ __all__ = [
     "ENTITY_VERSION",
     "FIRST_OF_SEVERAL",
     "MANIFEST",
+    "METADATA",
     "MOVE",
+    "OPENED",
     "PART",
     "PLACES",
     "RESERVED_FIELDS",
@@ -47,6 +49,15 @@ COPIED_VERSION = "_v"
 """
 The property of an index entry of another partition that holds the newest write token of the row that it copies; of one
 that reserves a unique value, the token of the change that claimed it.
+"""
+
+METADATA = "_en"
+"""The property with the metadata of a row that has encrypted properties; see `tableorm.shapes.encryption`."""
+
+OPENED = "odata.sealed"
+"""
+The member by which a row says how it can be unsealed, and then the metadata that it had. It is stored nowhere, and no
+property can have the name.
 """
 
 PART = "#_part"

@@ -42,6 +42,7 @@ from .misuse import check_count
 from .pages import EntityStream, Page, fetch_page
 from .planning.index_choice import choose_index
 from .planning.index_following import PrimaryFetch, conditions_on_entries, plan_fetch, unverified_kinds
+from .planning.normalize import refuse_encrypted
 from .planning.partition import divide_plan
 from .planning.plan import Access, QueryPlan
 from .planning.planner import Planner, planner_of
@@ -330,6 +331,9 @@ class Query(QueryDescription[E_co]):
         db, target, primaries = self._db, self._planner.target, self._primaries
         if db is None:
             raise NotSupported(f"{self} belongs to no database since it was pickled; use .bind(db)")
+        if db.encryption is not None:
+            for each in self._conditions:
+                refuse_encrypted(planner_of(self._kinds).target, each, db)
         store, keys_only = db.require_open(), needs_keys(target)
         plan = self._plan(Projection.of(target.kinds, ()).select if keys_only else self._select)
         name, work = planner_of(self._kinds).target.name, None if db.watch.slow is None else self._work(plan)

@@ -52,7 +52,7 @@ from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
-from .stages.execute import execute, plan_derived, refuse
+from .stages.execute import execute, plan_sealed, refuse
 from .stages.lost_replies import InDoubt
 from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
@@ -299,7 +299,7 @@ async def _send(
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
             continue
-        plan = plan_derived(derived, found)
+        plan = await plan_sealed(db, derived, found)
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             if deferral is not None and deferral.claims:
