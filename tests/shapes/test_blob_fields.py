@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -46,7 +46,7 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
-from tableorm.stores import CLOCK
+from tableorm.stores import CLOCK, Backend
 from tableorm.testing import temporary_database
 from tableorm.testing.contract.base import everything
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
@@ -408,19 +408,19 @@ def test_declarations_that_are_refused() -> None:
     """A blob has no default, is no part of keys, and does not leave the database."""
     with pytest.raises(ModelError, match="has no default but None"):
 
-        class Filled(Entity, table="Photos", partition_key="p", row_key="{id}"):
+        class Filled(Entity, table="Photos", partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
             photo: Mapped[Blob] = field(factory=lambda: Blob(b""))
 
     with pytest.raises(ModelError, match="needs a kind"):
 
-        class Kindless(Entity, table="Kindless", kind=None, partition_key="p", row_key="{id}"):
+        class Kindless(Entity, table="Kindless", kind=None, partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
             photo: Mapped[Blob | None]
 
     with pytest.raises(ModelError, match="wide=2 is refused"):
 
-        class Wide(Entity, table="Wides", partition_key="p", row_key="{id:03d}", wide=2):
+        class Wide(Entity, table="Wides", partition_key="p", row_key="{id:03d}", wide=2):  # pyright: ignore[reportUnusedClass]
             id: Mapped[int]
             photo: Mapped[Blob | None]
 
@@ -428,14 +428,24 @@ def test_declarations_that_are_refused() -> None:
         BlobArchive("old-people", Person)
 
 
+class Blobless:
+    """A backend without blobs, which has otherwise what another one has."""
+
+    blobs = None
+
+    def __init__(self, backend: object) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
 async def test_a_database_without_blobs(db: Database) -> None:
     """Only what touches a blob is refused; other fields are read and saved."""
     await db.insert(Person(id=1, name="Ann", photo=Blob(b"first")))
-    connection = connection_of(db)
-    backend: Any = connection.backend
-    without = type("Without", (), {"blobs": None, "__getattr__": lambda _, name: getattr(backend, name)})()
-    bare = Database(without)
-    bare._connection._opened = connection._opened  # pyright: ignore[reportPrivateUsage]
+    backend = Blobless(connection_of(db).backend)
+    bare = Database(cast("Backend", backend))
+    bare._connection._opened = connection_of(db)._opened  # pyright: ignore[reportPrivateUsage]
     ann = await bare.get(Person, team="a", id=1)
     assert ann.photo is not None
     ann.name = "Anna"
