@@ -23,6 +23,7 @@ from ..errors import MAX_FAULTS, EncodeError, InputFault, InvalidInput, NotLoade
 from ..keys.template import Template
 from ..protocol.limits import MAX_VALUE_BYTES, excess_of
 from .json_types import find_pydantic_faults, is_pydantic_model, read_pydantic, write_pydantic
+from .key import Key
 from .property_types import ENCRYPTED, REFUSALS, FieldInfo, annotation_name, split_optional
 from .schema import Schema
 
@@ -53,6 +54,9 @@ def to_json(value: Any) -> Any:
         return b64encode(value).decode("ascii")
     if _is_sequence(value):
         return [to_json(item) for item in value]
+    if isinstance(value, Key):
+        key: Key[Any] = cast("Any", value)
+        return {"partition_key": key.partition_key, "row_key": key.row_key}
     return msgspec.to_builtins(value, enc_hook=write_pydantic)
 
 
@@ -306,6 +310,8 @@ def _convert(value: Any, annotation: Any) -> Any:
 def _from_json(info: FieldInfo, value: Any) -> Any:
     """Return a number as a float, or what stands for a member of an enum as that, if the field's type is one."""
     annotation = info.type.annotation
+    if info.shape is not None:
+        return info.shape.from_json(value)
     if annotation is float:
         if type(value) is int and _misfit(info, value) is None:
             return float(value)
