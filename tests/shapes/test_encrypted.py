@@ -6,6 +6,8 @@ import asyncio
 import copy
 import logging
 import pickle
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -741,3 +743,22 @@ def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit):
         main(["rewrap", url, "their_keys:Person", "--encryption", "their_keys:nothing"])
     assert "'their_keys:nothing' is not an Encryption" in capsys.readouterr().err
+
+
+def test_models_are_declared_without_the_package() -> None:
+    """It is imported when there are keys, and then the error names the extra."""
+    program = """
+import sys
+from tableorm import Encryption, EncryptionError, Entity, KeyRing, Mapped, encrypted
+assert not [name for name in sys.modules if name.startswith("cryptography")]
+sys.modules["cryptography"] = None
+class Person(Entity, table="People", partition_key="p", row_key="{id}"):
+    id: Mapped[int]
+    name: Mapped[str] = encrypted()
+try:
+    Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
+except EncryptionError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "pip install 'tableorm[encryption]'" in done.stdout
