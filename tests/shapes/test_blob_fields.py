@@ -296,6 +296,35 @@ async def _do(
         people[team, number] = before
 
 
+async def test_changes_that_are_joined(db: Database) -> None:
+    """Of the blobs that calls of `modify`, or a transaction, give to one row the last is sent, and no other is left."""
+    await db.insert(Person(id=1, photo=Blob(b"first")))
+
+    async def change(number: int) -> None:
+        def set_one(person: Person) -> None:
+            if number % 2:
+                person.name = f"{number}"
+            else:
+                person.photo = Blob(b"%d" % number)
+
+        await db.modify(Person, set_one, team="a", id=1)
+
+    await asyncio.gather(*map(change, range(6)))
+    person = await db.get(Person, team="a", id=1)
+    assert person.name == "5"
+    await check_rest(db, {("a", 1): b"4"})
+    async with db.transaction() as tx:
+        other = Person(id=2, photo=Blob(b"never"))
+        tx.insert(other)
+        other.photo, other.voice = Blob(b"other"), Blob(b"voice")
+        tx.save(other)
+        other.voice = None
+        tx.save(other)
+        other.name = "Bo"
+        tx.save(other)
+    await check_rest(db, {("a", 1): b"4", ("a", 2): b"other"})
+
+
 async def test_a_loser_leaves_nothing(db: Database) -> None:
     """Of two writers that replace a photo one is refused, and what it has uploaded is deleted."""
     await db.insert(Person(id=1, photo=Blob(b"first")))
