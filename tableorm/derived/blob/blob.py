@@ -50,6 +50,10 @@ class _BlobDerivation(Derivation):
         info, label = schema.fields[self.name], f"{schema.name}.{self.name}"
         if info.is_filled() or (info.default is not None and info.default() is not None):
             raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
+        if not schema.opaque.isdisjoint(member.property for member in info.members):
+            raise ModelError(
+                f"{label}: the bytes of a blob would not be encrypted; encrypt them before, as in Blob(sealed)"
+            )
         if schema.kind is None:
             raise ModelError(f"{label}: a model with blobs needs a kind, by which workers are told of uploads")
         return BlobMaintainer(self.name, schema)
