@@ -11,9 +11,11 @@ from typing import Generic, TypeVar
 
 import attrs
 
+from ..errors import counted
 from ..jobs.ranges import RangeReport
+from ..protocol.redaction import escape_unprintable
 
-__all__ = ["ProgressReporter", "draw_bar"]
+__all__ = ["ProgressReporter", "TableProgress", "draw_bar"]
 
 R = TypeVar("R", bound=RangeReport)
 
@@ -25,6 +27,19 @@ def draw_bar(share: float) -> str:
     """Return a bar that shows a share from 0 to 1."""
     done = int(share * _WIDTH)
     return f"[{'#' * done}{'-' * (_WIDTH - done)}] {share:>4.0%}"
+
+
+class TableProgress:
+    """Prints how far the reading of a table is, once a second, on stderr."""
+
+    def __init__(self, table: str) -> None:
+        self._table, self._printed = table, time.monotonic()
+
+    def __call__(self, rows: int, share: float) -> None:
+        """Print it: how many rows were read, and the share of the table that is done."""
+        if time.monotonic() - self._printed >= _SECONDS:
+            self._printed = time.monotonic()
+            print(escape_unprintable(f"{draw_bar(share)} {self._table}: {counted(rows, 'row')}"), file=sys.stderr)
 
 
 @attrs.define
