@@ -66,7 +66,7 @@ from .expressions import Expression, Field, PartitionKey, RowKey, SystemField, T
 from .jobs.report import RangeProgress, RunReport
 from .models.convert import from_dict, to_dict
 from .models.entity import Entity
-from .models.fields import Mapped, field
+from .models.fields import Mapped, encrypted, field
 from .models.key import Key
 from .models.partial import Partial, WithoutKey
 from .models.property_bag import PropertyBag
@@ -85,8 +85,16 @@ from .queries.select import Select
 from .queries.sweep_report import SweepReport
 from .queries.union import Union
 from .rekey.moved_from import MovedFrom
+from .relations.cache import CachedEntities
+from .relations.declarations import many, one
+from .relations.load import LoadExplanation
+from .relations.relation import ManyOf, OneOf, Relation
+from .shapes.blob import Blob, BlobField
+from .shapes.encrypted import Encryption
+from .shapes.key_ring import KeyRing, KeyWrapper
 from .shapes.series import Series, SeriesField, Slots, series
 from .stores import RetryPolicy, utc_now
+from .transfer.report import TransferReport
 from .types import Int32
 from .writes.archive_copy import BlobArchive, DatabaseArchive
 from .writes.bulk.bulk import Bulk
@@ -102,12 +110,15 @@ __all__ = [
     "AccountNotFound",
     "AggregateOf",
     "AuditReport",
+    "Blob",
     "BlobArchive",
+    "BlobField",
     "BuildReport",
     "Bulk",
     "BulkFailed",
     "BulkFailure",
     "BulkReport",
+    "CachedEntities",
     "ChangeStream",
     "ChangedEntity",
     "CommittedChange",
@@ -123,6 +134,7 @@ __all__ = [
     "Edm",
     "Embedded",
     "EncodeError",
+    "Encryption",
     "EncryptionError",
     "Entity",
     "EntityExists",
@@ -145,10 +157,14 @@ __all__ = [
     "Int32",
     "InvalidInput",
     "Key",
+    "KeyRing",
+    "KeyWrapper",
     "LimitExceeded",
     "ListOf",
+    "LoadExplanation",
     "LostRace",
     "MalformedETag",
+    "ManyOf",
     "Mapped",
     "MisfitPolicy",
     "ModelError",
@@ -159,6 +175,7 @@ __all__ = [
     "NotSupported",
     "Observation",
     "ObservedRequest",
+    "OneOf",
     "Outcome",
     "OutcomeUnknown",
     "Page",
@@ -170,6 +187,7 @@ __all__ = [
     "RangeProgress",
     "RawSelect",
     "ReferenceNotFound",
+    "Relation",
     "RetryPolicy",
     "RowKey",
     "RunReport",
@@ -192,6 +210,7 @@ __all__ = [
     "Timestamp",
     "Transaction",
     "TransactionFailed",
+    "TransferReport",
     "Unavailable",
     "Union",
     "UniqueViolation",
@@ -202,10 +221,13 @@ __all__ = [
     "WriteStep",
     "WrongKind",
     "connect",
+    "encrypted",
     "field",
     "from_dict",
     "http_message",
     "http_status",
+    "many",
+    "one",
     "series",
     "to_dict",
     "upgrade",

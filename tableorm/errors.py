@@ -8,7 +8,7 @@ Every error that tableorm raises, in one tree; `BulkFailed` is defined beside th
         InvalidInput        data that an entity is made or changed from does not fit; it lists every fault
         MalformedETag       what was given as if_match is neither "*" nor one ETag
       DecodeError           a stored row does not fit its model
-      EncryptionError       a sealed row is not as it was sealed, or its key is not there
+      EncryptionError       an encrypted row is not as it was sealed, or its key is not there
       EntityNotFound        no such row
         ReferenceNotFound   an entity that another one refers to, or is counted in, does not exist
       TableNotFound         no such table
@@ -280,8 +280,8 @@ class DecodeError(TableOrmError, ValueError):
 
 class EncryptionError(TableOrmError, ValueError):
     """
-    A sealed row is not as it was sealed, is not for its place, or its key is not there. The message has no key and no
-    value.
+    An encrypted row is not as it was sealed, is not for its place, or its key is not there; or a query has a condition
+    on an encrypted field. The message has no key and no value.
 
     Args:
         problem: What is wrong.

@@ -5,11 +5,11 @@ What happens to each write is decided by the test. A request that is late, or de
 test says so, or before a later write.
 """
 
-import datetime as dt
 import enum
 from base64 import b64decode, b64encode
 from collections.abc import (
     AsyncGenerator,
+    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -23,7 +23,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import cast
 
 from tableorm.protocol.codes import Code, Fault
+from tableorm.protocol.edm import datetime_from_text
 from tableorm.stores import (
+    CLOCK,
     BlobInfo,
     BlobPage,
     BlobStore,
@@ -178,8 +180,8 @@ def _of_blobs() -> Generator[None]:
 
 class RowBlobs:
     """
-    A `BlobStore`, as far as index lists and logs need one, of which each blob is a row of a table: what befalls rows on
-    their way befalls blobs.
+    A `BlobStore`, as far as index lists, fields and logs need one, of which each blob is a row of a table: what befalls
+    rows on their way befalls blobs.
 
     Args:
         tables: The tables. A container is the table of its name without hyphens.
@@ -200,12 +202,14 @@ class RowBlobs:
         self,
         container: str,
         name: str,
-        data: bytes,
+        data: bytes | AsyncIterable[bytes],
         *,
         if_none_match: bool = False,
         if_match: str | None = None,
         metadata: Mapping[str, str] | None = None,
     ) -> BlobInfo:
+        if not isinstance(data, bytes):
+            data = b"".join([piece async for piece in data])
         row: Row = {"PartitionKey": "blobs", "RowKey": name.replace("/", "|"), **(metadata or {})}
         row |= {"Data": b64encode(data).decode(), "Data@odata.type": "Edm.Binary"}
         operation = Operation(Verb.INSERT if if_none_match else Verb.REPLACE, row, if_match)
@@ -223,12 +227,14 @@ class RowBlobs:
             return stream.info
 
     @asynccontextmanager
-    async def get(self, container: str, name: str) -> AsyncGenerator[BlobStream]:
+    async def get(
+        self, container: str, name: str, offset: int = 0, length: int | None = None
+    ) -> AsyncGenerator[BlobStream]:
         with _of_blobs():
             row = await self._tables.get(container.replace("-", ""), "blobs", name.replace("/", "|"))
 
         async def chunks() -> AsyncIterator[bytes]:
-            yield b64decode(row["Data"])
+            yield b64decode(row["Data"])[offset : None if length is None else offset + length]
 
         yield BlobStream(_info_of(row), chunks())
 
@@ -255,7 +261,7 @@ def _info_of(row: Row) -> BlobInfo:
         etag=row["odata.etag"],
         length=len(b64decode(row["Data"])),
         metadata={name: row[name] for name in row.keys() - _OWN_MEMBERS},
-        modified=dt.datetime.now(dt.UTC),
+        modified=CLOCK.now() if "Timestamp" not in row else datetime_from_text(row["Timestamp"]),
     )
 
 

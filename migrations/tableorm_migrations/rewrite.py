@@ -28,6 +28,7 @@ from tableorm.models.entity import schema_of
 from tableorm.models.kinds import KindSet
 from tableorm.models.periods import require_plain_tables
 from tableorm.models.schema import Schema, concrete
+from tableorm.models.state import state_of
 from tableorm.stores import Row, RowAddress
 from tableorm.writes.bulk.pacing import Pace
 from tableorm.writes.modify_together import modify_target
@@ -53,7 +54,8 @@ async def rewrite(
     Without it a row is upgraded in memory, each time it is read. When every row and every program has the current
     version, the functions that `upgrade` registers can be removed. A row is written only if nobody has changed it since
     it was read; if somebody has, it is read again. What is derived from an entity, such as its index entries, is
-    written with it. A row that cannot be upgraded or written stays as it is, and is reported.
+    written with it. A row that cannot be upgraded or written stays as it is, and is reported. Rows in which a field
+    with `encrypted(accept_plain=True)` is not encrypted yet are written too.
 
     It is a shared run: any number of processes make the same call, at the same time or later, and work on different
     ranges of keys. If one is killed, the others take over what it had; if all are, the next call goes on.
@@ -129,7 +131,7 @@ def _find_rewritten(models: Sequence[type[Entity]]) -> tuple[list[Schema], dict[
 
 
 async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], counts: JobCounts) -> None:
-    """Write those of some rows that have an older version, as entity group transactions."""
+    """Write those of some rows that have an older version, or are not encrypted yet, as entity group transactions."""
     keys: dict[int, Key[Any]] = {}
     old: list[Any] = []
     for row in rows:
@@ -138,9 +140,11 @@ async def _rewrite_rows(db: Database, kinds: KindSet, rows: Sequence[Row], count
             if resolved is None:
                 continue
             counts.entities += 1
-            if resolved[1] >= resolved[0].version:
+            if resolved[1] >= resolved[0].version and resolved[0].keyed is None:
                 continue
             entity: Any = kinds.load(row)
+            if not state_of(entity).upgraded:
+                continue
         except Exception as error:  # noqa: BLE001 - upgrades are the user's: one bad row is a failure, and no more
             counts.fail(RowAddress.of_row(kinds.table, row), error)
             continue

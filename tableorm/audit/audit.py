@@ -90,7 +90,7 @@ async def audit(
         counts.add(asked)
         for schema in schemas:
             for each in schema.derived.values():
-                if isinstance(each, AuditedMaintainer) and each.in_blobs:
+                if isinstance(each, AuditedMaintainer):
                     context = make_context(schema.table_name())
                     await each.audit_blobs(context)
                     counts.add(context.counts)

@@ -78,12 +78,12 @@ class AuditedMaintainer(Maintainer):
 
     async def audit_blobs(self, context: AuditContext) -> None:
         """
-        Check the blobs that it has, if it is `in_blobs`, once all entities were checked; repair them.
+        Check the blobs that it has, if it has any, once all entities were checked; repair them.
 
         Args:
             context: The rows of the table of the entities.
         """
-        raise NotImplementedError
+        del context
 
 
 class Check:

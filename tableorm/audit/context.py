@@ -179,13 +179,14 @@ class AuditContext:
         try:
             for name in manifest.keys() & schema.derived.keys():
                 manifest[name] = schema.derived[name].current_entry(manifest[name])
-            values: Mapping[str, Any] = (schema.decode_stored(row) if current else self.kinds.load(row.copy())).__dict__
+            plain = schema.unseal(row) if current else row
+            values: Mapping[str, Any] = (schema.decode(plain) if current else self.kinds.load(row.copy())).__dict__
             for name, each in schema.derived.items():
                 entry = each.entry(values, partition_key, row_key)
                 if entry is None:
                     continue
                 expected[name] = entry
-                derived_row = each.derive_row(entry, values, row) if current else None
+                derived_row = each.derive_row(entry, values, plain) if current else None
                 if derived_row is not None:
                     derived_rows[name] = derived_row
         except Exception as error:  # noqa: BLE001 - upgrades and `where=` are the user's: one bad row is a finding

@@ -20,12 +20,14 @@ from .check import WRONG, Check, IsCandidate, Phase
 from .context import AuditContext, Problem
 from .report import Damage
 
-__all__ = ["LONGEST_WRITE", "DecisionCheck", "is_under_way"]
+__all__ = ["LONGEST_REQUEST", "LONGEST_WRITE", "DecisionCheck", "is_under_way"]
 
 LONGEST_WRITE = dt.timedelta(hours=1)
 """How long a write may take, before what it has left counts as left behind."""
 
-_LONGEST_REQUEST = dt.timedelta(days=1)
+LONGEST_REQUEST = dt.timedelta(days=1)
+"""After this time no request arrives any more that was sent."""
+
 # All of a partition are read for each entity that has something wrong, so that many of both would take for ever.
 _MOST_DECISIONS = 10_000
 
@@ -94,7 +96,7 @@ class DecisionCheck(Check):
             self._record(address, f"the decision row cannot be worked on: {error}", str(error))
             return
         if not decision.committed:
-            if context.repair and age > _LONGEST_REQUEST:
+            if context.repair and age > LONGEST_REQUEST:
                 await context.send([delete_as_read(row)])
             return
         refused = await self._carry_out(decision) if context.repair else None

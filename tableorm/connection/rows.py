@@ -139,9 +139,9 @@ async def _is_live(db: Connection, row: Row, place: RowAddress) -> bool:
     return is_forward(await read_other(db, mark.other), mark.move, place)
 
 
-async def read_live(db: Connection, address: RowAddress) -> Row | None:
+async def read_live(db: Connection, address: RowAddress, name: str = "") -> Row | None:
     """
-    Read a row that was found to be a marker row, and tell whether it is the row of an entity.
+    Read a row that was found to be a marker row, and tell whether it is the row of an entity, of the model `name`.
 
     A tentative row is read again if its source is not its forward: the two reads are not one moment, and the move may
     have been completed between them.
@@ -154,7 +154,7 @@ async def read_live(db: Connection, address: RowAddress) -> Row | None:
     """
     before: str | None = None
     for _ in range(MOST_LOOKS):
-        row = await read_row(db, address)
+        row = await read_row(db, address, name=name)
         if row is None or not is_marker(row):
             return row
         if await _is_live(db, row, address):

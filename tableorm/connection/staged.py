@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..models.marker_rows import TENTATIVE
 from ..models.reserved import ENTITY_TYPE, PART
 from ..models.row_stage import SplitStage, as_first, as_one
-from ..models.schema import Schema
+from ..models.schema import DerivedSchema, Schema
 from ..protocol.codes import Code, Fault
 from ..protocol.edm import Edm
 from ..protocol.filters import And, Compare, Constant, Filter, Op, Or, matcher
@@ -20,7 +21,7 @@ from ..stores import Bounds, Row, RowPage, RowQuery, StoreLayer, TableStore, pau
 from .stats import Counts
 from .tasks import map_together
 
-__all__ = ["StagedStore"]
+__all__ = ["StagedStore", "prepare_rows"]
 
 _LOOKS = 30
 """How often rows of an entity are read that are not of one moment. A program writes between two reads now and then."""
@@ -52,7 +53,7 @@ class StagedStore(StoreLayer):
         else:
             self._counts.requests -= 1  # of which there may be several, or this one
             row = await self._read(table, partition_key, row_key, select, split)
-        await self._prepare(schemas, [row])
+        await self._prepare(schemas, table, [row], select)
         return row
 
     async def query(
@@ -74,7 +75,7 @@ class StagedStore(StoreLayer):
                 limit = min(limit * max(each.most_rows for each in joined), MAX_PAGE)
         page = await self.below.query(table, asked, limit, continuation)
         rows = await self._join(table, page.rows, query, split) if split else page.rows
-        await self._prepare(schemas, rows)
+        await self._prepare(schemas, table, rows, query.select)
         return RowPage(rows, page.continuation)
 
     def _of(self, table: str) -> list[Schema]:
@@ -176,13 +177,37 @@ class StagedStore(StoreLayer):
                 return joined
         return as_first(as_one(own))
 
-    async def _prepare(self, schemas: Sequence[Schema], rows: Sequence[Row]) -> None:
+    async def _prepare(
+        self, schemas: Sequence[Schema], table: str, rows: Sequence[Row], select: tuple[str, ...] | None
+    ) -> None:
         for schema in schemas:
-            stages = [stage for stage in schema.stages if stage.prepares]
-            if stages:
-                own = [row for row in rows if schema.kind is None or _kind_of(row) == schema.kind]
-                for stage in reversed(stages if own else ()):
-                    await stage.prepare(self._db, own)
+            if any(stage.prepares for stage in schema.stages):
+                kinds = {schema.kind}.union(*(_sealed_kinds(each) for each in schema.derived.values()))
+                own = [row for row in rows if schema.kind is None or _kind_of(row).removesuffix(TENTATIVE) in kinds]
+                await prepare_rows(self._db, schema, table, own, select)
+
+
+async def prepare_rows(
+    db: Any, schema: Schema, table: str, rows: Sequence[Row], select: tuple[str, ...] | None = None
+) -> None:
+    """
+    Let the row stages of a model prepare rows that were read as they are stored.
+
+    Args:
+        db: The `Connection` that has read them, which this module is below.
+        schema: The model.
+        table: Name of the table.
+        rows: The rows.
+        select: The properties that were read; None for all.
+    """
+    for stage in reversed(schema.stages if rows else ()):
+        if stage.prepares:
+            await stage.prepare(db, table, rows, select)
+
+
+def _sealed_kinds(derived: DerivedSchema) -> set[str | None]:
+    rows = derived.row_schema
+    return set() if rows is None or rows.keyed is None else {rows.kind}
 
 
 def _kind_of(row: Row) -> str:

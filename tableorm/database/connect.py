@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from ..connection.observe import Hook, Watch
 from ..errors import ModelError, NotSupported, shown
+from ..shapes.encrypted import Encryption
 from ..stores import Backend, PrefixedBackend, RetryPolicy
 from .database import Database
 
@@ -44,6 +45,7 @@ def connect(
     show_values: bool = False,
     slow: float | None = None,
     tracer_provider: Any = None,
+    encryption: Encryption | None = None,
     **options: Any,
 ) -> Database:
     """
@@ -68,6 +70,7 @@ def connect(
             tables are warned of too.
         tracer_provider: The provider of OpenTelemetry that gets a span for each request; the default is that of the
             process, if there is one when the database is opened.
+        encryption: The keys of encrypted fields; None if no field is read or written that is encrypted.
         options: Arguments for the backend of `url`: `create=` for the embedded engine; `credential=`, and more, for
             Azure; for both `sas=`, a token, or an async function that supplies one whenever another is needed, and
             `key=`, a key of the account. What it does not know goes to the backend of `queues` or `blobs`, if that is
@@ -85,6 +88,8 @@ def connect(
         raise error(f"connect(timeout={shown(timeout)}) is refused: give seconds above 0, as in timeout=30.0")
     if not isinstance(cast("object", retry), RetryPolicy | None):
         raise ModelError(f"connect(retry={shown(retry)}) is refused: give a RetryPolicy(...), or leave it out")
+    if not isinstance(cast("object", encryption), Encryption | None):
+        raise ModelError(f"connect(encryption={shown(encryption)}) is refused: give an Encryption(keys)")
     policy = retry or RetryPolicy(deadline=timeout)
     options = {name: value for name, value in options.items() if value is not None}
     kind = find_backend(url)
@@ -115,6 +120,7 @@ def connect(
         queues=apart.get("queues"),
         blobs=apart.get("blobs"),
         retry=policy,
+        encryption=encryption,
         watch=Watch(
             echo=echo, on_request=on_request, show_values=show_values, slow=slow, tracer_provider=tracer_provider
         ),

@@ -18,6 +18,7 @@ from ..models.entity import Entity, schema_of
 from ..models.kinds import KindSet, refuse_same_kinds
 from ..models.schema import concrete
 from ..protocol.codes import Code
+from ..shapes.encrypted import ContentKeys, Encryption
 from ..stores import Backend, BlobStore, QueueStore, RetryPolicy, TableStore
 
 __all__ = ["Stores"]
@@ -33,6 +34,7 @@ class Stores(Connected, AsyncOnly):
         blobs: The backend that has the blobs; None if it is the same one.
         retry: How requests are repeated by the mapper, where the store does not repeat them itself.
         watch: Who is told of the requests; nobody if not given.
+        encryption: The keys of encrypted fields; None if there are none.
     """
 
     if not TYPE_CHECKING:
@@ -46,8 +48,11 @@ class Stores(Connected, AsyncOnly):
         blobs: Backend | None = None,
         retry: RetryPolicy | None = None,
         watch: Watch | None = None,
+        encryption: Encryption | None = None,
     ) -> None:
-        self._connection = Connection(backend, queues=queues, blobs=blobs, retry=retry, watch=watch)
+        keys = None if encryption is None else ContentKeys(encryption)
+        self._connection = Connection(backend, queues=queues, blobs=blobs, retry=retry, watch=watch, encryption=keys)
+        self._connection.reader = self
         self.stats = self._connection.stats
 
     def __repr__(self) -> str:

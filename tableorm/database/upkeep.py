@@ -16,6 +16,7 @@ from ..audit.report import AuditReport, BuildReport
 from ..connection.index_states import IndexState, load_states
 from ..jobs.process import RunOptions
 from ..jobs.report import RunReport, drop_run, list_runs
+from ..jobs.rewrap import rewrap
 from ..models.derivation import DerivationOf
 from ..models.entity import Entity, schema_of
 from ..outbox.worker import Worker
@@ -23,13 +24,13 @@ from ..outbox.workflow import Workflow
 from ..queries.sweep import sweep
 from ..queries.sweep_report import SweepReport
 from ..writes.archive_copy import Archive
-from .periods import Periods
+from .transfers import Transfers
 from .workers import make_worker
 
 __all__ = ["Upkeep"]
 
 
-class Upkeep(Periods):
+class Upkeep(Transfers):
     """
     The part of a database that gives others access, audits, repairs, builds indexes, and makes workers.
     """
@@ -256,6 +257,43 @@ class Upkeep(Periods):
         self._connection.boundary.check_whole_table(f"sweep({', '.join(schema_of(model).name for model in models)})")
         options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
         return await sweep(self._connection, models, options, cursor=cursor)
+
+    async def rewrap(
+        self,
+        *models: type[Entity],
+        name: str | None = None,
+        parallel: int = 8,
+        lease: float = 30.0,
+        rate: float | None = None,
+        on_progress: Callable[[RunReport], object] | None = None,
+    ) -> RunReport:
+        """
+        Wrap the content keys of all rows of some models, and of their index entries, by the key that wraps new ones, so
+        that older keys are needed no more. Encrypted values stay as they are.
+
+        Each row is written if it is as it was read; if somebody else writes it meanwhile, it is read again. What is
+        wrapped already is not written. It is a shared run, as `tableorm_migrations.rewrite` is.
+
+        Args:
+            models: The models; an abstract base stands for all of its classes.
+            name: Name of the run; the default is made of the models and the key.
+            parallel: How many ranges this process works on at the same time.
+            lease: After how many seconds others take over the ranges of this process if it has died.
+            rate: How many rows this process may read in a second; None for any number.
+            on_progress: Called with the report so far, again and again.
+
+        Returns:
+            What all processes have done. A row whose content key cannot be unwrapped stays as it is, and is reported.
+
+        Raises:
+            NotSupported: The database was opened without keys.
+            ModelError: There is no model, or one without encrypted fields.
+            AccessDenied: In a scope, since a run is of whole tables.
+            TableNotFound: There is no such table.
+        """
+        self._connection.boundary.check_whole_table("rewrap()")
+        options = RunOptions(name=name, parallel=parallel, lease=lease, rate=rate, on_progress=on_progress)
+        return await rewrap(self._connection, models, options)
 
     async def runs(self) -> list[RunReport]:
         """

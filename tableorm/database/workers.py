@@ -16,6 +16,7 @@ from ..models.schema import Schema, concrete
 from ..outbox.decision import Decision
 from ..outbox.move_command import MOVE_COMMAND, MOVE_WORK
 from ..outbox.settle import DOORBELL, handle_doorbells
+from ..outbox.uploads import UPLOAD, handle_uploads
 from ..outbox.worker import Patience, Worker
 from ..outbox.workflow import Workflow, run_workflows, schema_of_workflow
 from ..protocol.limits import MAX_VISIBILITY_SECONDS
@@ -83,7 +84,7 @@ def make_worker(
     doorbells = handle_doorbells(db, tables, carry_out_all, patience)
     return Worker(
         db,
-        {DOORBELL: doorbells, MOVE_COMMAND: handle_moves(db, schemas)},
+        {DOORBELL: doorbells, MOVE_COMMAND: handle_moves(db, schemas), UPLOAD: handle_uploads(db, tables)},
         concurrency=concurrency,
         visibility_seconds=visibility,
         patience=usual,

@@ -63,7 +63,7 @@ class ReferenceTarget(Maintainer, Generic[T]):
                 continue
             if found[1] not in schema.fields:
                 raise ModelError(f"{self.label}: {given} is refused: {schema.name} has no field {found[1]!r}")
-            schema.refuse_maintained([found[1]], self.label, f"{given} has")
+            schema.refuse_unseen([found[1]], self.label, f"{given} has")
             self._sources[theirs] = found[1]
 
     def resolve(self) -> tuple[Schema, T]:

@@ -127,9 +127,11 @@ def own_fields(model: type[Any], rename: Callable[[str], str], frames: int) -> d
             )
         if declared is not None:
             _check_makers(f"{name}.{field}", declared)
+        if declared is not None and declared.encrypted and kind is not Mapped:
+            raise ModelError(f"{name}.{field} is declared as {kind.__name__}; only a Mapped[...] can be encrypted()")
         given = declared.name if declared is not None else None
         inner = typing.get_args(annotation)[0]
-        shape = (declared.shape if declared is not None else None) or shape_of(kind)
+        shape = (declared.shape if declared is not None else None) or shape_of(kind, split_optional(inner)[0])
         if shape is not None:
             try:
                 shape.bind(model, field, kind, inner)
@@ -254,7 +256,7 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
         each = declared[field]
         bare, optional = split_optional(each.annotation)
         name = f"{model.__name__}.{field}"
-        other = next(_find_models(bare), None)
+        other = next(_find_models(bare), None) if each.shape is None else None
         if other is not None:
             raise ModelError(
                 f"{name} is declared with {other.__name__}, which is a model; declare fields for its key instead"
@@ -279,9 +281,11 @@ def field_infos(model: type[Any], declared: dict[str, _Declared], full: frozense
             maintained=bool(given and given.maintained),
             doc=given.doc if given else None,
             expiry=bool(given and given.expiry),
-            readonly=bool(given and given.readonly),
+            readonly=bool(given and given.readonly) or bool(each.shape and each.shape.uploads),
             hidden=bool(given and given.hidden),
             shape=each.shape,
+            encrypted=bool(given and given.encrypted),
+            accept_plain=bool(given and given.accept_plain),
         )
         _check_default(name, attribute, info)
     _check_properties(model.__name__, infos)

@@ -28,7 +28,14 @@ from .class_body import (
     pascal_case,
     refuse_odd_bases,
 )
-from .derivation import Derivation, HomeDeclaration, bind_derivation, bind_home
+from .derivation import (
+    DERIVATIONS_OF_SHAPES,
+    Derivation,
+    HomeDeclaration,
+    RelationRules,
+    bind_derivation,
+    bind_home,
+)
 from .expiry import check_expiry
 from .fields import FieldDescriptor
 from .inheritance import check_derived_rows, check_heads
@@ -37,7 +44,7 @@ from .marker_rows import check_marker_rows
 from .periods import refuse_in_periods
 from .placement import check_placement_of, check_table_of, declared_models, may_share_partition, note_model
 from .reserved import RESERVED_FIELDS, VERB_OPTIONS, is_reserved_table
-from .row_stage import STAGE_KEYWORDS, RowStage
+from .row_stage import FIELD_STAGES, STAGE_KEYWORDS, RowStage
 from .schema import Discriminator, FieldInfo, Schema
 
 __all__ = ["ClassKeywords", "declare"]
@@ -170,7 +177,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         fields=fields,
         write_token=bool(parents and parents[0].write_token) if write_token is None else bool(write_token),
         tracked=inherits or bool((derivations or home) and not abstract),
-        stages=_row_stages(model),
+        stages=_row_stages(model, fields),
     )
     for field in schema.key_fields:
         if field in VERB_OPTIONS:
@@ -209,6 +216,7 @@ def declare(model: type[Storable], given: ClassKeywords, frames: int) -> Schema:
         shape = fields[field].shape
         setattr(model, field, FieldDescriptor(shape.expression(model, field) if shape else Field(model, field)))
     schema.check_relations()
+    schema.relations = _relations(model)
     _pass_for_dataclass(model, fields)
     if not abstract:
         note_model(schema)
@@ -254,7 +262,8 @@ def _derivations(model: type[Any], fields: Mapping[str, FieldInfo]) -> dict[str,
                 f"{model.__name__}.{name} = {type(each).__name__}(...): the name {name!r} is not free; call it "
                 "otherwise"
             )
-    return declared
+    made = {name: DERIVATIONS_OF_SHAPES.get(type(info.shape)) for name, info in fields.items() if info.shape}
+    return declared | {name: make(name) for name, make in made.items() if make is not None}
 
 
 def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], annotations: Mapping[str, Any]) -> None:
@@ -277,10 +286,25 @@ def _bind_derivations(schema: Schema, derivations: Mapping[str, Derivation], ann
         )
 
 
-def _row_stages(model: type[Any]) -> list[RowStage]:
-    """Return the row stages that the class and its bases declare, each as the nearest class declares it."""
+def _relations(model: type[Any]) -> list[RelationRules]:
+    """Return the relations that the class and its bases declare, each as the nearest class declares it."""
+    declared = {name: each for base in reversed(model.__mro__) for name, each in vars(base).items()}
+    found = {name: each for name, each in declared.items() if isinstance(each, RelationRules)}
+    for name in found:
+        if name.startswith("_"):
+            raise ModelError(f"{model.__name__}.{name} is a relation, and begins with '_'; call it otherwise")
+    return [*found.values()]
+
+
+def _row_stages(model: type[Any], fields: Mapping[str, FieldInfo]) -> list[RowStage]:
+    """
+    Return the row stages that the class and its bases declare, each as the nearest class declares it, and those that
+    its fields ask for.
+    """
     bases = reversed(model.__mro__)
-    return [*{name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}.values()]
+    named = {name: each for base in bases for name, each in vars(base).items() if isinstance(each, RowStage)}
+    asked = (make(fields) for make in FIELD_STAGES)
+    return [*named.values(), *(stage for stage in asked if stage is not None)]
 
 
 def _check_opaque(schema: Schema) -> None:
@@ -294,7 +318,8 @@ def _check_opaque(schema: Schema) -> None:
     for each in schema.derived.values():
         rows, templates = each.row_schema, [*each.row_templates(), each.partition]
         held = {name for template in templates if template is not None for name in template.fields}
-        uses[each.label] = held if rows is None else held | rows.fields.keys()
+        sealed = set[str]() if rows is None else {rows.by_property[name].field for name in rows.opaque}
+        uses[each.label] = held if rows is None else held | (rows.fields.keys() - sealed)
     for what, fields in uses.items():
         if opaque & fields:
             raise ModelError(

@@ -15,13 +15,16 @@ from ..protocol.codes import Fault
 from ..protocol.limits import check_table_name
 from .home import HomeRules
 from .key import Storable
+from .property_types import Shape
 from .reserved import is_reserved_table
 from .schema import DerivedSchema, Schema, concrete
 
 __all__ = [
+    "DERIVATIONS_OF_SHAPES",
     "Derivation",
     "DerivationOf",
     "HomeDeclaration",
+    "RelationRules",
     "RowsOf",
     "bind_derivation",
     "bind_home",
@@ -172,6 +175,25 @@ def refuse_without_kind(label: str, schema: Schema) -> None:
         )
 
 
+class RelationRules:
+    """
+    What a class declares of entities that belong to its own, as far as writes know of it: the base of relations.
+
+    Attributes:
+        cascades: Whether they are deleted before the entity is.
+    """
+
+    cascades = False
+
+    def check_used(self, schema: Schema) -> None:
+        """
+        Refuse it before a database is used with the model for the first time, if it does not fit the other model.
+
+        Raises:
+            ModelError: It does not.
+        """
+
+
 class HomeDeclaration:
     """What a class statement declares of where entities may be beside their keys: the base of `MovedFrom`."""
 
@@ -244,6 +266,10 @@ class Derivation:
         if found is None:
             found = self._found[owner] = self._on_class(owner, self.name)
         return found
+
+
+DERIVATIONS_OF_SHAPES: dict[type[Shape[Any]], Callable[[str], Derivation]] = {}
+"""What makes the derivation that a kind of field brings along, of the name of the field; `derived` fills it."""
 
 
 def bind_derivation(derivation: Derivation, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:

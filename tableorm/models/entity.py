@@ -25,11 +25,12 @@ from ..protocol.limits import check_key
 from ..stores import Row
 from .declare import ClassKeywords, declare
 from .derivation import DerivationOf
-from .fields import field
+from .fields import encrypted, field
 from .json_values import make_entity, set_fields
 from .key import Key, Storable, StorableClass
 from .partial import Partial
 from .property_bag import PropertyBag, shown_properties
+from .property_types import ENCRYPTED
 from .pydantic_schema import core_schema_of, describe_anything, describe_model, schema_of_instances, union_of
 from .reserved import is_reserved_property
 from .schema import Schema
@@ -108,7 +109,7 @@ else:
             raise AttributeError(problem, name=name)
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+@dataclass_transform(kw_only_default=True, field_specifiers=(field, encrypted))
 class Entity(Storable, metaclass=_ModelClass):
     """
     Base of models: `class Employee(Entity, table="Directory", partition_key="{department}", row_key="empid_{id:06d}")`.
@@ -288,7 +289,9 @@ class Entity(Storable, metaclass=_ModelClass):
     __hash__ = None  # type: ignore[assignment]  # an entity is mutable; its key is hashable
 
     def __repr__(self) -> str:
-        loaded = ", ".join(f"{name}={value!r}" for name, value in _loaded_fields(self, self.__schema__).items())
+        fields = self.__schema__.fields
+        shown = {n: ENCRYPTED if fields[n].encrypted else v for n, v in _loaded_fields(self, self.__schema__).items()}
+        loaded = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         return f"{type(self).__name__}({loaded})"
 
 

@@ -11,7 +11,7 @@ from ..errors import ModelError, NotLoaded, near, shown
 from ..expressions import Field
 from .property_types import Shape
 
-__all__ = ["SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "field", "shape_of"]
+__all__ = ["SHAPES", "FieldDeclaration", "FieldDescriptor", "Mapped", "encrypted", "field", "shape_of"]
 
 T = TypeVar("T")
 
@@ -33,9 +33,16 @@ class Mapped(Generic[T]):
         def __set__(self, instance: object, value: T) -> None: ...
 
 
-def shape_of(annotation: type[Mapped[Any]]) -> Shape[Any] | None:
-    """Return how fields with an annotation are stored in several properties; None if in one."""
-    return annotation._shape  # pyright: ignore[reportPrivateUsage]
+def shape_of(annotation: type[Mapped[Any]], values: Any) -> Shape[Any] | None:
+    """
+    Return how fields with an annotation are stored in several properties; None if in one.
+
+    Args:
+        annotation: `Mapped`, or a subclass of it.
+        values: What stands in its brackets, without None: a class may say how its values are stored.
+    """
+    make: type[Shape[Any]] | None = getattr(values, "_shape_of_values", None)
+    return make() if make is not None else annotation._shape  # pyright: ignore[reportPrivateUsage]
 
 
 SHAPES: dict[str, Callable[..., Shape[Any]]] = {}
@@ -78,6 +85,8 @@ class FieldDeclaration:
         hidden: Whether clients are not shown the field.
         arguments: The remaining arguments, for `attrs.field`.
         shape: How values are stored in several properties; None if the annotation says it.
+        encrypted: Whether the field is encrypted in the store.
+        accept_plain: Whether it may also be stored as it is.
     """
 
     name: str | None = None
@@ -91,6 +100,8 @@ class FieldDeclaration:
     hidden: bool = False
     arguments: dict[str, Any]
     shape: Shape[Any] | None = None
+    encrypted: bool = False
+    accept_plain: bool = False
 
 
 class _Options(TypedDict, Generic[T], total=False):
@@ -200,3 +211,45 @@ def field(
         arguments=arguments,
         shape=SHAPES["chunked"](compress=compress) if chunked else None,
     )
+
+
+class _EncryptedOptions(TypedDict, Generic[T], total=False):
+    """The arguments of `encrypted` but for `default` and `factory`."""
+
+    name: str | None
+    validator: Any
+    converter: Callable[[Any], T] | None
+    on_insert: Callable[[], T] | None
+    on_write: Callable[[], T] | None
+    doc: str | None
+    readonly: bool
+    hidden: bool
+    chunked: bool
+    compress: bool
+    accept_plain: bool
+
+
+@overload
+def encrypted(*, default: T, **options: Unpack[_EncryptedOptions[T]]) -> Mapped[T]: ...
+@overload
+def encrypted(*, factory: Callable[[], T], **options: Unpack[_EncryptedOptions[T]]) -> Mapped[T]: ...
+@overload
+def encrypted(*, init: bool = True, **options: Unpack[_EncryptedOptions[Any]]) -> Any: ...
+def encrypted(*, accept_plain: bool = False, **options: Any) -> Any:
+    """
+    Declare a field that the store holds encrypted.
+
+    The database needs keys, `connect(url, encryption=Encryption(keys))`. No condition can be about the field.
+
+    Args:
+        accept_plain: Read rows too in which the field is not encrypted, as those that were written before it was
+            declared so. Whoever may write the table can then put values of their own there: leave it out again when
+            `tableorm rewrite` has encrypted all rows.
+        options: As of `field`, but for `stored`, `maintained` and `expiry`.
+    """
+    for argument in ("stored", "maintained", "expiry"):
+        if argument in options:
+            raise ModelError(f"encrypted({argument}=...) is refused: that needs to see the value; use field()")
+    declared: Any = field(**options)
+    shape = SHAPES["chunked"](compress=options.get("compress", False), encrypted=True) if declared.shape else None
+    return attrs.evolve(declared, encrypted=True, accept_plain=accept_plain, shape=shape)

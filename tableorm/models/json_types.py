@@ -87,7 +87,8 @@ def members_of_pydantic(kind: Any) -> dict[str, Any]:
 
 def write_pydantic(value: Any) -> Any:
     """
-    Return a Pydantic model as JSON has it, under the names that the model is read by. Other values are refused.
+    Return a Pydantic model as JSON has it, under the names that the model is read by, and of a value that JSON cannot
+    have what stands for it. Other values are refused.
 
     Raises:
         ValueError: A member has a value that is not of its type.
@@ -95,6 +96,8 @@ def write_pydantic(value: Any) -> Any:
     """
     kind = type(cast("object", value))
     if not is_pydantic_model(kind):
+        if hasattr(value, "_json_summary"):
+            return getattr(value, "_json_summary")  # noqa: B009 - it is not for programs
         raise TypeError(f"JSON has no values of type {kind.__name__}")
     return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings="error")
 

@@ -37,6 +37,7 @@ class KindSet:
         periods: Their tables, if these are the kinds of a table for each period; None for those of one table.
         filter: The condition that every row of these kinds satisfies; None if properties do not tell the kind.
         hides: Whether entities of some of them may have rows and not count.
+        uploads: Whether entities of some of them have fields with bytes in blob storage.
         home: Where entities of one of them may be beside their keys; None if they are nowhere else.
     """
 
@@ -44,6 +45,7 @@ class KindSet:
         self.schemas, self.table, self.bags = schemas, table, bags
         self.names = ", ".join(schema.name for schema in schemas)
         self.hides = any(schema.visibility is not None for schema in schemas)
+        self.uploads = any(schema.uploads for schema in schemas)
         self.periods = schemas[0].periods if "{" in table else None
         self.home = next((own for s in schemas if (own := (s.primary or s).home) is not None), None)
         told = [s for s in schemas if s.discriminator == "property" and s.kind is not None]
@@ -241,7 +243,8 @@ class UsedModels:
         Add the models of schemas.
 
         Raises:
-            ModelError: One has the kind of another model in the same table, and keys that the other cannot have.
+            ModelError: One has the kind of another model in the same table, and keys that the other cannot have; or
+                declares a relation that does not fit.
         """
         for schema in schemas:
             if schema is None or schema in self.known:
@@ -253,6 +256,8 @@ class UsedModels:
                 pairs = zip(own.templates(), known.templates(), strict=True)
                 if own.kind is not None and other != name and not all(may_meet(mine, theirs) for mine, theirs in pairs):
                     refuse_same_kinds([known, own])
+            for relation in own.relations:
+                relation.check_used(own)
             self._by_class[name] = own
             self.known.add(schema)
 

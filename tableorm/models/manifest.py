@@ -13,6 +13,7 @@ It is an object. The names in it are those of declarations, its values are the e
     {"list": ["lastname_x", kind]}          ListEntry: the index list that names the entity, and the kind of its rows
     {"in": ["city_x", "people", table, kind]} PlacedListEntry: the same of an index list of another partition
     {"blob": ["city_x", "people", table, kind]} BlobListEntry: the same of an index list in a blob
+    {"up": [table, token, partition]}       UploadEntry: the blob that is a field of the entity
     {"add": ["department", {property: 1}]}  AggregateEntry: what the entity adds to properties of another one
     {"from": ["empid_1", name]}             SourceEntry: the entity that it copies, and the name of the entry there
     {"to": ["department", {mine: theirs}]}  HolderEntry: an entity that copies fields of this one, and which
@@ -47,6 +48,7 @@ __all__ = [
     "ReservedEntry",
     "SourceEntry",
     "UnknownEntry",
+    "UploadEntry",
     "folder_of_lists",
     "manifest_form",
     "manifest_of",
@@ -62,10 +64,12 @@ class ManifestEntry(msgspec.Struct, frozen=True, gc=False, array_like=True, forb
     Attributes:
         form: Name of the only member of its JSON object; None for other JSON.
         deferred: Whether it names rows in other partitions, so that it has no effects in a transaction.
+        owned: Whether what it names goes with the entity that has it, and moves with it.
     """
 
     form: ClassVar[str | None] = None
     deferred: ClassVar[bool] = False
+    owned: ClassVar[bool] = False
 
     @property
     def local_key(self) -> str | None:
@@ -268,6 +272,30 @@ class BlobListEntry(PlacedListEntry, frozen=True, gc=False, eq=False):
         each other byte of their UTF-8; an empty one is "=". Names of tables differ in more than the case of letters.
         """
         return "/".join(map(_blob_name_part, (self.table.lower(), self.kind, self.partition_key, self.list_key)))
+
+
+@manifest_form("up")
+class UploadEntry(ManifestEntry, frozen=True, gc=False):
+    """
+    The entity has a blob, which is no other entity's.
+
+    Args:
+        table: The table of the entity that it was uploaded for.
+        token: The token of the upload.
+        partition_key: The partition of the row that stays as long as the blob.
+    """
+
+    table: str
+    token: str
+    partition_key: str
+
+    deferred: ClassVar[bool] = True
+    owned: ClassVar[bool] = True
+
+    @property
+    def local_key(self) -> None:
+        """None: the entity may have left that partition."""
+        return None
 
 
 def folder_of_lists(table: str, kind: str) -> str:

@@ -8,6 +8,7 @@ A marker row has a kind of its own, so that no filter for a model's kind finds i
     Employee#_forward       the place that an entity has left
     Employee#_part          a further row of an entity that is stored in several rows
     #_decision              what became of a change, and what is left to do for it; its RowKey begins with `~o_`
+    #_blob                  that of a blob, which is a field of an entity; its RowKey begins with `~b_`
     #_change                what a transaction has changed, in a change feed; its RowKey begins with `~f_`
     #_feed                  how far the change feed of a partition is; its RowKey is `~f_counter`
 
@@ -38,6 +39,8 @@ from .schema import Schema, concrete
 from .write_tokens import tokens_of, with_token
 
 __all__ = [
+    "BLOB_HEAD",
+    "BLOB_KIND",
     "CHANGE_KIND",
     "DECISION_HEAD",
     "DECISION_KIND",
@@ -73,6 +76,12 @@ DECISION_KIND = "#_decision"
 DECISION_HEAD = "~o_"
 """The text that the RowKey of each decision row begins with; the token of the change follows."""
 
+BLOB_KIND = "#_blob"
+"""The kind of the rows of blobs."""
+
+BLOB_HEAD = "~b_"
+"""The text that the RowKey of the row of each blob begins with; the token of its upload follows."""
+
 CHANGE_KIND = "#_change"
 """The kind of the rows of a change feed, each of which says what a transaction has changed."""
 
@@ -82,7 +91,11 @@ FEED_KIND = "#_feed"
 FEED_HEAD = "~f_"
 """The text that the RowKey of each row of a change feed begins with."""
 
-MARKER_HEADS = {DECISION_HEAD: "decision rows", FEED_HEAD: "the rows of change feeds"}
+MARKER_HEADS = {
+    DECISION_HEAD: "decision rows",
+    FEED_HEAD: "the rows of change feeds",
+    BLOB_HEAD: "the rows of blobs",
+}
 """What RowKeys of marker rows begin with, and what those rows are called."""
 
 
@@ -94,14 +107,14 @@ class _Heads(NamedTuple):
     keys: Template
 
 
-_DECISIONS, _FEEDS = (
+_DECISIONS, _FEEDS, _BLOBS = (
     _Heads(noun, head, parse_template(head + "{rest}", noun, "row_key", {"rest": str}))
     for head, noun in MARKER_HEADS.items()
 )
 _followers = WeakKeyDictionary[type[Any], str]()  # by model, a workflow or archive of its entities, for messages
 _MADE_BY_STORE = frozenset({"odata.etag", "Timestamp"})
 _NEVER_KEPT = frozenset({MANIFEST, MANIFEST + ANNOTATION, WRITE_TOKENS + ANNOTATION})
-_find_marker = re.compile(r"#_(?:tentative|forward|part|decision|change|feed)(?=:|\Z)").search
+_find_marker = re.compile(r"#_(?:tentative|forward|part|decision|change|feed|blob)(?=:|\Z)").search
 
 
 def is_marker(row: Row) -> bool:
@@ -258,8 +271,8 @@ def check_marker_rows(schema: Schema, models: Sequence[Schema]) -> None:
     """
     Refuse a model if marker rows could be taken for its entities, or other models' because of what it declares.
 
-    A table has decision rows if some model of it declares something that is deferred, or has a workflow or archive; and
-    a change feed if some model of it declares one.
+    A table has decision rows if some model of it declares something that is deferred, or has a workflow or archive; a
+    change feed if some model of it declares one; and rows of blobs if some model of it has a field of blobs.
 
     Args:
         schema: The new model.
@@ -271,7 +284,8 @@ def check_marker_rows(schema: Schema, models: Sequence[Schema]) -> None:
     """
     tables = {rows.table.lower() for rows in rows_of(schema)}
     beside = [model for model in models if model.table_text().lower() in tables]
-    for marked, causes_of in ((_DECISIONS, _causes_of_decisions), (_FEEDS, _causes_of_feeds)):
+    causes_by_marker = {_DECISIONS: _causes_of_decisions, _FEEDS: _causes_of_feeds, _BLOBS: _causes_of_blobs}
+    for marked, causes_of in causes_by_marker.items():
         causes = {model.table_text().lower(): cause for model in beside for cause in causes_of(model)}
         _refuse_like_markers(marked, causes, models)
 
@@ -296,6 +310,11 @@ def _causes_of_decisions(schema: Schema) -> Iterator[str]:
     """Yield what a model has that leaves decision rows in its table, as messages name it."""
     yield from (each.label for each in schema.derived.values() if each.deferred)
     yield from (_followers[base] for base in schema.model.__mro__ if base in _followers)
+
+
+def _causes_of_blobs(schema: Schema) -> Iterator[str]:
+    """Yield the fields of a model whose values are blobs, as messages name them."""
+    yield from (f"{schema.name}.{info.name}" for info in schema.uploads)
 
 
 def _causes_of_feeds(schema: Schema) -> Iterator[str]:

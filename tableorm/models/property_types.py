@@ -43,6 +43,7 @@ from .dataclass_defaults import make_completer
 from .json_types import find_unstorable, is_pydantic_model, read_pydantic, write_pydantic
 
 __all__ = [
+    "ENCRYPTED",
     "REFUSALS",
     "FieldInfo",
     "Member",
@@ -166,9 +167,11 @@ class Shape(Generic[T]):
         form: What snapshots call the way in which a value that begins in the first member goes on in the others; "" if
             it does not. An empty text, empty bytes or 0 in these say that a value does not have the member: a merge
             stores them there, and is not refused.
+        uploads: Whether values have bytes in blob storage, which are sent before the row is written.
     """
 
     apart: ClassVar[bool] = False
+    uploads: ClassVar[bool] = False
     form: str = ""
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
@@ -225,6 +228,10 @@ class Shape(Generic[T]):
         """
         raise NotImplementedError
 
+    def from_json(self, value: Any) -> Any:
+        """Return the value that JSON stands for, or what was given if that is none of this kind."""
+        return value
+
     def expression(self, model: type[Any], name: str) -> "ComposedField[T]":
         """Return what stands for the field on its class."""
         raise NotImplementedError
@@ -240,6 +247,18 @@ class _Part(Shape[Any]):
     def read(self, values: Sequence[Any]) -> Any:
         found = iter(values)
         return self.whole.read([next(found) if asked else ... for asked in self.asked])
+
+
+class _Encrypted:
+    def __repr__(self) -> str:
+        return "<encrypted>"
+
+    def __reduce__(self) -> str:
+        return "ENCRYPTED"
+
+
+ENCRYPTED = _Encrypted()
+"""What is shown in place of a value that is encrypted in the store."""
 
 
 @attrs.frozen
@@ -262,6 +281,8 @@ class FieldInfo:
         readonly: Whether clients may not set it.
         hidden: Whether clients are not shown it.
         shape: How its values are stored in several members; None if there is one, which has the value.
+        encrypted: Whether it is encrypted in the store, and shown nowhere.
+        accept_plain: Whether it may also be stored as it is.
     """
 
     name: str
@@ -278,6 +299,8 @@ class FieldInfo:
     readonly: bool = False
     hidden: bool = False
     shape: Shape[Any] | None = None
+    encrypted: bool = False
+    accept_plain: bool = False
 
     @property
     def member(self) -> Member:
@@ -383,6 +406,8 @@ class FieldInfo:
 
     def misfit(self, model: str, value: object, error: ValueError | None = None) -> EncodeError:
         """Return the error of a value that does not fit the field: by default, of None."""
+        if error is not None and self.encrypted:
+            return EncodeError(f"does not fit; the field is {self.type.name}", model, self.name, ENCRYPTED)
         if error is not None:
             return EncodeError(f"{error}; the field is {self.type.name}", model, self.name, value)
         problem = f"is missing: the field is {self.type.name}; give it a value, or declare it `{self.type.name} | None`"

@@ -5,6 +5,7 @@ Names that tableorm reserves for itself: properties of stored rows, and attribut
 import re
 
 __all__ = [
+    "BLOB_FIELDS",
     "BLOB_LISTS",
     "BOUND_TO_KEYS",
     "COPIED_VERSION",
@@ -13,7 +14,9 @@ __all__ = [
     "ENTITY_VERSION",
     "FIRST_OF_SEVERAL",
     "MANIFEST",
+    "METADATA",
     "MOVE",
+    "OPENED",
     "PART",
     "PLACES",
     "RESERVED_FIELDS",
@@ -48,6 +51,15 @@ The property of an index entry of another partition that holds the newest write 
 that reserves a unique value, the token of the change that claimed it.
 """
 
+METADATA = "_en"
+"""The property with the metadata of a row that has encrypted properties; see `tableorm.shapes.encryption`."""
+
+OPENED = "odata.sealed"
+"""
+The member by which a row says how it can be unsealed, and then the metadata that it had. It is stored nowhere, and no
+property can have the name.
+"""
+
 PART = "#_part"
 """What the kind of a further row of an entity has behind the kind of the entity, which is stored in several rows."""
 
@@ -68,6 +80,9 @@ BOUND_TO_KEYS = (MANIFEST, MOVE, WRITE_TOKENS)
 The properties that say of a row what holds under its own keys alone: what is derived from it, how far its move is, and
 who wrote it.
 """
+
+BLOB_FIELDS = "tableorm-blobs"
+"""The container of the blobs that are fields of entities, to whose name a database adds its prefix."""
 
 BLOB_LISTS = "tableorm-lists"
 """The container of the index lists that lie in blobs, to whose name a database adds its prefix."""

@@ -9,11 +9,11 @@ sees rows as they are stored: property bags, filters on properties, other progra
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..stores import Operation, Row
+from ..stores import Operation, Row, RowAddress
 from .property_types import FieldInfo
 from .reserved import ENTITY_TYPE, FIRST_OF_SEVERAL
 
-__all__ = ["STAGE_KEYWORDS", "RowStage", "SplitStage", "as_first", "as_one"]
+__all__ = ["FIELD_STAGES", "STAGE_KEYWORDS", "KeyedStage", "RowStage", "SplitStage", "as_first", "as_one"]
 
 
 class RowStage:
@@ -61,19 +61,21 @@ class RowStage:
         """Return an insert, merge or replace as it is sent. The operation itself must not be changed."""
         raise NotImplementedError
 
-    async def prepare(self, db: Any, rows: Sequence[Row]) -> None:
+    async def prepare(self, db: Any, table: str, rows: Sequence[Row], select: tuple[str, ...] | None) -> None:
         """
         Do what must be done before rows can be unsealed, such as to fetch keys. It is called for each page of rows, if
         the stage `prepares`.
 
         Args:
             db: The `Connection` that has read them, which this module is below.
-            rows: Rows of the model as they are stored, of which perhaps some properties were read.
+            table: Name of the table.
+            rows: Rows of the model as they are stored.
+            select: The properties that were read; None for all.
 
         Raises:
             TableOrmError: It cannot be done.
         """
-        del db, rows
+        del db, table, rows, select
 
     def unseal(self, row: Row) -> Row:
         """
@@ -83,6 +85,46 @@ class RowStage:
         Raises:
             ValueError: It was not sealed by the stage.
         """
+        raise NotImplementedError
+
+
+class KeyedStage(RowStage):
+    """
+    A row stage that has to wait for something before it can seal, such as for a key. A model has one at most.
+
+    What is sent is sealed by `seal_with_key`; `seal` makes operations of the same form, which are measured and
+    explained, and never sent. The entries of a covering index that hold opaque properties are sealed too.
+    """
+
+    prepares = True
+
+    async def seal_with_key(self, db: Any, operation: Operation, origin: RowAddress, stored: Row | None) -> Operation:
+        """
+        Return an insert, merge or replace as it is sent.
+
+        Args:
+            db: The `Connection` that sends it, which this module is below.
+            operation: The operation, which must not be changed.
+            origin: Where the row of the entity is; for another row one that is derived from that.
+            stored: What is known of the row of the entity, as it was unsealed; None if nothing is.
+
+        Raises:
+            TableOrmError: It cannot be sealed.
+        """
+        raise NotImplementedError
+
+    def hides(self, name: str, db: Any = None) -> bool:
+        """Return whether no condition can be about a property; in a `Connection`, since that may seal more of them."""
+        del db
+        return name in self.opaque
+
+    def is_sealed(self, row: Row) -> bool:
+        """Return whether a row that was unsealed was sealed as it would be now, so that it need not be written anew."""
+        del row
+        return True
+
+    def noted(self, sealed: Row, stored: Row | None) -> str:
+        """Return what the row of an entity that was written has as `OPENED`; `stored` is as of `seal_with_key`."""
         raise NotImplementedError
 
 
@@ -167,6 +209,9 @@ def as_one(row: Row) -> Row:
         return row
     return {**row, ENTITY_TYPE: kind.removesuffix(FIRST_OF_SEVERAL).removesuffix(":1")}
 
+
+FIELD_STAGES: list[Callable[[Mapping[str, FieldInfo]], RowStage | None]] = []
+"""What makes the row stages that fields ask for, by the fields of a model. Modules in `shapes` add theirs."""
 
 STAGE_KEYWORDS: dict[str, Callable[[str, Any], RowStage]] = {}
 """By class keyword, what makes a row stage of the name of a model and the value. Modules in `shapes` add theirs."""

@@ -1,12 +1,13 @@
 """The schema of a model: everything the mapper needs to know of a class, read once when the class is made."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import attrs
+from msgspec import structs
 
-from ..errors import DecodeError, EncodeError, ModelError, TableOrmError, TemplateError, near, shown
+from ..errors import DecodeError, EncodeError, EncryptionError, ModelError, TableOrmError, TemplateError, near, shown
 from ..keys.template import Template, parse_pair
 from ..protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
 from ..protocol.limits import MAX_CUSTOM_PROPERTIES
@@ -19,8 +20,9 @@ from .manifest import ManifestEntry
 from .periods import InTables, find_periods
 from .property_bag import PropertyBag
 from .property_types import FieldInfo, Member
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, PLACES, WRITE_TOKENS
-from .row_stage import RowStage, SplitStage
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, MANIFEST, METADATA, MOVE, OPENED, PLACES, WRITE_TOKENS
+from .row_stage import KeyedStage, RowStage, SplitStage
+from .state import set_state, state_of
 from .visibility import Visibility
 
 __all__ = ["MISFITS", "DerivedSchema", "Discriminator", "FieldInfo", "Schema", "Upgrade", "concrete", "descendants"]
@@ -173,10 +175,12 @@ class Schema(InTables):
         upgrades: From version to the function that makes the next.
         write_token: Whether its rows carry the tokens of their last writes.
         shaped: Its fields of several members.
+        uploads: Those of them whose values have bytes in blob storage.
         cleared: The properties that a merge empties instead of removing them, see `Shape.form`.
         stages: How its rows are stored otherwise than its fields say; usually empty.
         opaque: The properties that the store does not hold as the fields say.
         split: The stage that stores an entity in several rows; None if each is one row.
+        keyed: The stage that needs a key to seal a row; None if there is none.
         staged: Whether rows have to be prepared or joined where they are read.
         unasked: The properties about which the store cannot be asked.
         filled: Fields that get a value when the entity is written.
@@ -187,12 +191,14 @@ class Schema(InTables):
         follows: Whether a row only tells where the row is that the entity is read from.
         partial: Whether rows hold but some of the fields.
         home: Where its entities may be beside their keys; None if they are nowhere else.
+        relations: What is declared of entities that belong to its own, as `RelationRules`.
     """
 
     declared: ClassVar[int] = 0  # how many models so far: what was found out of all of them holds while it stays
     follows = False
     partial = False
     home: HomeRules | None = None
+    relations: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -221,6 +227,7 @@ class Schema(InTables):
         self.stages = tuple(stage.bind(self.fields) for stage in stages)
         self.opaque = frozenset[str]().union(*(stage.opaque for stage in self.stages))
         self.split = next((stage for stage in self.stages if isinstance(stage, SplitStage)), None)
+        self.keyed = next((stage for stage in self.stages if isinstance(stage, KeyedStage)), None)
         self.staged = self.split is not None or any(stage.prepares for stage in self.stages)
         self.unasked = self.opaque if self.split is None else self.opaque | self.split.elsewhere
         self.periods = find_periods(table, self.name, fields)
@@ -244,6 +251,7 @@ class Schema(InTables):
         self.by_path = {each.path: each for info in self.fields.values() for each in info.members}
         self.by_property = {each.property: each for info in self.stored for each in info.members}
         self.shaped = tuple(info for info in self.stored if info.shape is not None)
+        self.uploads = tuple(info for info in self.shaped if info.shape is not None and info.shape.uploads)
         long = [info for info in self.shaped if info.shape is not None and info.shape.form]
         self.cleared = frozenset(member.property for info in long for member in info.members[1:])
         self.kind_properties = self._kind_properties()
@@ -251,11 +259,12 @@ class Schema(InTables):
         self.has_validators = any(attribute.validator is not None for attribute in attrs.fields(cast(Any, model)))
         # A model that stores no kind leaves a property of that name to the program that wrote it.
         kind_names = () if kind is None else (ENTITY_TYPE,) if discriminator == "property" else (ENTITY_VERSION,)
+        metadata = () if self.keyed is None else (METADATA, OPENED)
         self.known = frozenset(
             {*SYSTEM_MEMBERS}
             | {
                 member
-                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST, MOVE, PLACES)
+                for p in (*self.by_property, *kind_names, WRITE_TOKENS, MANIFEST, MOVE, PLACES, *metadata)
                 for member in (p, p + ANNOTATION)
             }
         )
@@ -331,6 +340,11 @@ class Schema(InTables):
         """
         for each in self.derived.values():
             each.check()
+
+    @property
+    def cascades(self) -> bool:
+        """Whether other entities are deleted before one of it is."""
+        return any(each.cascades for each in self.relations)
 
     @property
     def primary(self) -> "Schema | None":
@@ -477,13 +491,19 @@ class Schema(InTables):
         except Exception as error:
             raise ModelError(f"where= of {label} raised {shown(error)} when it was asked about {entity!r}") from error
 
-    def refuse_maintained(self, names: Iterable[str], label: str, what: str) -> None:
+    def refuse_unseen(self, names: Collection[str], label: str, what: str) -> None:
         """
-        Refuse to derive something from fields that other entities keep.
+        Refuse to derive something from fields that other entities keep, or that a row stage keeps from the store.
 
         Raises:
             ModelError: One of them is such a field.
         """
+        hidden = {self.by_property[name].field for name in self.opaque}.intersection(names)
+        if hidden:
+            raise ModelError(
+                f"{self.name}.{min(hidden)} cannot be used by {label}: a row stage keeps it from the store; leave it "
+                "out"
+            )
         for info in self.maintained:
             if info.name in names:
                 raise ModelError(
@@ -518,8 +538,10 @@ class Schema(InTables):
                 try:
                     read(row)
                 except MISFITS as fault:
-                    return DecodeError(f"{fault}", self.name, keys, name)
-        return DecodeError(f"cannot be read: {error!r}", self.name, keys)
+                    problem = f"does not fit {info.type.name}" if info.encrypted else f"{fault}"
+                    return DecodeError(problem, self.name, keys, name)
+        problem = f"cannot be read: {error!r}" if self.keyed is None else "cannot be read"
+        return DecodeError(problem, self.name, keys)
 
     def unseal(self, row: Row) -> Row:
         """
@@ -527,17 +549,30 @@ class Schema(InTables):
 
         Raises:
             DecodeError: It is not as a stage would have sealed it.
+            EncryptionError: It is encrypted, and not as it was sealed, or its key is not there.
         """
         try:
             for stage in reversed(self.stages):
                 row = stage.unseal(row)
+        except EncryptionError:
+            raise
         except MISFITS as error:
             raise DecodeError(f"cannot be unsealed: {error}", self.name, (row["PartitionKey"], row["RowKey"])) from None
         return row
 
     def decode_stored(self, row: Row) -> Any:
-        """Return the entity of a row of this very kind and version as it is stored. Raises DecodeError."""
-        return self.decode(self.unseal(row))
+        """
+        Return the entity of a row of this very kind and version as it is stored. One that was not sealed as it would be
+        now is to be written in full, as one that was upgraded.
+
+        Raises:
+            DecodeError: The row does not fit the model; names the field.
+        """
+        row = self.unseal(row)
+        entity = self.decode(row)
+        if self.keyed is not None and not self.keyed.is_sealed(row):
+            set_state(entity, structs.replace(state_of(entity), upgraded=True))
+        return entity
 
     def is_cleared(self, row: Row, name: str) -> bool:
         """Return whether a merge has emptied a property, which means the same as its absence."""

@@ -13,7 +13,7 @@ from ..protocol.edm import ANNOTATION
 from ..stores import Row
 from .entity import Entity
 from .property_bag import PropertyBag, bag_of_row
-from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, MOVE, PLACES, WRITE_TOKENS
+from .reserved import ENTITY_TYPE, ENTITY_VERSION, FIRST_OF_SEVERAL, MANIFEST, MOVE, OPENED, PLACES, WRITE_TOKENS
 from .schema import Schema, Upgrade
 from .state import set_state, state_of
 
@@ -54,7 +54,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
         DecodeError: An upgrade is missing, or its result does not fit the model.
     """
     keys = (row["PartitionKey"], row["RowKey"])
-    bag = bag_of_row(table, row)
+    bag = bag_of_row(table, {name: value for name, value in row.items() if name != OPENED})
     for number in range(version, schema.version):
         step = _upgrade_step(schema, number)
         if step is None:
@@ -76,7 +76,7 @@ def upgrade_row(schema: Schema, version: int, table: str, row: Row) -> Any:
     upgraded = dict(bag.row)
     for name in (ENTITY_TYPE, ENTITY_VERSION):
         upgraded.pop(name + ANNOTATION, None)
-    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST, MOVE, PLACES):
+    for member in ("PartitionKey", "RowKey", "odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST, MOVE, PLACES, OPENED):
         if member in row:
             upgraded[member] = row[member]
     upgraded |= schema.kind_properties

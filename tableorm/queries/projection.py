@@ -10,7 +10,16 @@ import attrs
 from ..errors import ModelError
 from ..expressions import Field
 from ..models.kinds import KindSet
-from ..models.reserved import COPY_OF, ENTITY_TYPE, ENTITY_VERSION, MANIFEST, MOVE, WRITE_TOKENS
+from ..models.reserved import (
+    COPY_OF,
+    ENTITY_TYPE,
+    ENTITY_VERSION,
+    MANIFEST,
+    METADATA,
+    MOVE,
+    OPENED,
+    WRITE_TOKENS,
+)
 from ..models.schema import Schema
 from ..models.visibility import live_only
 from ..protocol.edm import ANNOTATION
@@ -127,6 +136,8 @@ def _select_properties(kinds: KindSet, names: dict[Schema, frozenset[str]]) -> t
         found.append(WRITE_TOKENS)  # the next write goes on from it
     if any(schema.primary is not None for schema in schemas):
         found.append(COPY_OF)
+    if any(schema.keyed is not None for schema in schemas):
+        found.append(METADATA)
     if any(schema.tracked for schema in schemas):
         found += [MANIFEST, MOVE]  # by which a delete finds derived rows, and what a move has left
         for schema in schemas:  # and needs the maintained fields
@@ -142,4 +153,6 @@ def _members_of(schema: Schema, names: frozenset[str]) -> tuple[str, ...]:
     own = [member.property for member in schema.members_of(names)]
     for name in (*_STORED_NAMES, *own):
         found += [name, name + ANNOTATION]
+    if schema.keyed is not None:
+        found += [METADATA, OPENED]
     return tuple(found)

@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, cast
 
+from ..connection.blob_fields import bind_blobs
 from ..connection.connection import TURN
 from ..connection.period_tables import NO_TABLE
 from ..connection.tasks import stop_tasks, work_together
@@ -36,6 +37,7 @@ __all__ = [
     "LoadPacer",
     "apply_filters",
     "fetch_pages",
+    "fetch_request",
     "find_nearby",
     "load_entities",
     "load_rows",
@@ -68,14 +70,14 @@ def requests_ahead(run: QueryExecution) -> int:
 async def _fetch_in_turn(
     run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True
 ) -> RowPage:
-    """Fetch one page as `_fetch` does, when there is a turn for it."""
+    """Fetch one page as `fetch_request` does, when there is a turn for it."""
     if run.turns is None:
-        return await _fetch(run, request, continuation, in_order=in_order)
+        return await fetch_request(run, request, continuation, in_order=in_order)
     async with run.turns:
-        return await _fetch(run, request, continuation, in_order=in_order)
+        return await fetch_request(run, request, continuation, in_order=in_order)
 
 
-async def _fetch(
+async def fetch_request(
     run: QueryExecution, request: Point | Range, continuation: str | None, *, in_order: bool = True, full: bool = False
 ) -> RowPage:
     """
@@ -139,7 +141,7 @@ async def _fetch_sorted(run: QueryExecution, request: Range) -> RowPage:
     rows: list[Row] = []
     continuation: str | None = None
     while True:
-        page = await _fetch(run, request, continuation, in_order=False, full=True)
+        page = await fetch_request(run, request, continuation, in_order=False, full=True)
         rows += page.rows
         if len(rows) > _MOST_SORTED:
             raise NotSupported(
@@ -406,6 +408,8 @@ async def load_rows(run: QueryExecution, request: AnyRequest, rows: list[Row]) -
 
         await work_together(read_again, run.concurrency)
         types = set(map(type, found))
+    if run.plan.target.kinds.uploads:
+        bind_blobs(run.db, found)
     if type(None) in types:
         found = [entity for entity in found if entity is not None]
     return without_taken(found, run.take_misfit, run.wanted) if Misfit in types else found

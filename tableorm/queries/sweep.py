@@ -232,7 +232,7 @@ def _sweep_range(db: Connection, table: _SweptTable, part: JobRange, pace: Pace 
             if row["RowKey"] == COUNTER_KEY:
                 await _trim(db, table, row["PartitionKey"], pace, counts)
 
-    return walk(db, part, _filter_of(table), deal, counts, "sweep", pace, select)
+    return walk(db, part, _filter_of(table), deal, counts, "sweep", pace, select, kinds=kinds)
 
 
 async def _trim(db: Connection, table: _SweptTable, partition_key: str, pace: Pace | None, counts: JobCounts) -> None:

@@ -24,7 +24,8 @@ MAX_CHUNKS = 15
 MAX_EXPANDED_BYTES = 2 * 1024 * 1024
 """How long a value with `compress=True` can be: to compress and expand more would hold up the event loop."""
 
-_UNITS = MAX_VALUE_BYTES // 2
+# What of a value that is encrypted fits into a property: bytes, and bytes of UTF-16, of which each two may take three.
+_SEALED_BYTES, _SEALED_TEXT = MAX_VALUE_BYTES - 64, MAX_VALUE_BYTES // 3 * 2 - 64
 
 
 class _ChunkedField(ComposedField[Any]):
@@ -40,7 +41,8 @@ class _ChunkedField(ComposedField[Any]):
 class _ChunkedShape(Shape[Any]):
     kind: PropertyType
 
-    def __init__(self, *, compress: bool) -> None:
+    def __init__(self, *, compress: bool, encrypted: bool = False) -> None:
+        self._bytes, self._text = (_SEALED_BYTES, _SEALED_TEXT) if encrypted else (MAX_VALUE_BYTES, MAX_VALUE_BYTES)
         self.compress, self.form = compress, "chunked, compressed" if compress else "chunked"
 
     def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:  # noqa: ARG002
@@ -67,13 +69,13 @@ class _ChunkedShape(Shape[Any]):
             data = data if isinstance(data, bytes) else data.encode()
             if len(data) > MAX_EXPANDED_BYTES:
                 problem = f"has {len(data):,} bytes, and {MAX_EXPANDED_BYTES:,} can be compressed"
-                raise ValueError(f"{problem}; keep it in a blob")
+                raise ValueError(f"{problem}; declare a Blob")
             data = zlib.compress(data, 1)
-        size, chunks = _size(data), [*_divided(data)]
+        size, chunks = _size(data), [*_divided(data, self._bytes if isinstance(data, bytes) else self._text)]
         if len(chunks) > MAX_CHUNKS:
             unit = "bytes" if isinstance(data, bytes) else "UTF-16 code units"
-            most = MAX_CHUNKS * (MAX_VALUE_BYTES if isinstance(data, bytes) else _UNITS)
-            remedy = "keep it in a blob" if self.compress else "add compress=True, or keep it in a blob"
+            most = MAX_CHUNKS * (self._bytes if isinstance(data, bytes) else self._text // 2)
+            remedy = "declare a Blob" if self.compress else "add compress=True, or declare a Blob"
             problem = f"has {size:,} {unit} as it is stored, and {MAX_CHUNKS} properties hold {most:,}"
             raise ValueError(f"{problem}; {remedy}")
         return [*chunks, *[None] * (MAX_CHUNKS - len(chunks)), size if len(chunks) > 1 else None]
@@ -106,15 +108,18 @@ def _size(data: str | bytes) -> int:
     return len(data) if isinstance(data, bytes) else utf16_length(data)
 
 
-def _divided(data: str | bytes) -> Iterator[str | bytes]:
-    """Yield the chunks of data, at least one. A character outside of the basic plane is never divided."""
+def _divided(data: str | bytes, most: int) -> Iterator[str | bytes]:
+    """
+    Yield the chunks of data, at least one, of so many bytes as the service counts them. A character outside of the
+    basic plane is never divided.
+    """
     if isinstance(data, bytes) or data.isascii():
-        most = MAX_VALUE_BYTES if isinstance(data, bytes) else _UNITS
-        yield from (data[at : at + most] for at in range(0, max(len(data), 1), most))
+        step = most if isinstance(data, bytes) else most // 2
+        yield from (data[at : at + step] for at in range(0, max(len(data), 1), step))
         return
     units, at = data.encode("utf-16-le"), 0
     while at < len(units):
-        end = at + MAX_VALUE_BYTES
+        end = at + most
         if units[end - 1 : end] and 0xD8 <= units[end - 1] <= 0xDB:
             end -= 2
         yield units[at:end].decode("utf-16-le")

@@ -8,82 +8,27 @@ Each row has a content key of its own, which a `KeyWrapper` wraps. Pure function
 import hmac
 import os
 from base64 import b64decode, b64encode
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from binascii import a2b_base64
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
 
 import attrs
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
 from ..errors import EncryptionError, shown
+from ..models.reserved import METADATA
 from ..protocol.edm import ANNOTATION, Edm
 from ..stores import Row, RowAddress
+from .key_ring import KEY_BYTES, KeyWrapper
 
-__all__ = ["METADATA", "ContentKey", "KeyRing", "KeyWrapper", "new_key", "open_key", "seal", "unseal"]
-
-METADATA = "_en"
-"""The property with the metadata of a sealed row."""
-
-KEY_BYTES = 32
+__all__ = ["ContentKey", "name_of_key", "new_key", "open_key", "rewrap", "seal", "sealed_names", "unseal"]
 
 _FORMAT, _ALGORITHM = 1, "A256GCM"
 _NONCE_BYTES, _TAG_BYTES = 12, 16
 _JSON, _BYTES = b"\0", b"\1"
-
-
-class KeyWrapper(Protocol):
-    """What wraps content keys: a `KeyRing`, or a service that never gives its keys away."""
-
-    async def wrap(self, key: bytes) -> tuple[str, bytes]:
-        """Return the id of the key that wraps a content key, and the wrapped content key."""
-        ...
-
-    async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """Return the content key. Raises EncryptionError if it was not wrapped by a key of this id."""
-        ...
-
-
-class KeyRing:
-    """
-    Keys in the memory of the program, by their ids. They wrap content keys by AES Key Wrap (RFC 3394).
-
-    Args:
-        keys: Keys of 32 bytes.
-        wrap_with: The id of the key that wraps new content keys. The others only unwrap older ones.
-    """
-
-    __slots__ = ("_keys", "_wrap_with")
-
-    def __init__(self, keys: Mapping[str, bytes], *, wrap_with: str) -> None:
-        for name, key in keys.items():
-            if type(key) is not bytes or len(key) != KEY_BYTES:
-                raise EncryptionError(f"the key {name!r} of a KeyRing has to be {KEY_BYTES} bytes")
-        if wrap_with not in keys:
-            raise EncryptionError(f"KeyRing(wrap_with={wrap_with!r}) names none of its keys: {', '.join(keys)}")
-        self._keys, self._wrap_with = dict(keys), wrap_with
-
-    def __repr__(self) -> str:
-        return f"KeyRing({', '.join(self._keys)}; wraps with {self._wrap_with})"
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a KeyRing is not pickled: that would write its keys")
-
-    async def wrap(self, key: bytes) -> tuple[str, bytes]:
-        """Return the id of the key that wraps a content key, and the wrapped content key."""
-        return self._wrap_with, aes_key_wrap(self._keys[self._wrap_with], key)
-
-    async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """Return the content key. Raises EncryptionError if it was not wrapped by a key of this id."""
-        if key_id not in self._keys:
-            raise EncryptionError(f"needs the key {shown(key_id)}, and the KeyRing has {', '.join(self._keys)}")
-        try:
-            return aes_key_unwrap(self._keys[key_id], wrapped)
-        except (InvalidUnwrap, ValueError):
-            raise EncryptionError(f"has a content key that was not wrapped by the key {shown(key_id)}") from None
 
 
 @attrs.frozen(eq=False)
@@ -106,7 +51,8 @@ class ContentKey:
     @classmethod
     def of(cls, key: bytes, key_id: str, wrapped: bytes) -> "ContentKey":
         """Return the keys that are derived from a content key."""
-        commitment, values, metadata = (_derive(key, use) for use in ("commitment", "values", "metadata"))
+        secret = hmac.digest(bytes(KEY_BYTES), key, "sha256")  # HKDF-SHA256 without a salt: RFC 5869
+        commitment, values, metadata = (_derive(secret, use) for use in ("commitment", "values", "metadata"))
         return cls(key_id, wrapped, commitment, AESGCM(values), metadata)
 
     def encrypt(self, text: bytes, bound: bytes) -> bytes:
@@ -145,17 +91,42 @@ async def open_key(metadata: object, address: RowAddress, keys: KeyWrapper) -> C
     Raises:
         EncryptionError: The metadata are of an unknown format, or the key is not the one that the row was sealed with.
     """
+    return (await _unwrap(_parse(metadata, address)[0], address, keys))[1]
+
+
+async def rewrap(metadata: object, address: RowAddress, keys: KeyWrapper, current: str) -> str | None:
+    """
+    Return the metadata of a row with its content key wrapped anew.
+
+    Args:
+        metadata: The metadata of the row.
+        address: Where it is.
+        keys: What unwraps the key, and wraps it.
+        current: The id of the key that wraps new content keys. None is returned if it has wrapped this one.
+
+    Raises:
+        EncryptionError: The metadata are not those of the row, or the content key cannot be unwrapped.
+    """
     found = _parse(metadata, address)[0]
-    wrapped = _bytes(found.wrapped, address)
-    try:
-        key = await keys.unwrap(found.key, wrapped)
-    except EncryptionError as error:
-        raise EncryptionError(error.problem, address) from None
-    if len(key) != KEY_BYTES:
-        raise EncryptionError(f"has a content key of {len(key)} bytes, and {KEY_BYTES} are needed", address)
-    made = ContentKey.of(key, found.key, wrapped)
-    _check_key(found, made, address)
-    return made
+    if found.key == current:
+        return None
+    content, key = await _unwrap(found, address, keys)
+    _verify(metadata, address, key)
+    return _metadata(ContentKey.of(content, *await keys.wrap(content)), found.tags, address)
+
+
+def name_of_key(metadata: object, address: RowAddress) -> tuple[str, str]:
+    """
+    Return the id of the key that wraps the content key of a row, and the wrapped one, by the metadata. Neither is
+    authenticated before the content key is known. Raises EncryptionError.
+    """
+    found = _parse(metadata, address)[0]
+    return found.key, found.wrapped
+
+
+def sealed_names(metadata: object, address: RowAddress) -> frozenset[str]:
+    """Return the properties that were sealed, by the metadata, which are not authenticated. Raises EncryptionError."""
+    return frozenset(_parse(metadata, address)[0].tags)
 
 
 def seal(row: Row, names: Collection[str], address: RowAddress, key: ContentKey, old: object = None) -> Row:
@@ -180,10 +151,7 @@ def seal(row: Row, names: Collection[str], address: RowAddress, key: ContentKey,
             value = key.encrypt(_written(row, name), _bound(address, name))
             sealed[name], sealed[name + ANNOTATION] = b64encode(value).decode(), Edm.BINARY.value
             tags[name] = b64encode(value[-_TAG_BYTES:]).decode()
-    wrapped, commitment = b64encode(key.wrapped).decode(), b64encode(key.commitment).decode()
-    text = msgspec.json.encode(_Metadata(_FORMAT, _ALGORITHM, key.key_id, wrapped, commitment, tags))
-    code = b64encode(key.authenticate(_bound(address) + text)).decode()
-    sealed[METADATA] = f"{code} {text.decode()}"
+    sealed[METADATA] = _metadata(key, tags, address)
     return sealed
 
 
@@ -219,14 +187,44 @@ def unseal(row: Row, names: Collection[str], address: RowAddress, key: ContentKe
     return plain
 
 
-def _derive(key: bytes, use: str) -> bytes:
-    return HKDF(SHA256(), KEY_BYTES, salt=None, info=f"tableorm sealed row {_FORMAT} {use}".encode()).derive(key)
+async def _unwrap(found: _Metadata, address: RowAddress, keys: KeyWrapper) -> tuple[bytes, ContentKey]:
+    """Return the content key of a row as it is wrapped, and what is derived from it. Raises EncryptionError."""
+    wrapped = _bytes(found.wrapped, address)
+    try:
+        content = await keys.unwrap(found.key, wrapped)
+    except EncryptionError as error:
+        raise EncryptionError(error.problem, address) from None
+    if len(content) != KEY_BYTES:
+        raise EncryptionError(f"has a content key of {len(content)} bytes, and {KEY_BYTES} are needed", address)
+    key = ContentKey.of(content, found.key, wrapped)
+    _check_key(found, key, address)
+    return content, key
+
+
+def _metadata(key: ContentKey, tags: dict[str, str], address: RowAddress) -> str:
+    """Return the metadata of a row with these tags."""
+    wrapped, commitment = b64encode(key.wrapped).decode(), b64encode(key.commitment).decode()
+    text = msgspec.json.encode(_Metadata(_FORMAT, _ALGORITHM, key.key_id, wrapped, commitment, tags))
+    return f"{b64encode(key.authenticate(_bound(address) + text)).decode()} {text.decode()}"
+
+
+def _derive(secret: bytes, use: str) -> bytes:
+    return hmac.digest(secret, f"tableorm sealed row {_FORMAT} {use}\1".encode(), "sha256")
 
 
 def _bound(address: RowAddress, name: str = "") -> bytes:
     """Return what values and metadata are bound to: each text after its length, so that none runs into the next."""
-    texts = (address.table.lower(), address.partition_key, address.row_key, name)  # tables have names of any case
-    return b"".join(len(each.encode()).to_bytes(4, "big") + each.encode() for each in texts)
+    return _bound_to_row(address.table, address.partition_key, address.row_key) + _sized(name)
+
+
+@lru_cache(64)
+def _bound_to_row(table: str, partition_key: str, row_key: str) -> bytes:
+    return _sized(table.lower()) + _sized(partition_key) + _sized(row_key)  # tables have names of any case
+
+
+def _sized(text: str) -> bytes:
+    data = text.encode()
+    return len(data).to_bytes(4, "big") + data
 
 
 def _written(row: Row, name: str) -> bytes:
@@ -255,7 +253,7 @@ def _opened(row: Row, name: str, tag: str, address: RowAddress, key: ContentKey)
 def _bytes(text: object, address: RowAddress, name: str | None = None) -> bytes:
     """Return what base64 stands for. Raises EncryptionError, also if other text stands for the same."""
     try:
-        data = b64decode(text, validate=True) if isinstance(text, str) else b""
+        data = a2b_base64(text) if isinstance(text, str) else b""
     except ValueError:
         data = b""
     if not data or b64encode(data).decode() != text:
@@ -265,15 +263,23 @@ def _bytes(text: object, address: RowAddress, name: str | None = None) -> bytes:
 
 def _parse(metadata: object, address: RowAddress) -> tuple[_Metadata, bytes, bytes]:
     """Return metadata, their code, and their text. What is of an unknown format is refused, and never tried."""
-    code, _, text = metadata.partition(" ") if isinstance(metadata, str) else ("", "", "")
     try:
-        found: Any = msgspec.json.decode(text)
-        kind = (found["format"], found["algorithm"])
-        if kind == (_FORMAT, _ALGORITHM):
-            return msgspec.convert(found, _Metadata), _bytes(code, address), text.encode()
+        found, kind, code, text = _read(metadata if isinstance(metadata, str) else "")
     except (ValueError, TypeError, LookupError, RecursionError):
         raise EncryptionError("has no metadata of a sealed row", address) from None
-    raise EncryptionError(f"is sealed in the format {shown(kind)}, which this version does not know", address)
+    if found is None:
+        raise EncryptionError(f"is sealed in the format {shown(kind)}, which this version does not know", address)
+    return found, _bytes(code, address), text
+
+
+@lru_cache(2000)  # a page is read in several steps
+def _read(metadata: str) -> tuple[_Metadata | None, tuple[object, object], str, bytes]:
+    """Return metadata, None if they are of an unknown format; their format, code and text. Raises what JSON raises."""
+    code, _, text = metadata.partition(" ")
+    found: Any = msgspec.json.decode(text)
+    kind = (found["format"], found["algorithm"])
+    known = msgspec.convert(found, _Metadata) if kind == (_FORMAT, _ALGORITHM) else None
+    return known, kind, code, text.encode()
 
 
 def _check_key(found: _Metadata, key: ContentKey, address: RowAddress) -> None:

@@ -175,6 +175,11 @@ def _check_model(archive: Archive[Any]) -> None:
         problem = "is abstract; declare an archive for each of its concrete classes"
     elif schema.kind is None or callable(schema.discriminator):
         problem = "has rows that do not say of which model they are; give it a kind, told by a property or a key"
+    elif schema.keyed is not None and isinstance(archive, BlobArchive):
+        problem = "has encrypted fields, and its blobs are read without keys; use a DatabaseArchive"
+    elif schema.uploads:
+        names = ", ".join(info.name for info in schema.uploads)
+        problem = f"has blobs, {names}, which do not leave the database; archive it to a model of another table"
     if problem is not None:
         raise ModelError(
             f"{type(archive).__name__}({archive.name!r}, {schema.name}) is refused: {schema.name} {problem}"

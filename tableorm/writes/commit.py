@@ -52,10 +52,11 @@ from .stages.change import delete_change
 from .stages.complete import complete
 from .stages.derive import Derived, derive, derives
 from .stages.encode import encode, needs_row
-from .stages.execute import execute, plan_derived, refuse
+from .stages.execute import execute, plan_sealed, refuse
 from .stages.lost_replies import InDoubt
 from .stages.seal import work_before
 from .subject import adopt, check_change, forget, key_of, key_of_target
+from .uploads import uploaded, uploads_of
 
 __all__ = [
     "Found",
@@ -232,6 +233,15 @@ async def commit(
     for write in writes:
         if write.change.schema is not None and write.change.schema.stages:
             await work_before(db, write, transaction=options.transaction)
+    if any(map(uploads_of, writes)):
+        async with uploaded(db, writes, transaction=options.transaction) as addressed:
+            await _commit(db, addressed, options)
+    else:
+        await _commit(db, writes, options)
+
+
+async def _commit(db: Connection, writes: Sequence[PlannedWrite], options: SendOptions) -> None:
+    """Send writes whose blobs were sent. Takes and raises what `commit` does."""
     derived = Derived(writes=list(writes), token="", transaction=options.transaction)
     while any(map(derives, writes)):
         writes = await _prepare(db, writes, options)
@@ -289,7 +299,7 @@ async def _send(
             companions += more or ()  # otherwise a row was split
             derived = _derive_again(derived, [*writes, *companions])
             continue
-        plan = plan_derived(derived, found)
+        plan = await plan_sealed(db, derived, found)
         deferral = await announce(db, plan, derived, options.bell) if derived.deferred else None
         try:
             if deferral is not None and deferral.claims:

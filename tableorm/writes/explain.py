@@ -20,11 +20,14 @@ from ..models.manifest import (
     PlacedEntry,
     PlacedListEntry,
     ReservedEntry,
+    UploadEntry,
     manifest_of,
 )
-from ..models.reserved import BLOB_LISTS
+from ..models.reserved import BLOB_FIELDS, BLOB_LISTS
 from ..outbox.bell import OUTBOX
 from ..outbox.decision import decision_key
+from ..outbox.uploads import row_of_blob
+from ..shapes.blob import BlobAddress
 from ..stores import METHODS, Operation, Row, RowAddress, Verb
 from .commit import check_effects
 from .deferred import coming_entries, doorbell_for
@@ -47,6 +50,7 @@ from .stages.encode import encode, encode_surely, needs_row
 from .stages.execute import plan_derived, plan_writes
 from .stages.seal import sealed
 from .subject import check_change
+from .uploads import explained_uploads, uploads_of
 
 __all__ = [
     "AS_READ",
@@ -216,6 +220,24 @@ def explain(boundary: Boundary, changes: Sequence[Change]) -> WriteExplanation:
 
 def explain_writes(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteExplanation:
     """Explain encoded writes. Raises what `explain` raises."""
+    if not any(map(uploads_of, writes)):
+        return _explain_addressed(boundary, writes)
+    with explained_uploads(writes, TOKEN) as uploads:
+        found = _explain_addressed(boundary, writes)
+    before = [
+        step
+        for address, body in uploads
+        for step in (
+            WriteStep("POST", _MESSAGES, body=body),
+            WriteStep("PUT", f"/{BLOB_FIELDS}/{address.name}", body=b""),
+        )
+    ]
+    done = [WriteStep("DELETE", f"{_MESSAGES}/{TOKEN}")] * len(uploads)
+    return attrs.evolve(found, before=(*before, *found.before), after=(*found.after, *done))
+
+
+def _explain_addressed(boundary: Boundary, writes: Sequence[PlannedWrite]) -> WriteExplanation:
+    """Explain encoded writes whose blobs have addresses."""
     if not writes:
         return WriteExplanation(())
     if not any(map(derives, writes)):
@@ -352,6 +374,13 @@ def _deferred_steps(plan: WritePlan, deferred: DeferredWork) -> Iterator[WriteSt
                     yield from (get_step(giver), look, put_step(held), look)
                 else:
                     yield WriteStep("DELETE", _path(held), AS_READ)
+        for each in entries:
+            if isinstance(each, UploadEntry):
+                blob = BlobAddress(each.table, each.token, each.partition_key)
+                held = row_of_blob(blob)
+                yield get_step(held)
+                yield WriteStep("DELETE", f"/{BLOB_FIELDS}/{blob.name}")
+                yield WriteStep("DELETE", _path(held), AS_READ)
         places = [entry for entry in entries if type(entry) is PlacedEntry]
         if not places:
             continue

@@ -89,7 +89,7 @@ class Home(HomeRules):
         mark = None if schema is None else mark_of(row)
         if schema is None or mark is None or mark.state is not MoveState.TENTATIVE or not is_of(schema, row):
             return row
-        live = await read_live(db, place)
+        live = await read_live(db, place, name)
         found = mark_of(live)
         if live is not None and found is not None and found.state is MoveState.TENTATIVE:
             await self._moves.finish(db, found.move, found.other, place, schema)

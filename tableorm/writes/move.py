@@ -125,7 +125,7 @@ def check_movable(schema: Schema) -> None:
     name = schema.name
     if schema.home is not None:
         schema.home.check_movable()
-    if schema.stages:
+    if any(stage is not schema.keyed for stage in schema.stages):
         raise NotSupported(
             f"{name} cannot be moved to another partition: it has row stages, and the rows of a move are not sealed; "
             "delete the entity and insert it at its new key"
@@ -177,6 +177,13 @@ def entity_at_target(entity: Entity, target: Schema, fields: Mapping[str, Any]) 
         raise ModelError(
             f"{schema.name} cannot be archived as {target.name}, which has no field {missing[0]!r}: its value would be "
             f"lost; declare the field in {target.name}"
+        )
+    sealed = [name for name in values if name in schema.fields and schema.fields[name].encrypted]
+    bare = next((name for name in sealed if not target.fields[name].encrypted), None)
+    if bare is not None:
+        raise ModelError(
+            f"{schema.name} cannot be archived as {target.name}, in which {bare!r} is not encrypted; declare it there "
+            "by encrypted()"
         )
     maintained = {info.name for info in target.maintained}
     made: Entity = new_entity(target, {name: value for name, value in values.items() if name not in maintained})

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import structs
 
+from ..connection.blob_fields import bind_blobs
 from ..connection.connection import Connection
 from ..connection.logger import make_logger
 from ..connection.rows import read_row
@@ -101,6 +102,12 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
     source = entity.__schema__
     check_movable(source)
     check_movable(target)
+    for info in target.uploads:
+        if info.name in fields:
+            raise NotSupported(
+                f"move of {key_of(entity)}: {info.name} is a blob, which a move takes along as it is; set it, save the "
+                "entity, then move it"
+            )
     await check_reach(db, f"move of {key_of(entity)}: workers have to be told of it")
     if db.boundary.narrows:
         await _check_steps(db, load, entity, target, fields)
@@ -136,6 +143,7 @@ async def _relocate(db: Connection, load: Loader, entity: Entity, target: Schema
             await _take_back(db, message)
             raise
     await _take_back(db, message)
+    bind_blobs(db, (found,))
     return found
 
 

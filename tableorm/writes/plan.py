@@ -189,6 +189,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
         effect: What it does to a derived row; None for the write of what the user gave.
         starts: The workflows that the transaction starts for the entity.
         sent: What a stage that makes several rows of one has made of `operation`, behind that itself.
+        sealed: The row of `operation`, and what a stage that needs a key has made of it.
     """
 
     operation: Operation
@@ -204,6 +205,7 @@ class PlannedWrite(msgspec.Struct, frozen=True, eq=False, gc=False, kw_only=True
     effect: "Effect | None" = None
     starts: tuple[Work, ...] = ()
     sent: tuple[Operation, ...] | None = None
+    sealed: tuple[Row, Row] | None = None
 
     @property
     def origin(self) -> Change:
@@ -234,6 +236,11 @@ class Effect:
     replaces = False
     inserts = 0
     survives_replan = False
+
+    @property
+    def row_schema(self) -> Schema | None:
+        """The schema of the row, if that may be stored otherwise than the schema says; otherwise None."""
+        return None
 
     @property
     def idle(self) -> bool:

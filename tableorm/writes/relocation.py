@@ -111,7 +111,7 @@ class Relocation:
         """
         doubt: OutcomeUnknown | None = None
         async for _ in Attempts(db, ATTEMPTS):
-            here = await read_row(db, command.source)
+            here = await read_row(db, command.source, name=source.name)
             if is_forward(here, command.move, command.target):
                 return await self.finish(db, command.move, command.source, command.target, target)
             if here is None or not is_leaving(here, command):
@@ -133,7 +133,7 @@ class Relocation:
 
     async def remove_mark(self, db: Connection, command: MoveCommand, source: Schema) -> None:
         """Remove the mark from the source of a move: if it was not committed by then, it never will be."""
-        here = await read_row(db, command.source)
+        here = await read_row(db, command.source, name=source.name)
         if here is not None and is_leaving(here, command):
             with suppress(EntityNotFound, PreconditionFailed):  # somebody was first
                 await self._commit(db, (clearing_write(entity_of_row(source, here)),))
@@ -213,7 +213,7 @@ class Relocation:
         async for _ in Attempts(db, ATTEMPTS):
             entity: Entity | None = None
             try:
-                there = await read_row(db, target)
+                there = await read_row(db, target, name=schema.name)
                 here = await read_other(db, source)
                 committed = is_forward(here, move, target)
                 mark = mark_of(there)
@@ -249,7 +249,7 @@ class Relocation:
         found = await self.finish(db, command.move, command.source, command.target, schema)
         if found is not None:
             return found
-        there = await read_row(db, command.target)
+        there = await read_row(db, command.target, name=schema.name)
         if there is not None and command.move in tokens_of(there) and not is_marker(there):
             return entity_of_row(schema, there)
         if doubt is not None:

@@ -3,7 +3,7 @@ Rows as values: what of a row is its content, what a merge makes of it, and what
 """
 
 from ..models.property_types import PropertyType
-from ..models.reserved import MANIFEST, MOVE, PLACES, WRITE_TOKENS
+from ..models.reserved import MANIFEST, MOVE, OPENED, PLACES, WRITE_TOKENS
 from ..models.schema import MISFITS, FieldInfo, Schema
 from ..protocol.edm import ANNOTATION, INT32_MAX, INT32_MIN, SYSTEM_MEMBERS, Edm
 from ..stores import Row
@@ -20,10 +20,10 @@ __all__ = [
     "same_value",
 ]
 
-NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST, MOVE, PLACES}
+NOT_PROPERTIES = SYSTEM_MEMBERS | {WRITE_TOKENS, MANIFEST, MOVE, PLACES, OPENED}
 """Members of a row that are no properties of an entity's own."""
 
-_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST, MOVE, PLACES})
+_NOT_CONTENT = frozenset({"odata.etag", "Timestamp", WRITE_TOKENS, MANIFEST, MOVE, PLACES, OPENED})
 
 
 def content(row: Row) -> Row:

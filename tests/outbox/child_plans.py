@@ -33,7 +33,7 @@ from tests.outbox.plans import PLANS, Plan, prepare
 from tests.outbox.staff import TARGETS, content_of, find_problems
 
 HOUR = dt.timedelta(hours=1)
-WRITES = frozenset({*Verb, "transaction", "put-message"})
+WRITES = frozenset({*Verb, "transaction", "put-message", "put-blob"})
 """What a commit consists of; a request of another sort may come between."""
 NEVER = 0
 

@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 
 import attrs
 
-from tableorm import Database
+from tableorm import Blob, Database
 from tableorm.connection.connection import connection_of
+from tableorm.models.reserved import BLOB_FIELDS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tests.outbox.members import Member
+from tests.outbox.portraits import Portrait
 from tests.outbox.staff import GUEST, MODELS, STORAGE, Content, Former, Person, Welcome
 
 __all__ = ["PLANS", "Plan", "Step", "prepare"]
@@ -117,6 +119,56 @@ async def leave(db: Database) -> None:
     await db.delete(await db.get(Member, town="Bern", id=1))
 
 
+async def hang(db: Database) -> None:
+    await db.insert(Portrait(hall="east", id=1, title="Ann", picture=Blob(b"first")))
+
+
+async def paint_over(db: Database) -> None:
+    portrait = await db.get(Portrait, hall="east", id=1)
+    portrait.title, portrait.picture = "Anna", Blob(b"second", "image/png")
+    await db.save(portrait)
+
+
+async def repaint_together(db: Database) -> None:
+    """Give up a picture, and hang two, in one transaction."""
+    async with db.transaction() as tx:
+        portrait = await tx.get(Portrait, hall="east", id=1)
+        portrait.picture = Blob(b"third")
+        tx.save(portrait)
+        tx.insert(Portrait(hall="east", id=2, picture=Blob(b"fourth")))
+
+
+async def upsert_portrait(db: Database) -> None:
+    await db.upsert(Portrait(hall="east", id=1, picture=Blob(b"fifth")), "replace")
+
+
+async def take_down(db: Database) -> None:
+    await db.delete(Portrait.key(hall="east", id=1), if_match="*", missing_ok=True)
+
+
+async def paint_over_and_rehang(db: Database) -> None:
+    """Give up a picture, and take another one along, in the transaction of a move."""
+    portrait = await db.get(Portrait, hall="east", id=1)
+    portrait.picture = Blob(b"seventh")
+    await db.move(portrait, id=2)
+
+
+async def rehang_elsewhere(db: Database) -> None:
+    await db.move(await db.get(Portrait, hall="east", id=1), hall="west")
+
+
+async def hang_elsewhere(db: Database) -> None:
+    await hang(db)
+    await rehang_elsewhere(db)
+
+
+async def paint_over_elsewhere(db: Database) -> None:
+    """Drop a picture in another partition than that of its row."""
+    portrait = await db.get(Portrait, hall="west", id=1)
+    portrait.picture = Blob(b"sixth")
+    await db.save(portrait)
+
+
 async def welcome(db: Database) -> None:
     """Insert a guest, and start a workflow."""
     guest = Person(team="red", id=2, name=GUEST, city="Oslo")
@@ -193,14 +245,23 @@ PLANS = [
     Plan(join, commit=3),
     Plan(change_address, join, commit=3),
     Plan(leave, join),
+    Plan(hang, commit=3),
+    Plan(paint_over, hang, commit=4),
+    Plan(repaint_together, hang, commit=6),
+    Plan(upsert_portrait, hang, commit=4),
+    Plan(take_down, hang),
+    Plan(paint_over_and_rehang, hang, commit=4),
+    Plan(rehang_elsewhere, hang),
+    Plan(paint_over_elsewhere, hang_elsewhere, commit=4),
     Plan(welcome, insert),
     Plan(divide_list, fill_list),
 ]
 
 
 async def prepare(db: Database, plan: Plan) -> None:
-    """Make the tables and the queue, and do what comes before a plan."""
+    """Make the tables, the container and the queue, and do what comes before a plan."""
     await db.create_tables(*MODELS)
+    await db.blobs.create_container(BLOB_FIELDS)
     await outbox_queues(connection_of(db)).create_queue(OUTBOX)
     if plan.before is not None:
         await plan.before(db)

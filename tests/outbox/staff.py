@@ -28,13 +28,14 @@ from tableorm import (
 from tableorm.connection.connection import connection_of
 from tableorm.derived.index_list.rows import bits_of, is_divided, keys_of
 from tableorm.models.marker_rows import is_marker
-from tableorm.models.reserved import BLOB_LISTS
+from tableorm.models.reserved import BLOB_FIELDS, BLOB_LISTS
 from tableorm.outbox.bell import OUTBOX, outbox_queues
 from tableorm.protocol.codes import Fault
 from tableorm.stores import BlobStore, Row, TableStore
 from tableorm.testing.contract.base import everything
 from tests.faults import RowBlobs
 from tests.outbox.members import Member, extra_reservations, wrong_reservations
+from tests.outbox.portraits import Portrait, extra_pictures, wrong_pictures
 
 __all__ = [
     "CITIES",
@@ -122,8 +123,8 @@ class Welcome(Workflow[Person]):
 
 STORAGE = BlobArchive("storage", Person)
 
-MODELS = (Person, Former, Badge, Member)
-TARGETS = (Person, Former, Member, Welcome, STORAGE)
+MODELS = (Person, Former, Badge, Member, Portrait)
+TARGETS = (Person, Former, Member, Portrait, Welcome, STORAGE)
 """What workers know."""
 
 
@@ -152,11 +153,11 @@ async def content_of(store: TableStore, blobs: Blobs | None = None) -> Content:
             row["EntityType"],
             row["PartitionKey"],
             row["RowKey"],
-            row.get("name", row.get("email", "")),
+            row.get("name", row.get("email", row.get("picture_sha256", ""))),
             row.get("city", ""),
         ]
         for row in await _all_rows(store)
-        if row.get("EntityType") in ("Person", "Former", "Member")
+        if row.get("EntityType") in ("Person", "Former", "Member", "Portrait")
     ]
     archived = [json.loads(text)["row"] for text in (await _texts_of(blobs or RowBlobs(store), STORAGE.name)).values()]
     found += [["archived", row["PartitionKey"], row["RowKey"], row["name"], row.get("city", "")] for row in archived]
@@ -185,7 +186,9 @@ async def is_in_a_move(store: TableStore) -> bool:
 
 
 async def _all_rows(store: TableStore) -> list[Row]:
-    return [row for table in ("Crew", "Cities", "Formers", "Guild") for row in await everything(store, table)]
+    return [
+        row for table in ("Crew", "Cities", "Formers", "Guild", "Gallery") for row in await everything(store, table)
+    ]
 
 
 # What must be true in the end
@@ -198,7 +201,11 @@ async def find_problems(db: Database) -> list[str]:
     """
     store = db.store
     rows = await _all_rows(store)
-    left = [row for row in rows if (is_marker(row) and row.get("State") != "void") or "confirmed" in row.get("_mv", "")]
+    left = [
+        row
+        for row in rows
+        if (is_marker(row) and row.get("State") not in ("void", "held")) or "confirmed" in row.get("_mv", "")
+    ]
     problems = [f"{'extra' if '#_tentative' in row['EntityType'] else 'left'} row: {row}" for row in left]
     problems += await wrong_entries(store)
     problems += [f"extra entry at {place}" for place in sorted(await extra_entries(store))]
@@ -219,6 +226,10 @@ async def find_problems(db: Database) -> list[str]:
 
     problems += await wrong_reservations(store)
     problems += [f"extra reservation of {email}" for email in sorted(await extra_reservations(store))]
+
+    pictures = await _texts_of(connection_of(db).blobs, BLOB_FIELDS)
+    problems += await wrong_pictures(store, pictures)
+    problems += [f"extra picture {token}" for token in sorted(await extra_pictures(store, pictures))]
 
     badges = [row for row in rows if row.get("EntityType") == "Badge"]
     have = Counter((row["PartitionKey"], row["RowKey"].split("_")[1]) for row in badges)

@@ -26,6 +26,7 @@ from tableorm import (
     NotLoaded,
     PreconditionFailed,
     Series,
+    encrypted,
     field,
     series,
 )
@@ -68,8 +69,8 @@ class Shaped:
 def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[str, list[Any]]]:
     """
     Return a model with an id, two or three plain fields, one to three series and up to two long values, of which some
-    are tracked, versioned, indexed or expire, and others are wide, in two forms; what the series are, and the values
-    that the others can have.
+    are tracked, versioned, indexed or expire, and others are wide, in two forms, and some have encrypted fields; what
+    the series are, and the values that the others can have.
     """
     random = Random(seed)
     annotations: dict[str, Any] = {"id": Mapped[int], "age": Mapped[int | None], "name": Mapped[str | None]}
@@ -92,6 +93,7 @@ def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[st
         kind, plain[name] = random.choice(_LONG)
         annotations[name] = cast("Any", Mapped)[kind | None]
         compressed[name] = random.random() < 0.5
+    sealed = {name for name in ("name", *compressed) if seed % 3 == 0 and random.random() < 0.7}
     keys: dict[str, Any] = {"table": TABLE, "partition_key": "p", "row_key": f"m{seed}_{{id:06d}}", "kind": f"M{seed}"}
     orders, indexed = [[*annotations]], not wide and random.random() < 0.4
     if wide:
@@ -103,11 +105,13 @@ def random_model(seed: int) -> tuple[list[type[Any]], dict[str, Shaped], dict[st
     def declare(number: int, names: list[str]) -> type[Any]:
         count = 2 + sum(each.length for each in shaped.values()) + 16 * len(compressed)
         form = {"wide": random.randint(1, min(8, count - 1))} if wide else {}  # which takes more than one row
-        body: dict[str, Any] = {"age": field(default=None), "name": field(default=None, name="Name")}
+        name: Any = encrypted if "name" in sealed else field
+        body: dict[str, Any] = {"age": field(default=None), "name": name(default=None, name="Name")}
         if "expires" in names:
             body["expires"] = field(default=None, expiry=True)
         body |= {name: series(**each) for name, each in arguments.items()}
-        body |= {name: field(default=None, chunked=True, compress=each) for name, each in compressed.items()}
+        for name, each in compressed.items():
+            body[name] = (encrypted if name in sealed else field)(default=None, chunked=True, compress=each)
         if indexed:
             body["by_age"] = Index(row_key=f"i{seed}_{{age}}_{{id}}", include=[name for name in names if name != "id"])
         body |= {"__annotations__": {name: annotations[name] for name in names}, "__module__": __name__}
@@ -405,6 +409,8 @@ class World:
         keys = Bounds(self.row_key, f"{self.row_key}~99")
         rows = (await self.db.store.query(TABLE, RowQuery(Bounds.only("p"), keys))).rows
         stored = [name for row in rows for name in row if name in self.model.__schema__.by_property]
+        opaque = self.model.__schema__.opaque
+        assert all(row.get(f"{name}@odata.type") == "Edm.Binary" for row in rows for name in row if name in opaque)
         assert len({*stored}) == len(stored), self.log
         found_paths = {
             path.removesuffix("[0]") if path[0] in "xyz" else path

@@ -14,7 +14,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.keywrap import aes_key_unwrap
 
 from tableorm import EncryptionError
-from tableorm.shapes.encryption import METADATA, ContentKey, KeyRing, new_key, open_key, seal, unseal
+from tableorm.models.reserved import METADATA
+from tableorm.shapes.encryption import ContentKey, new_key, open_key, seal, unseal
+from tableorm.shapes.key_ring import KeyRing
 from tableorm.stores import Row, RowAddress
 
 KEYS = {"2025": bytes(range(32)), "2026": bytes(range(32, 64))}

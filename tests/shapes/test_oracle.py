@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableorm import connect
+from tableorm import Encryption, KeyRing, connect
 from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
 from tests.faults import QUICK
 from tests.shapes.oracle import TABLE, World
+
+KEYS = Encryption(KeyRing({"k": bytes(32)}, wrap_with="k"))
 
 
 @given(st.integers(0, 23), st.integers(0, 2**32))
 async def test_every_verb_leaves_the_row_that_it_ought_to(model: int, seed: int) -> None:
     """Random verbs by several entities of one row, of a random model, also where replies are lost."""
-    async with connect("local::memory:", retry=QUICK) as db:
+    async with connect("local::memory:", retry=QUICK, encryption=KEYS) as db:
         await db.create_tables(TABLE)
         world = World(db, model, Random(seed))
         for _ in range(25):
@@ -34,9 +36,9 @@ async def test_stores_agree(there: str, request: pytest.FixtureRequest, tmp_path
         else:
             server = await stack.enter_async_context(serve(tmp_path / "served.tables", port=0))
             where = f"AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};TableEndpoint={server.url}"
-        db = await stack.enter_async_context(connect(where, retry=QUICK))
+        db = await stack.enter_async_context(connect(where, retry=QUICK, encryption=KEYS))
         await db.create_tables(TABLE)
-        for model in range(2):
+        for model in (0, 1, 3):
             world = World(db, model, Random(model), number=1_000)
             for _ in range(15):
                 await world.step()

@@ -54,7 +54,7 @@ class Halved(SplitStage):
     def seal(self, operation: Operation) -> Operation:
         return operation
 
-    async def prepare(self, db: Any, rows: Sequence[Row]) -> None:
+    async def prepare(self, db: Any, table: str, rows: Sequence[Row], select: tuple[str, ...] | None) -> None:
         self.prepared.append(len(rows))
 
     def unseal(self, row: Row) -> Row:

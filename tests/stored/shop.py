@@ -11,6 +11,7 @@ from uuid import UUID
 import attrs
 
 from tableorm import (
+    Blob,
     BlobArchive,
     Count,
     Database,
@@ -21,6 +22,7 @@ from tableorm import (
     Index,
     IndexList,
     Int32,
+    KeyRing,
     Mapped,
     MovedFrom,
     PropertyBag,
@@ -28,6 +30,7 @@ from tableorm import (
     Sum,
     Workflow,
     connect,
+    encrypted,
     field,
     series,
     upgrade,
@@ -57,6 +60,7 @@ __all__ = [
     "Person",
     "Pin",
     "PinV1",
+    "Poster",
     "Session",
     "Setting",
     "Ship",
@@ -290,6 +294,26 @@ class Day(Entity, table="StoredDays", partition_key="{user}", row_key="day_{day}
     sent: Series[int] = series(24, name="H{i:02d}", default=0)
     text: Mapped[str] = field(default="", chunked=True)
     lines: Mapped[list[str] | None] = field(default=None, chunked=True, compress=True)
+
+
+class Poster(Entity, table="StoredPosters", partition_key="{wall}", row_key="poster_{id}"):
+    wall: Mapped[str]
+    id: Mapped[int]
+    picture: Mapped[Blob | None] = field(default=None)
+
+
+KEYS = KeyRing({"2025": bytes(range(32)), "2026": bytes(range(32, 64))}, wrap_with="2026")
+
+
+class Secret(Entity, table="StoredSecrets", partition_key="{user}", row_key="secret_{id}"):
+    user: Mapped[str]
+    id: Mapped[int]
+    level: Mapped[int] = field(default=1)
+    text: Mapped[str] = encrypted()
+    scan: Mapped[bytes | None] = encrypted(default=None)
+    long: Mapped[str] = encrypted(default="", chunked=True)
+
+    by_level = Index(row_key="level_{level}_{id}", include=["text"])
 
 
 class Login(Entity, table="StoredLogins{at:%Y%m}", partition_key="{user}", row_key="at_{at:ticks}"):

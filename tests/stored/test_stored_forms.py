@@ -15,10 +15,10 @@ from uuid import UUID
 
 import pytest
 
-from tableorm import Database, Entity, EntityNotFound, PropertyBag, connect
+from tableorm import Database, Encryption, Entity, EntityNotFound, PropertyBag, connect
 from tableorm.connection.connection import connection_of
 from tableorm.logs import read_log
-from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, manifest_of
+from tableorm.models.manifest import IndexEntry, ManifestEntry, UnknownEntry, UploadEntry, manifest_of
 from tableorm.models.marker_rows import MoveState, mark_of
 from tableorm.outbox.overview import find_pending, ring_again
 from tableorm.outbox.table_queue import TableQueueStore
@@ -38,6 +38,7 @@ from tableorm_migrations import (
 )
 from tests.stored.make import export
 from tests.stored.shop import (
+    KEYS,
     OLD_PARCELS,
     Customer,
     Day,
@@ -54,6 +55,8 @@ from tests.stored.shop import (
     Parcel,
     Person,
     Pin,
+    Poster,
+    Secret,
     Session,
     Setting,
     Ship,
@@ -123,7 +126,7 @@ def test_every_form_is_in_the_files(facts: dict[str, Any]) -> None:
     kinds = {str(row.get("EntityType", "")).partition(":")[0] for row in rows}
 
     ours = {each for each in known if each.__module__ == ManifestEntry.__module__ and each.form is not None}
-    assert forms == {*ours, IndexEntry} - {UnknownEntry}
+    assert forms == {*ours, IndexEntry} - {UnknownEntry, UploadEntry}  # of which file 4 has some
     assert states == {*MoveState} - {MoveState.OLD}
     assert {"#_decision", "#_change", "#_feed", "Note#_tentative", "Note#by_text#_tentative", "Trip#_forward"} <= kinds
     assert {name for row in rows for name in row} >= {"_w", "_ix", "_mv", "_of", "_v", "EntityVersion", "Divided"}
@@ -204,6 +207,25 @@ async def test_fields_of_several_properties(tmp_path: Path) -> None:
     assert long.lines == short.lines == ["one", "two"]
 
 
+async def test_encrypted_fields(tmp_path: Path) -> None:
+    """They are opened with either key, also in an index entry, and changed; what the model does not know stays so."""
+    stored = {k: v for k, v in json.loads((FILES / "5.json").read_text()).items() if k != "cursors"}
+    assert "text 1" not in str(stored["tables"]["StoredSecrets"])
+    async with connect(copy_of("5", tmp_path), encryption=Encryption(KEYS)) as db:
+        assert await export(db) == stored
+        secrets = await db.select(Secret).where(Secret.user == "ann").all()
+        assert [(each.text, each.scan, each.extra["other"]) for each in secrets] == [
+            (text, b"\0\xff", "o") for text in ("text 1", "newer text", "text 3")
+        ]
+        assert [each.long for each in secrets] == ["", "\u20ac" * 22_000, ""]
+        entries = await db.select(Secret.by_level).where(Secret.user == "ann").only(Secret.text).all()
+        assert [each.text for each in entries] == ["text 1", "text 3", "newer text"]
+        secrets[0].text = "text 4"
+        await db.save(secrets[0])
+        assert (await db.audit(Secret)).clean
+        assert (await db.rewrap(Secret)).written == 1  # of the entry, which was written as a whole, there is a new key
+
+
 async def test_rows_of_other_kinds(db: Database) -> None:
     """Kinds in keys, rows of other programs, entities that expire, tables of periods, and stored policies."""
     assert (await db.get(Setting, user="ann", name="colour")).value == "red"
@@ -217,6 +239,25 @@ async def test_rows_of_other_kinds(db: Database) -> None:
     assert [each.at.month for each in await logins.all()] == [1, 2]
     (policy,) = (await db.policies(Customer).list()).values()
     assert (policy.name, policy.permissions) == ("readers", "r")
+
+
+async def test_blobs_are_read_and_uploads_finished(tmp_path: Path) -> None:
+    """Blobs are read where their entities have moved; a worker deletes what was begun and dropped, and nothing else."""
+    stored = {k: v for k, v in json.loads((FILES / "4.json").read_text()).items() if k != "cursors"}
+    rows = [row for rows in stored["tables"].values() for row in rows]
+    assert {type(entry) for row in rows for entry in manifest_of(row).values()} == {UploadEntry}
+    assert {row["State"] for row in rows if row["EntityType"] == "#_blob"} == {"held", "void"}
+    assert {message["type"] for message in stored["messages"]} == {"upload", "doorbell"}
+
+    async with connect(copy_of("4", tmp_path)) as db:
+        assert await export(db) == stored
+        async with db.worker(Poster) as worker:
+            await worker.drain()
+        posters = await db.select(Poster).allow_scan().all()
+        found = {(each.wall, each.id): each.picture and await each.picture.read() for each in posters}
+        assert found == {("east", 1): b"p1", ("east", 3): b"p3 again", ("west", 2): b"p2"}
+        assert len((await db.blobs.list_blobs("tableorm-blobs")).blobs) == 3
+        assert (await db.audit(Poster)).clean
 
 
 async def test_a_feed_goes_on_from_its_cursor(db: Database, facts: dict[str, Any]) -> None:

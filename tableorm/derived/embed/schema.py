@@ -98,13 +98,13 @@ class EmbedSchema(ReferenceTarget[dict[str, str]]):
                 f"{schema.name}(Entity, ..., tracked=True)"
             )
         self.check_key(schema)
-        schema.refuse_maintained(self.fields.values(), self.label, "it would copy")
+        schema.refuse_unseen([*self.fields.values()], self.label, "it would copy")
         properties: dict[str, str] = {}
         for mine, theirs in self.fields.items():
             own, info = self.schema.fields[mine], schema.fields.get(theirs)
             if info is not None and info.shape is not None:
                 raise ModelError(f"{self.label}: {theirs!r} of {schema.name} {info.many}")
-            if info is not None and info.member.property in schema.unasked:
+            if info is not None and info.member.property in schema.unasked:  # of a wide model
                 raise ModelError(f"{self.label}: {theirs!r} is kept from the store by a row stage of {schema.name}")
             if own.member.property in self.schema.unasked:
                 raise ModelError(f"{self.label}: {mine!r} is kept from the store by a row stage of {self.schema.name}")

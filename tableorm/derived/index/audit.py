@@ -10,9 +10,9 @@ from ...audit.entries import EntryCheck, entity_problems
 from ...audit.report import Damage
 from ...connection.races import ATTEMPTS, Attempts
 from ...connection.rows import delete_as_read
-from ...errors import DecodeError, shown
+from ...errors import DecodeError, EncryptionError, shown
 from ...models.manifest import ManifestEntry, PlacedEntry
-from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE
+from ...models.reserved import COPIED_VERSION, COPY_OF, ENTITY_TYPE, OPENED
 from ...stores import Operation, Row, RowAddress
 from ..placed_check import PlacedCheck, ReadRow, Reconcile
 from .eventual_schema import EventualIndexSchema
@@ -21,6 +21,9 @@ from .schema import IndexSchema, contents_of
 __all__ = ["EventualIndexCheck", "IndexCheck"]
 
 _NOBODY = RowAddress("", "", "")  # the owner that an entry names which names none
+
+
+_SPOILT = b"what no entry holds"
 
 
 class IndexCheck(EntryCheck):
@@ -59,6 +62,11 @@ class IndexCheck(EntryCheck):
     def contents(self, row: Row) -> bytes:
         """Return what an entry holds, without fields that others keep: older programs do not know that they do."""
         kept = self._kept
+        if OPENED in row:  # it was read, and not derived
+            try:
+                row = self._index.unseal(row)
+            except EncryptionError:
+                return _SPOILT
         return contents_of({n: v for n, v in row.items() if n.partition("@")[0] not in kept} if kept else row)
 
     def knows_contents(self, row: Row) -> bool:

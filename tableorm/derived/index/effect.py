@@ -57,6 +57,11 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
     givers: tuple[str, ...] = ()
     survives_replan = True
 
+    @property
+    def row_schema(self) -> IndexSchema | None:
+        """The schema of the entry, which may hold what is encrypted."""
+        return self.index
+
     def merge_with(self, other: Effect) -> Effect:
         """Return the effect of both: a value that one entity gives up can be taken by another, and replaces it."""
         assert isinstance(other, IndexEntryEffect)
@@ -134,7 +139,7 @@ class IndexEntryEffect(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
             return Operation(Verb.INSERT, self.row)
         if not ours:
             raise self._violation(stored)
-        same = self.existed and contents_of(stored) == contents_of(self.row)
+        same = self.existed and self.index is not None and self.index.holds(stored, contents_of(self.row))
         return None if same else Operation(Verb.REPLACE, self.row, stored["odata.etag"])
 
     def _keys(self) -> Row:

@@ -7,13 +7,14 @@ planner and to the decoder an index is a schema like any other: the schema of it
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, ClassVar, Literal, cast
 
 import attrs
 import msgspec
 
-from ...errors import DecodeError, ModelError, shown
+from ...errors import DecodeError, EncryptionError, ModelError, shown
 from ...keys.overlap import refuse_meeting
 from ...keys.template import Template
 from ...models.codegen import make_decoder, make_encoder
@@ -27,8 +28,10 @@ from ...models.reserved import (
     ENTITY_VERSION,
     MANIFEST,
     MOVE,
+    OPENED,
     WRITE_TOKENS,
 )
+from ...models.row_stage import RowStage
 from ...models.schema import FieldInfo, Schema
 from ...models.state import EntityState, set_state, state_of
 from ...protocol.edm import ANNOTATION, SYSTEM_MEMBERS, Edm
@@ -97,6 +100,7 @@ class EntrySchema(Schema):
             row=row,
             fields=fields,
             write_token=self.exact,
+            stages=self._stages(fields),
         )
         self.name = self.label
         self.visibility = primary.visibility
@@ -126,6 +130,11 @@ class EntrySchema(Schema):
         self._left_out = _NOT_IN_ENTRY | {m for p in self.maintained_properties for m in (p, p + ANNOTATION)}
         self._held, self._not_held = self.properties | _KIND, _IN_NO_ENTRY | self.maintained_properties
         self._members = tuple(m for p in copied for m in (p, p + ANNOTATION))
+
+    def _stages(self, fields: Mapping[str, FieldInfo]) -> list[RowStage]:
+        """Return the stage of entries that hold what is sealed in the rows of entities; none where they hold none."""
+        keyed, held = self.primary.keyed, {each.property for info in fields.values() for each in info.members}
+        return [] if keyed is None or not self.exact or keyed.opaque.isdisjoint(held) else [keyed]
 
     @property
     def primary(self) -> Schema:
@@ -230,6 +239,12 @@ class EntrySchema(Schema):
                 return False
         where = self.where
         return where is None or self.primary.satisfies(where, values, f"the index {self.label}")
+
+    def holds(self, stored: Row, contents: bytes) -> bool:
+        """Return whether an entry as it is stored holds this, as `contents_of` has it."""
+        with suppress(EncryptionError):
+            return contents_of(self.unseal(stored)) == contents
+        return False
 
     def _make_entry(self, values: Mapping[str, Any], row: Row, partition_key: str, row_key: str) -> Row:
         """Return the entry of an entity with these keys, without what it says of its primary."""
@@ -439,7 +454,7 @@ _IN_NO_ENTRY = frozenset({MANIFEST, MOVE, WRITE_TOKENS, *SYSTEM_MEMBERS})
 _KIND = frozenset({ENTITY_TYPE, ENTITY_VERSION})
 
 _NOT_IN_ENTRY = frozenset(
-    {MANIFEST, MOVE, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS}
+    {MANIFEST, MOVE, OPENED, "odata.etag", "Timestamp", ENTITY_VERSION, ENTITY_TYPE + ANNOTATION, WRITE_TOKENS}
 )
 
 
@@ -450,7 +465,7 @@ def contents_of(entry: Row) -> bytes:
     )
 
 
-_MADE_BY_WRITES = frozenset({"odata.etag", "Timestamp", "Timestamp" + ANNOTATION, WRITE_TOKENS})
+_MADE_BY_WRITES = frozenset({"odata.etag", "Timestamp", "Timestamp" + ANNOTATION, WRITE_TOKENS, OPENED})
 
 
 def _as_it_is(row: Row) -> Any:

@@ -76,8 +76,8 @@ class ListSchema(Maintainer):
         self._needed = tuple(sorted(each for each in self.key_names if schema.fields[each].optional))
         refuse_without_kind(self.label, schema)
         self._refuse_own_keys()
-        schema.refuse_maintained(row.fields, self.label, f"row_key {row.text!r} has")
-        schema.refuse_maintained(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
+        schema.refuse_unseen(row.fields, self.label, f"row_key {row.text!r} has")
+        schema.refuse_unseen(self.partition.fields, self.label, f"partition_key {self.partition.text!r} has")
         self.building, own_table = building, schema.table_text()
         lists_table = own_table if self.in_blobs else str(self.table)
         layout = {"kind": self.kind, **self.describe()}

@@ -12,7 +12,8 @@ from typing import Any
 
 import attrs
 
-from ...errors import EncodeError
+from ...connection.connection import Connection
+from ...errors import EncodeError, EncryptionError
 from ...expressions import AllOf, AnyOf, Comparison, Expression, Field, Membership, NoneOf, Presence, PropertyComparison
 from ...keys.template import Template
 from ...models.entity import schema_of
@@ -36,6 +37,7 @@ __all__ = [
     "one_property",
     "owners_of",
     "properties_of",
+    "refuse_encrypted",
     "refuse_other_models",
 ]
 
@@ -148,6 +150,31 @@ def refuse_other_models(target: QueryTarget, term: Expression) -> None:
             if not entities.bags and not any(has_field(schema, leaf.field) for schema in schemas):
                 problem = f"the query asks for no {leaf.field.model.__name__}"
                 raise misfit_error(leaf, getattr(leaf, "value", None), problem)
+    refuse_encrypted(entities, term)
+
+
+def refuse_encrypted(target: QueryTarget, term: Expression, db: Connection | None = None) -> None:
+    """
+    Refuse a condition on an encrypted field.
+
+    Args:
+        target: What the query asks for.
+        term: The condition.
+        db: The connection that it is sent by, which may encrypt more; None for what models declare.
+
+    Raises:
+        EncryptionError: Names the field, and not what it is compared with.
+    """
+    keyed = [(schema, stage) for schema in target.schemas if (stage := (schema.primary or schema).keyed) is not None]
+    for leaf in leaves(term) if keyed else ():
+        field = leaf.field if isinstance(leaf, (Comparison, Membership, Presence)) else None
+        if field is not None and any(
+            has_field(s, field) and k.hides(s.by_path[field.name].property, db) for s, k in keyed
+        ):
+            raise EncryptionError(
+                f"a condition on {field} is refused: it is encrypted, or may be, and the service cannot compare it; "
+                "keep what is searched for, such as a keyed hash, in a field of its own"
+            )
 
 
 def leaves(term: Expression) -> Iterator[Expression]:

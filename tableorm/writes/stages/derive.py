@@ -114,6 +114,8 @@ def derive(writes: Sequence[PlannedWrite], *, transaction: bool = False, claim: 
         result.writes.append(one)
         if write.starts:
             result.deferred.extend(DeferredWork(work=each, origin=one) for each in write.starts)
+    if len(writes) > 1 and result.deferred:
+        _keep_moved(result)
     if len(result.deferred) > 1:
         _hand_over(result)
     for number, write in enumerate(result.writes):
@@ -171,6 +173,8 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
         undone += effects_of_delete(write)
         if change.mark is not None:
             return write, _effects_in_move(change.mark, undone)
+        if write.operation.verb is Verb.REPLACE:  # by a forward: the entity has what is its own at its new place
+            deferred = {name: some for name, some in deferred.items() if not some[0].owned}
         if deferred:
             _defer(result, write, cast("Row", seen), deferred)
         return write, undone
@@ -193,7 +197,7 @@ def _derive_one(write: PlannedWrite, result: Derived) -> tuple[PlannedWrite, lis
             new[name] = entry
         effects += found
         if each.deferred:
-            _note_entries(deferred, name, before, entry)
+            _note_entries(deferred, name, before, None if each.entry_type.owned else entry)
             if not each.leaves_work(before, entry, source):
                 del deferred[name]
     for name, before in old.items():
@@ -259,6 +263,20 @@ def _defer(result: Derived, write: PlannedWrite, row: Row, entries: Entries) -> 
         kind = kind if version is None else f"{kind}:{version}"
     work = Work(kind=kind, row_key=row["RowKey"], entries=entries)
     result.deferred.append(DeferredWork(work=work, origin=write))
+
+
+def _keep_moved(result: Derived) -> None:
+    """Leave alone what one entity gives up and another one of the transaction has: it was moved in the partition."""
+    dropped = [each for each in result.deferred if any(e.owned for some in each.work.entries.values() for e in some)]
+    if not dropped:
+        return
+    kept = {entry for write in result.writes for entry in manifest_of(write.after).values() if entry.owned}
+    for each in dropped if kept else ():
+        found = {name: tuple(e for e in some if e not in kept) for name, some in each.work.entries.items()}
+        left = {name: some for name, some in found.items() if some}
+        number = result.deferred.index(each)
+        work = structs.replace(each.work, entries=left)
+        result.deferred[number : number + 1] = [structs.replace(each, work=work)] if left else []
 
 
 def _hand_over(result: Derived) -> None:

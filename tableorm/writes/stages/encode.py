@@ -61,6 +61,7 @@ def needs_row(change: Change) -> bool:
     | is a replace that keeps unknown properties         | if the row is not surely known                        |
     | is a save that removes a property                  | if the row is known in part                           |
     | is a merge of a model with versions                | if the row may be another than is remembered          |
+    | is a merge of a model with encrypted fields        | likewise                                              |
     """
     patch, known, schema = change.patch, change.before, change.schema
     if patch.expects is Expects.ABSENT or change.is_read or change.mode in _GUARDS:
@@ -77,8 +78,10 @@ def needs_row(change: Change) -> bool:
         return not surely
     if patch.remove and change.mode is Mode.SAVE:
         return known is not None and not known.complete
+    if schema is None or patch.extent is not Extent.SOME or not change.is_unseen:
+        return False
     merges = change.mode is Mode.MERGE or (known is not None and known.upgraded)
-    return merges and change.is_unseen and patch.extent is Extent.SOME and schema is not None and schema.version > 1
+    return (merges and schema.version > 1) or schema.keyed is not None
 
 
 def encode(change: Change, index: int, token: str | None = None) -> PlannedWrite | None:

@@ -22,7 +22,7 @@ from ...errors import LimitExceeded, TableOrmError, TransactionFailed
 from ...models.entity import Entity
 from ...models.property_bag import PropertyBag, note_written
 from ...models.property_types import Member
-from ...models.reserved import MANIFEST
+from ...models.reserved import MANIFEST, OPENED
 from ...models.schema import Schema
 from ...models.state import STATE, UNSTORED, EntityState
 from ...models.write_tokens import newest_token
@@ -59,14 +59,16 @@ from ..subject import forget
 from .derive import Derived
 from .lost_replies import InDoubt, resolve
 from .prepare import filled_values
-from .seal import sealed, split_once
+from .seal import is_keyed, seal_with_keys, sealed, split_once
 
 __all__ = [
     "claim",
     "execute",
     "is_light",
     "most_bytes",
+    "most_row_bytes",
     "plan_derived",
+    "plan_sealed",
     "plan_writes",
     "refusal_of",
     "refuse",
@@ -89,10 +91,17 @@ _HEADERS = 1024  # of an operation in the body of a transaction, with the addres
 
 
 def plan_derived(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
+    """Return the plan of writes and their effects, to explain them. Takes and raises what `plan_sealed` does."""
+    writes, decision = _gather(derived, found)
+    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+
+
+async def plan_sealed(db: Connection, derived: Derived, found: Mapping[str, Row | None]) -> WritePlan:
     """
-    Return the plan of writes and their effects.
+    Return the plan of writes and their effects, as they are sent.
 
     Args:
+        db: Where to.
         derived: What `derive` made.
         found: The rows that had to be read.
 
@@ -100,7 +109,16 @@ def plan_derived(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
         ReferenceNotFound: An entity that is counted in, or referred to, does not exist.
         LimitExceeded: A limit of the service would be passed.
         TransactionFailed: One of these errors, in a transaction.
+        EncryptionError: A row cannot be encrypted.
     """
+    writes, decision = _gather(derived, found)
+    if any(map(is_keyed, writes)):
+        writes = [*await seal_with_keys(db, writes, transaction=derived.transaction)]
+    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+
+
+def _gather(derived: Derived, found: Mapping[str, Row | None]) -> tuple[list[PlannedWrite], Decision | None]:
+    """Return writes with their effects, and the decision that the last of them writes."""
     writes = list(derived.writes)
     for fill in derived.fills:
         number = next(n for n, write in enumerate(writes) if write.operation.row["RowKey"] == fill.row_key)
@@ -112,7 +130,7 @@ def plan_derived(derived: Derived, found: Mapping[str, Row | None]) -> WritePlan
         works = tuple(each.work for each in derived.deferred)
         decision = Decision(partition_key=writes[0].change.partition_key, token=derived.claim, works=works)
         writes.append(_decision_write(derived, decision))
-    return plan_writes(writes, transaction=derived.transaction, decision=decision)
+    return writes, decision
 
 
 def _decision_write(derived: Derived, decision: Decision) -> PlannedWrite:
@@ -232,10 +250,11 @@ def is_light(weight: int | None) -> bool:
 
 def most_bytes(write: PlannedWrite) -> int:
     """Bytes at most of a write in the body of a transaction: its rows, and around each headers and the URL."""
-    return sum([_most_bytes(operation.row, write.weight) for operation in sealed(write)])
+    return sum([most_row_bytes(operation.row, write.weight) for operation in sealed(write)])
 
 
-def _most_bytes(row: Row, weight: int | None) -> int:
+def most_row_bytes(row: Row, weight: int | None = None) -> int:
+    """Return the bytes at most of the write of a row in the body of a transaction, headers and URL included."""
     # A character of a key is at most four bytes, each three characters of the URL.
     around = _HEADERS + 12 * (len(row["PartitionKey"]) + len(row["RowKey"]))
     if weight is not None and weight <= _SHORT:
@@ -328,7 +347,7 @@ def _remedy(fault: Fault, write: PlannedWrite, member: Member) -> str:
         return ""
     row, name = write.operation.row, member.property
     size = value_size(row[name], row.get(name + ANNOTATION))
-    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True), or keep it in a blob."
+    return f" It has {size} bytes, of {MAX_VALUE_BYTES}; declare field(chunked=True) or Mapped[Blob]."
 
 
 def _named(fault: Fault, write: PlannedWrite) -> Fault:
@@ -452,7 +471,7 @@ def _model_of(write: PlannedWrite) -> str:
 
 async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     write = plan.writes[0]
-    operations = sealed(write)
+    operations = sealed(write, sending=True)
     if len(operations) > 1:
         return await _send_all(db, plan, attempt)
     store, counts = db.sending(write.operation.verb, _model_of(write), attempt=attempt)
@@ -467,7 +486,7 @@ async def _send_one(db: Connection, plan: WritePlan, attempt: int = 1) -> list[s
 
 async def _send_all(db: Connection, plan: WritePlan, attempt: int = 1) -> list[str | None]:
     store, counts = db.sending("transaction", _model_of(plan.writes[0]), attempt=attempt)
-    operations = [operation for write in plan.writes for operation in sealed(write)]
+    operations = [operation for write in plan.writes for operation in sealed(write, sending=True)]
     if attempt == 1:
         counts.operations += len(operations)
     try:
@@ -561,6 +580,8 @@ def remember(write: PlannedWrite, etag: str | None, *, superseded: bool = False)
     subject, schema = change.subject, change.schema
     if schema is not None and schema.split is not None and row is not None:
         row = schema.split.noted(row, None if change.stored is None else change.stored.row)
+    if schema is not None and schema.keyed is not None and row is not None and write.sealed is not None:
+        row[OPENED] = schema.keyed.noted(write.sealed[1], None if change.stored is None else change.stored.row)
     superseded = superseded or write.stale
     if row is not None and etag is not None and not superseded:
         row["odata.etag"] = etag

@@ -21,7 +21,7 @@ from msgspec import structs
 from ...connection.connection import Connection
 from ...connection.period_tables import is_absent
 from ...connection.tasks import map_together
-from ...errors import DecodeError, OutcomeUnknown, TableOrmError
+from ...errors import DecodeError, EncryptionError, OutcomeUnknown, TableOrmError
 from ...models.kinds import KindSet
 from ...models.property_bag import bag_of_row
 from ...models.write_tokens import tokens_of
@@ -30,6 +30,7 @@ from ...protocol.codes import THROTTLING, Fault
 from ...stores import RetryBudget, Row, Verb, single_try
 from ..plan import PlannedWrite, SendOptions, WritePlan
 from ..rows import changes, content
+from .seal import schema_of_row
 
 __all__ = ["Applied", "InDoubt", "resolve"]
 
@@ -318,10 +319,10 @@ def _equals(write: PlannedWrite, row: Row | None) -> bool:
 
 def _unsealed(write: PlannedWrite, row: Row) -> Row:
     """Return a row as the model of a write says; as it is stored, if it is no row of an entity."""
-    schema = write.change.schema
-    if schema is None or write.effect is not None:
+    schema = schema_of_row(write)
+    if schema is None:
         return row
-    with suppress(DecodeError):
+    with suppress(DecodeError, EncryptionError):
         return schema.unseal(row)
     return row
 

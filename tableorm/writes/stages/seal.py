@@ -7,13 +7,24 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from ...connection.connection import Connection
+from ...connection.tasks import map_together
 from ...errors import TableOrmError
 from ...models.reserved import ENTITY_TYPE
-from ...models.row_stage import RowStage, as_first
+from ...models.row_stage import KeyedStage, RowStage, as_first
+from ...models.schema import Schema
 from ...stores import Operation, Verb
 from ..plan import PlannedWrite, refuse_before_sending
 
-__all__ = ["WorkBefore", "has_work", "sealed", "split_once", "work_before"]
+__all__ = [
+    "WorkBefore",
+    "has_work",
+    "is_keyed",
+    "schema_of_row",
+    "seal_with_keys",
+    "sealed",
+    "split_once",
+    "work_before",
+]
 
 
 class WorkBefore(RowStage):
@@ -39,7 +50,7 @@ def has_work(write: PlannedWrite) -> bool:
     schema = write.change.schema
     if schema is None or not schema.stages:
         return False
-    return any(isinstance(stage, WorkBefore) for stage in schema.stages)
+    return any(isinstance(stage, (WorkBefore, KeyedStage)) for stage in schema.stages)
 
 
 async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool) -> None:
@@ -61,20 +72,70 @@ async def work_before(db: Connection, write: PlannedWrite, *, transaction: bool)
 
 def split_once(write: PlannedWrite) -> PlannedWrite:
     """Return a write with what is sent for it, if that is several operations, so that these are made once."""
-    schema = write.change.schema
-    if schema is None or schema.split is None or write.effect is not None:
+    schema = schema_of_row(write)
+    if schema is None or schema.split is None:
         return write
     return structs.replace(write, sent=(write.operation, *sealed(write)))
 
 
-def sealed(write: PlannedWrite) -> Sequence[Operation]:
-    """Return what is sent for the operation of a write: one operation, unless a stage makes several of it."""
-    schema, operation = write.change.schema, write.operation
-    if schema is None or not schema.stages or write.effect is not None:
+def schema_of_row(write: PlannedWrite) -> Schema | None:
+    """Return the schema that says how the row of a write is stored; None if it is stored as it is."""
+    return write.change.schema if write.effect is None else write.effect.row_schema
+
+
+def is_keyed(write: PlannedWrite) -> bool:
+    """Return whether the row of a write is sealed with a key."""
+    schema = schema_of_row(write)
+    return schema is not None and schema.keyed is not None and write.after is not None
+
+
+async def seal_with_keys(
+    db: Connection, writes: Sequence[PlannedWrite], *, transaction: bool
+) -> Sequence[PlannedWrite]:
+    """
+    Return writes with those rows sealed that need a key, as they are sent.
+
+    Raises:
+        TableOrmError: One cannot be sealed.
+        TransactionFailed: Likewise, in a transaction.
+    """
+
+    async def seal(write: PlannedWrite) -> PlannedWrite:
+        schema = schema_of_row(write)
+        if schema is None or not is_keyed(write):
+            return write
+        change, operation, given = write.change, write.operation, write.operation.row
+        stored = None if change.stored is None else change.stored.row
+        try:
+            for stage in schema.stages:
+                if isinstance(stage, KeyedStage):
+                    operation = await stage.seal_with_key(db, operation, change.address, stored)
+                else:
+                    operation = stage.seal(operation)
+        except TableOrmError as error:
+            refuse_before_sending(write, error, transaction=transaction)
+        return structs.replace(write, sealed=(given, operation.row))
+
+    return await map_together(seal, writes) if len(writes) > 1 else [await seal(writes[0])]
+
+
+def sealed(write: PlannedWrite, *, sending: bool = False) -> Sequence[Operation]:
+    """
+    Return what is sent for the operation of a write: one operation, unless a stage makes several of it.
+
+    Args:
+        write: The write.
+        sending: Whether it is sent, and not only measured or explained: then what needs a key has been sealed.
+    """
+    schema, operation = schema_of_row(write), write.operation
+    if schema is None or not schema.stages:
         return (operation,)
     if write.sent is not None and write.sent[0] is operation:
         return write.sent[1:]
-    if operation.verb is not Verb.DELETE:
+    if write.sealed is not None and write.sealed[0] is operation.row:
+        operation = structs.replace(operation, row=write.sealed[1], canonical=False)
+    elif write.after is not None:
+        assert not (sending and is_keyed(write))
         for stage in schema.stages:
             operation = stage.seal(operation)
         if schema.opaque:

@@ -1,0 +1,54 @@
+"""
+The command `tableorm rewrap`, which wraps the content keys of encrypted rows anew.
+"""
+
+import argparse
+import asyncio
+import sys
+
+import attrs
+
+from ..jobs.report import RunReport
+from ..protocol.redaction import escape_unprintable
+from .arguments import add_database, add_models, add_name, add_run, open_existing, run_options, tell_left_out
+from .progress import draw_bar
+
+__all__ = ["REWRAP", "Rewrap"]
+
+
+@attrs.frozen
+class Rewrap:
+    """
+    `tableorm rewrap URL MODULE:MODEL --encryption MODULE:NAME` wraps the content keys of encrypted rows by the key that
+    wraps new ones. If it is stopped, the next call goes on.
+
+    The exit status is 0 if all are wrapped; 1 if some could not be; 2 after wrong usage.
+    """
+
+    help: str = "wrap the content keys of encrypted rows by the current key"
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the arguments."""
+        add_database(parser)
+        add_models(parser, plain_tables=True)
+        add_name(parser)
+        add_run(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Wrap, and print the report."""
+        tell_left_out(args)
+        report = asyncio.run(self._run(args))
+        for line in (*report.failures, str(report)):
+            print(escape_unprintable(line))
+        return 0 if report.complete else 1
+
+    async def _run(self, args: argparse.Namespace) -> RunReport:
+        async with open_existing(args) as db:
+            return await db.rewrap(*args.models, on_progress=_show, **run_options(args))
+
+
+def _show(report: RunReport) -> None:
+    print(f"\r{draw_bar(report.share)} {report.entities:,} rows", end="\n" if report.complete else "", file=sys.stderr)
+
+
+REWRAP = Rewrap()

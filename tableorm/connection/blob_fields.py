@@ -1,0 +1,221 @@
+"""
+The bytes of blobs that are fields of entities: how they are sent, read and deleted.
+"""
+
+import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, TypeVar
+
+import attrs
+
+from ..errors import AccessDenied, DecodeError, EntityNotFound, NotSupported, TableOrmError
+from ..models.entity import Entity
+from ..models.property_types import FieldInfo
+from ..models.reserved import BLOB_FIELDS
+from ..models.schema import Schema
+from ..protocol.codes import Code, Fault
+from ..shapes.blob import Blob, BlobAddress, BlobParts, Sending, add_to_hash, content_of
+from ..stores import BlobStore, BlobStream, RowAddress
+from .blobs import ask_blobs
+from .connection import Connection
+from .rows import read_row
+from .translate import translate
+
+__all__ = ["BLOB_PARTITION", "ask_for_blobs", "bind_blobs", "delete_blob", "reader_of", "require_blobs", "send_blob"]
+
+T = TypeVar("T")
+
+BLOB_PARTITION = "partition"
+"""The name of the metadata of a blob that have the partition of its row, in base64."""
+
+_ABSENT = (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND)
+
+
+async def require_blobs(db: Connection, label: str) -> None:
+    """
+    Refuse what touches blobs where they are out of reach.
+
+    Args:
+        db: The database.
+        label: The field, for messages.
+
+    Raises:
+        AccessDenied: The database was opened with a token for a table.
+        NotSupported: It has no blobs.
+    """
+    if db.guarded is not None and db.has_own_blobs and await db.guarded.token_table() is not None:
+        raise AccessDenied(
+            f"{label} is a blob, and the token of this database is for a table alone; use a token of the account, or "
+            "say where the blobs are: connect(url, blobs=...)"
+        )
+    try:
+        _ = db.blobs
+    except NotSupported as error:
+        raise NotSupported(f"{label} is a blob: {error}") from error
+
+
+async def ask_for_blobs(db: Connection, operation: str, label: str, request: Callable[[BlobStore], Awaitable[T]]) -> T:
+    """Send a request about blobs of fields, again after a transient fault. Raises Fault, and as `require_blobs`."""
+    await require_blobs(db, label)
+    return await ask_blobs(db, operation, label, BLOB_FIELDS, request)
+
+
+async def send_blob(db: Connection, blob: Blob, address: BlobAddress, label: str) -> BlobParts:
+    """
+    Send the bytes of a blob to a new name, and return what its row gets.
+
+    Raises:
+        EncodeError: They come from a stream, which was sent before.
+        TableOrmError: The store refused them, or did not answer: they may be there yet.
+    """
+    metadata = {BLOB_PARTITION: urlsafe_b64encode(address.partition_key.encode()).decode()}
+    data: bytes | Sending = b""
+    content = content_of(blob)
+
+    async def put(store: BlobStore) -> object:
+        nonlocal data
+        data = content.open(label)
+        return await store.put(BLOB_FIELDS, address.name, data, if_none_match=True, metadata=metadata)
+
+    async def make_container(store: BlobStore) -> None:
+        try:
+            await store.create_container(BLOB_FIELDS)
+        except Fault as fault:
+            if fault.code != Code.CONTAINER_EXISTS:
+                raise
+
+    try:
+        if content.once:
+            await ask_for_blobs(db, "create-container", label, make_container)
+        try:
+            await ask_for_blobs(db, "put-blob", label, put)
+        except Fault as fault:
+            if fault.code != Code.CONTAINER_NOT_FOUND:
+                raise
+            await ask_for_blobs(db, "create-container", label, make_container)
+            await ask_for_blobs(db, "put-blob", label, put)
+    except Fault as fault:
+        if fault.code != Code.BLOB_EXISTS:  # otherwise an earlier attempt has come: the name is new
+            raise translate(fault, f"upload of {label}", "") from fault
+    if isinstance(data, Sending):
+        return BlobParts(address.to_text(), data.length, data.sha256, blob.content_type or "")
+    digest = hashlib.sha256()
+    await add_to_hash(digest, data)
+    return BlobParts(address.to_text(), len(data), digest.hexdigest(), blob.content_type or "")
+
+
+async def delete_blob(db: Connection, address: BlobAddress, label: str) -> None:
+    """Delete a blob; nothing happens if it is gone. Raises TableOrmError."""
+    try:
+        await ask_for_blobs(db, "delete-blob", label, lambda store: store.delete(BLOB_FIELDS, address.name))
+    except Fault as fault:
+        if fault.code not in _ABSENT:
+            raise translate(fault, f"delete of {label}, the blob {address.name!r}", "") from fault
+
+
+@attrs.frozen(eq=False)
+class _Reader:
+    """
+    What reads the blob of an entity.
+
+    Args:
+        db: The database.
+        info: The field.
+        owner: The row of the entity; None if nobody knows its key.
+        model: The name of its model.
+    """
+
+    db: Connection
+    info: FieldInfo
+    owner: RowAddress | None
+    model: str
+
+    @property
+    def label(self) -> str:
+        """The field, for messages."""
+        return f"{self.model}.{self.info.name}"
+
+    async def stream(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
+        """See `BlobReader`. Where a blob is gone, the entity has another one, or it was deleted, or it is damaged."""
+        refused = ""
+        while True:
+            if length == 0 or (start and start >= parts.length):
+                return
+            async with AsyncExitStack() as opened:
+                try:
+                    stream = await self._open(opened, parts, start, length)
+                except Fault as fault:
+                    if fault.code not in _ABSENT:
+                        raise translate(fault, f"read of {self.label}", "") from fault
+                    if parts.address == refused:
+                        raise self._damaged(f"is the blob {parts.address!r}, which is not there") from fault
+                    refused = parts.address
+                else:
+                    async with aclosing(self._checked(stream, parts, whole=start == 0 and length is None)) as chunks:
+                        async for chunk in chunks:
+                            yield chunk
+                    return
+            parts = await self._look_again()
+
+    async def _open(self, opened: AsyncExitStack, parts: BlobParts, start: int, length: int | None) -> BlobStream:
+        name = BlobAddress.of(parts.address).name
+
+        def enter(store: BlobStore) -> Awaitable[BlobStream]:
+            return opened.enter_async_context(store.get(BLOB_FIELDS, name, start, length))
+
+        return await ask_for_blobs(self.db, "get-blob", self.label, enter)
+
+    async def _checked(self, stream: BlobStream, parts: BlobParts, *, whole: bool) -> AsyncGenerator[bytes]:
+        digest = hashlib.sha256()
+        try:
+            async for chunk in stream.chunks:
+                if whole:
+                    await add_to_hash(digest, chunk)
+                yield chunk
+        except Fault as fault:
+            raise translate(fault, f"read of {self.label}, which may have been replaced meanwhile", "") from fault
+        if whole and digest.hexdigest() != parts.sha256:
+            raise self._damaged(f"is the blob {parts.address!r}, whose bytes do not have the hash {parts.sha256}")
+
+    async def _look_again(self) -> BlobParts:
+        """Return what the entity has as its blob now. Raises EntityNotFound if it is gone, or has none any more."""
+        row = None if self.owner is None else await read_row(self.db, self.owner, name=self.model)
+        if row is None or self.info.members[0].property not in row:
+            raise EntityNotFound(
+                f"read of {self.label}: the blob is gone, and so is the entity {self.owner}, or it has none any more, "
+                "or was moved; read it again",
+                Code.RESOURCE_NOT_FOUND,
+            )
+        try:
+            blob: Blob = self.info.read(row)
+            parts = content_of(blob).parts
+            assert parts is not None
+            return parts
+        except ValueError as error:
+            raise self._damaged(str(error)) from None
+
+    def _damaged(self, problem: str) -> DecodeError:
+        keys = ("", "") if self.owner is None else (self.owner.partition_key, self.owner.row_key)
+        return DecodeError(problem, self.model, keys, self.info.name)
+
+
+def reader_of(db: Connection, schema: Schema, info: FieldInfo, values: dict[str, Any]) -> _Reader:
+    """Return what reads the blob of an entity with these fields."""
+    try:
+        owner = RowAddress(schema.table_name(), *schema.make_keys(values))
+    except TableOrmError:
+        owner = None  # it was loaded in part
+    return _Reader(db, info, owner, schema.name)
+
+
+def bind_blobs(db: Connection, entities: Iterable[object]) -> None:
+    """Let the blobs of entities that were read know where to read their bytes."""
+    for entity in entities:
+        if isinstance(entity, Entity):
+            schema = entity.__schema__
+            for info in schema.uploads:
+                blob = entity.__dict__.get(info.name)
+                if isinstance(blob, Blob):
+                    content_of(blob).reader = reader_of(db, schema, info, entity.__dict__)

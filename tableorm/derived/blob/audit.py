@@ -1,0 +1,136 @@
+"""
+What an audit checks of blobs that are fields of entities: that each has its blob, and that no upload is nobody's.
+"""
+
+import binascii
+import datetime as dt
+from base64 import urlsafe_b64decode
+from collections.abc import Awaitable, Iterable
+
+from ...audit.check import WRONG, Check, IsCandidate, Phase
+from ...audit.context import AuditContext, EntitySnapshot, Problem
+from ...audit.decisions import LONGEST_REQUEST, LONGEST_WRITE
+from ...audit.report import Damage
+from ...connection.blob_fields import BLOB_PARTITION, ask_for_blobs, delete_blob
+from ...connection.rows import delete_as_read, read_row, time_of
+from ...connection.translate import translate
+from ...errors import NotSupported
+from ...models.manifest import UploadEntry
+from ...models.marker_rows import BLOB_KIND
+from ...models.reserved import BLOB_FIELDS
+from ...models.schema import Schema
+from ...outbox.uploads import is_held, row_of_blob, settle_upload
+from ...protocol.codes import Code, Fault
+from ...shapes.blob import BlobAddress
+from ...stores import CLOCK, BlobInfo, BlobPage, BlobStore, Row, RowAddress
+
+__all__ = ["BlobCheck", "audit_uploads"]
+
+
+class BlobCheck(Check):
+    """The check of a field of blobs: of each entity by itself, whose blob has to be there."""
+
+    row_kinds = frozenset({BLOB_KIND})
+    row_phases = frozenset({Phase.BEFORE})
+
+    def claims(self, snapshot: EntitySnapshot) -> Iterable[tuple[str, int]]:
+        """Claim that the entity must be looked at, if it has a blob."""
+        if self.name in {*snapshot.manifest, *snapshot.expected}:
+            yield f"\n{snapshot.row['RowKey']}", WRONG
+
+    async def inspect(self, snapshot: EntitySnapshot) -> Iterable[Problem]:
+        """Look whether the blob of an entity is there, and whether the manifest names it."""
+        noted, due = (each.get(self.name) for each in (snapshot.manifest, snapshot.expected))
+        if snapshot.problem is not None or not snapshot.legible:
+            return ()
+        if noted != due:
+            return (Problem(Damage.MANIFEST, self.name, None, "its manifest does not name the blob that it has"),)
+        if not isinstance(due, UploadEntry):
+            return ()
+        address, label = BlobAddress(due.table, due.token, due.partition_key), f"{self.schema.name}.{self.name}"
+
+        def look(store: BlobStore) -> Awaitable[BlobInfo]:
+            return store.info(BLOB_FIELDS, address.name)
+
+        try:
+            await ask_for_blobs(self.context.db, "blob-info", label, look)
+        except NotSupported:
+            return ()  # what a database without blobs has of them cannot be told
+        except Fault as fault:
+            if fault.code not in (Code.BLOB_NOT_FOUND, Code.CONTAINER_NOT_FOUND):
+                raise translate(fault, f"look at {label}", "") from fault
+            text = f"it has the blob {address.name!r}, which is not there"
+            return (Problem(Damage.DANGLING, self.name, None, text, rebuilt=False),)
+        return ()
+
+    def row_claims(self, row: Row) -> Iterable[tuple[str, int]]:
+        """Claim that the void row of an upload must be looked at, when no request of its write can arrive any more."""
+        void = not is_held(row) and CLOCK.now() - time_of(row, BLOB_KIND) > LONGEST_REQUEST
+        return ((f"\n{row['RowKey']}", -WRONG),) if void else ()
+
+    async def verify_row(self, address: RowAddress, phase: Phase, is_candidate: IsCandidate) -> None:
+        """Delete the upload of a void row, then the row, if rows are repaired."""
+        del phase, is_candidate
+        row = await self.context.read(address)
+        if row is None or is_held(row) or not self.context.repair:
+            return
+        blob = BlobAddress(address.table, address.row_key[3:], address.partition_key)
+        await delete_blob(self.context.db, blob, self.schema.name)
+        await self.context.send([delete_as_read(row)])
+
+
+async def audit_uploads(context: AuditContext, schema: Schema, name: str) -> None:
+    """
+    Look for uploads that are nobody's, of the entities of a table, and delete them if it is repaired.
+
+    Args:
+        context: The rows of the table.
+        schema: A model of it with a field of blobs.
+        name: The field, for findings.
+    """
+    label, table, continuation = f"{schema.name}.{name}", schema.table_name(), None
+    while True:
+
+        def list_page(store: BlobStore, start: str | None = continuation) -> Awaitable[BlobPage]:
+            return store.list_blobs(BLOB_FIELDS, f"{table}/", start)
+
+        try:
+            page = await ask_for_blobs(context.db, "list-blobs", label, list_page)
+        except NotSupported:
+            return
+        except Fault as fault:
+            if fault.code == Code.CONTAINER_NOT_FOUND:
+                return
+            raise translate(fault, f"listing of the blobs of {label}", "") from fault
+        for info in page.blobs:
+            age = CLOCK.now() - info.modified
+            if age > LONGEST_WRITE:
+                await _look_at(context, schema, name, info, age)
+        continuation = page.continuation
+        if continuation is None:
+            return
+
+
+async def _look_at(context: AuditContext, schema: Schema, name: str, info: BlobInfo, age: dt.timedelta) -> None:
+    address = _address_of(info)
+    if address is None:
+        return  # another program has put it there
+    row = await read_row(context.db, row_of_blob(address), name=BLOB_KIND)
+    if row is not None and is_held(row):
+        return
+    hours = age.total_seconds() / 3600
+    text = f"the blob {info.name!r} was uploaded {hours:.0f} hours ago, and no entity has it"
+    if context.repair and await settle_upload(context.db, address, f"{schema.name}.{name}"):
+        return
+    at = RowAddress(address.table, address.partition_key, "")
+    context.record(schema, at, Problem(Damage.ORPHAN, name, info.name, text), repaired=context.repair)
+
+
+def _address_of(info: BlobInfo) -> BlobAddress | None:
+    """Return the address of a blob that was uploaded; None if it was not."""
+    table, _, token = info.name.partition("/")
+    found = {key.lower(): value for key, value in info.metadata.items()}.get(BLOB_PARTITION)
+    try:
+        return None if found is None else BlobAddress(table, token, urlsafe_b64decode(found).decode())
+    except (binascii.Error, UnicodeDecodeError):
+        return None

@@ -1,0 +1,225 @@
+"""
+What writes do for blobs that are fields of entities.
+
+The transaction that writes the address of an upload inserts the row of the blob, and fails if a worker has made that
+void. One that drops a blob says so in its decision row; afterwards the blob is deleted, then its row. The protocol is
+in `docs/design/blob-fields.md`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+
+from ...audit.check import AuditedMaintainer, Check
+from ...audit.context import AuditContext
+from ...connection.blob_fields import delete_blob, require_blobs
+from ...connection.connection import Connection
+from ...connection.races import ATTEMPTS, Attempts
+from ...connection.rows import delete_as_read, read_row, write_as_read
+from ...connection.tasks import map_together
+from ...errors import EncodeError, LostRace, ModelError, PreconditionFailed
+from ...models.derivation import DERIVATIONS_OF_SHAPES, Derivation
+from ...models.manifest import ManifestEntry, UploadEntry, manifest_of
+from ...models.marker_rows import BLOB_KIND
+from ...models.schema import DerivedSchema, Schema
+from ...outbox.uploads import blob_row, is_held, owner_of_blob, row_of_blob
+from ...shapes.blob import Blob, BlobAddress, BlobShape, content_of, sent_blob
+from ...stores import Operation, Row, RowAddress, Verb
+from ...writes.maintainer import EntryRules, Source, entry_rules
+from ...writes.plan import Effect, PlannedWrite
+from .audit import BlobCheck, audit_uploads
+
+__all__ = ["BlobMaintainer"]
+
+
+class _BlobDerivation(Derivation):
+    """
+    What stands for a field of blobs among what is derived from entities.
+
+    Args:
+        name: The name of the field.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def _bind(self, schema: Schema, annotations: Mapping[str, Any]) -> DerivedSchema:
+        del annotations
+        info, label = schema.fields[self.name], f"{schema.name}.{self.name}"
+        if info.is_filled() or (info.default is not None and info.default() is not None):
+            raise ModelError(f"{label}: a blob has no default but None, which would be sent with every entity")
+        if schema.kind is None:
+            raise ModelError(f"{label}: a model with blobs needs a kind, by which workers are told of uploads")
+        return BlobMaintainer(self.name, schema)
+
+
+class _BlobRow(Effect, msgspec.Struct, frozen=True, eq=False, gc=False):
+    """
+    The insert of the row of a blob.
+
+    Args:
+        row_key: Its RowKey.
+        origin: The write of the entity.
+        address: The blob.
+        label: The field, for messages.
+    """
+
+    row_key: str
+    origin: PlannedWrite
+    address: BlobAddress
+    label: str
+
+    def operation(self, stored: Row | None, token: str) -> Operation:
+        """Return the insert."""
+        del stored, token
+        return Operation(Verb.INSERT, blob_row(self.address, self.origin.change.address))
+
+    def after_conflict(self, code: str, stored: Row | None) -> Effect:
+        """Refuse the write: a worker has given the upload up."""
+        del stored
+        raise PreconditionFailed(
+            f"{self.origin.origin}: the upload of {self.label} took so long without a sign of life that a worker has "
+            "given it up; nothing was written: write it again",
+            code,
+            self.origin.origin.subject,
+        )
+
+
+class BlobMaintainer(AuditedMaintainer):
+    """A field of blobs of a model."""
+
+    entry_type: ClassVar[type[ManifestEntry]] = UploadEntry
+    deferred = movable = limited = True
+    buildable = False
+    rows_per_chunk = 1  # the decision row
+
+    # What is declared
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was declared, as JSON has it."""
+        return {"pattern": "Blob"}
+
+    def own_rows(self, values: Mapping[str, Any] | None) -> int:
+        """Return that an entity has a row of its blob."""
+        return 1 if values is None or values.get(self.name) is not None else 0
+
+    def shares_rows(self, *, keys_apart: bool) -> bool:
+        """Return that no two entities have one blob."""
+        del keys_apart
+        return False
+
+    # What writes do
+
+    def entry(self, values: Mapping[str, Any], partition_key: str, row_key: str) -> UploadEntry | None:
+        """Return what the manifest says of the entity's blob."""
+        del partition_key, row_key
+        blob: Blob | None = values.get(self.name)
+        parts = None if blob is None else content_of(blob).parts
+        return None if parts is None else UploadEntry(*BlobAddress.of(parts.address))
+
+    def effects(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Note the blob in the manifest, and insert the row of one that was sent."""
+        text = source.row.get(self.schema.fields[self.name].members[0].property)
+        if text is None:
+            return None, []
+        change, address = source.write.change, BlobAddress.of(text)
+        entry = UploadEntry(*address)
+        if sent_blob(text) is not None:
+            return entry, [_BlobRow(row_of_blob(address).row_key, source.write, address, self.label)]
+        if entry != before and change.mark is None and change.verb != "move":
+            raise EncodeError(
+                "is the blob of another entity, or one that this entity had before; db.move() takes it along, and a "
+                "copy has a blob of its own: Blob(await entity.field.read())",
+                self.schema.name,
+                self.name,
+                source.values.get(self.name),
+                misuse=True,
+            )
+        return entry, []
+
+    def rebuild(self, before: ManifestEntry | None, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Note the blob in the manifest."""
+        del before
+        return self.entry(source.values, source.partition_key, source.row_key), []
+
+    def leaves_work(self, before: ManifestEntry | None, after: ManifestEntry | None, source: Source) -> bool:
+        """Return whether a blob is dropped."""
+        del source
+        return before is not None and before != after
+
+    async def check_room(self, db: Connection, entry: ManifestEntry | None) -> None:
+        """Refuse to drop a blob where blobs are out of reach."""
+        del entry
+        await require_blobs(db, self.label)
+
+    async def reconcile(
+        self, db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], inserted: Row | None = None
+    ) -> None:
+        """Delete blobs that were dropped."""
+        del inserted
+        await _delete_dropped(db, source, entries, self.label)
+
+    # What the audit does
+
+    def checks(self, context: AuditContext) -> Sequence[Check]:
+        """Return the check of the blobs."""
+        return (BlobCheck(context, self.schema, self.name),)
+
+    async def audit_blobs(self, context: AuditContext) -> None:
+        """Look for uploads that are nobody's."""
+        if self.name == self.schema.uploads[0].name:  # those of a table lie together
+            await audit_uploads(context, self.schema, self.name)
+
+
+DERIVATIONS_OF_SHAPES[BlobShape] = _BlobDerivation
+
+
+@entry_rules(UploadEntry)
+class _UploadRules(EntryRules[UploadEntry]):
+    def undo(self, name: str, entry: UploadEntry, write: PlannedWrite, *, checked: bool) -> list[Effect]:
+        """Return nothing: the blob is deleted after the write."""
+        del name, entry, write, checked
+        return []
+
+    def follow(self, name: str, entry: UploadEntry, source: Source) -> tuple[ManifestEntry | None, list[Effect]]:
+        """Keep the entry: an older program writes the entity, and leaves the properties of the field in its row."""
+        del name, source
+        return entry, []
+
+    async def remove(self, db: Connection, source: RowAddress, name: str, entries: Sequence[UploadEntry]) -> None:
+        """Delete blobs that were dropped."""
+        await _delete_dropped(db, source, entries, name)
+
+
+async def _delete_dropped(db: Connection, source: RowAddress, entries: Sequence[ManifestEntry], label: str) -> None:
+    """
+    Delete blobs that a committed change has dropped, each with its row after it. It may be done twice.
+
+    Whoever may write a decision row or a manifest may name any blob in it. So a blob that was uploaded for another
+    entity stays, as long as that entity has it.
+    """
+
+    async def drop(entry: ManifestEntry) -> None:
+        assert isinstance(entry, UploadEntry)
+        address = BlobAddress(entry.table, entry.token, entry.partition_key)
+        async for _ in Attempts(db, ATTEMPTS):
+            row = await read_row(db, row_of_blob(address), name=BLOB_KIND)
+            if row is None or not is_held(row) or await _is_of_another(db, source, entry, row):
+                return
+            await delete_blob(db, address, label)
+            operation = delete_as_read(row)
+            if await write_as_read(db, entry.table, [operation], name=BLOB_KIND, what="the row of a blob"):
+                return
+        raise LostRace(f"the row of the blob {address.name!r} could not be deleted, {ATTEMPTS} times; try it again")
+
+    await map_together(drop, list(dict.fromkeys(entries)))
+
+
+async def _is_of_another(db: Connection, source: RowAddress, entry: UploadEntry, row: Row) -> bool:
+    """Return whether a blob was uploaded for another entity than a source, which has it still."""
+    owner = owner_of_blob(row)
+    if owner is None or owner.is_same(source):
+        return False
+    return entry in manifest_of(await read_row(db, owner)).values()

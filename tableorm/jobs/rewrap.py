@@ -1,0 +1,91 @@
+"""
+Wrapping the content keys of encrypted rows anew: their values stay as they are.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+from ..connection.connection import Connection
+from ..connection.races import ATTEMPTS, Attempts
+from ..connection.rows import read_row, write_as_read
+from ..connection.tasks import map_together
+from ..errors import LostRace, ModelError, NotSupported, TableOrmError
+from ..models.entity import Entity, schema_of
+from ..models.kinds import KindSet
+from ..models.periods import require_plain_tables
+from ..models.reserved import METADATA
+from ..models.schema import Schema, concrete
+from ..shapes.encrypted import ContentKeys
+from ..stores import Operation, Row, RowAddress, Verb
+from ..writes.bulk.pacing import Pace
+from .counts import JobCounts
+from .plan import LEAST_ROWS, plan_ranges
+from .process import RunJob, RunOptions, carry_out
+from .ranges import JobRange, purpose_of
+from .report import RunReport
+from .scan import Steps, family_filter, walk
+
+__all__ = ["rewrap"]
+
+_SELECT = ("PartitionKey", "RowKey", METADATA)
+
+
+async def rewrap(db: Connection, models: Sequence[type[Entity]], options: RunOptions[RunReport]) -> RunReport:
+    """Wrap the content keys of the rows of some models anew; see `Database.rewrap`."""
+    db.require_open()
+    encryption: ContentKeys | None = db.encryption
+    if encryption is None:
+        raise NotSupported("rewrap() needs keys; use connect(url, encryption=Encryption(keys))")
+    schemas: list[Schema] = list(dict.fromkeys(schema for model in models for schema in concrete(schema_of(model))))
+    for schema in schemas:
+        if schema.keyed is None:
+            raise ModelError(f"rewrap({schema.name}) is refused: it has no encrypted field")
+    if not schemas:
+        raise ModelError("rewrap() needs at least one model: give those with encrypted fields")
+    require_plain_tables("rewrap", schemas)
+    current = await encryption.current()
+    by_table = {
+        table: [schema for schema in schemas if schema.table == table]
+        for table in sorted({schema.table_name() for schema in schemas})
+    }
+
+    def work(part: JobRange, pace: Pace | None) -> Steps[JobCounts]:
+        counts, kinds = JobCounts(), KindSet.of([each.model for each in by_table[part.table]], part.table)
+
+        async def deal(rows: list[Row]) -> None:
+            await map_together(partial(_rewrap_row, db, encryption, current, part.table, counts), rows)
+
+        return walk(db, part, family_filter(kinds), deal, counts, "rewrap", pace, _SELECT)
+
+    job = RunJob(
+        verb="rewrap",
+        what=f"rewrap {', '.join(sorted(schema.name for schema in schemas))}",
+        purpose=purpose_of(f"rewrap {current} {','.join(by_table)}", schemas).hex(),
+        tables=by_table,
+        plan=partial(plan_ranges, db, "rewrap", [*by_table.items()], rows=LEAST_ROWS),
+        work=work,
+    )
+    return await carry_out(db, job, options)
+
+
+async def _rewrap_row(
+    db: Connection, encryption: ContentKeys, current: str, table: str, counts: JobCounts, found: Row
+) -> None:
+    """Write the metadata of a row anew, under its ETag, unless the current key has wrapped its content key."""
+    address, row = RowAddress.of_row(table, found), found
+    keys: Row = {"PartitionKey": address.partition_key, "RowKey": address.row_key}
+    counts.entities += 1
+    try:
+        async for _ in Attempts(db, ATTEMPTS):
+            metadata = row.get(METADATA)
+            text = None if metadata is None else await encryption.rewrap(metadata, address, current)
+            if text is None:
+                return
+            operation = Operation(Verb.MERGE, {**keys, METADATA: text}, row["odata.etag"])
+            if await write_as_read(db, table, [operation], name="", what=str(address)):
+                counts.written += 1
+                return
+            row = await read_row(db, address, _SELECT) or {}
+        raise LostRace(f"others wrote it first, {ATTEMPTS} times in a row")
+    except TableOrmError as error:
+        counts.fail(address, error)

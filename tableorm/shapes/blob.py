@@ -1,0 +1,455 @@
+"""
+Blobs: values of any length, whose bytes are in blob storage, and whose address, length and hash are in the row.
+
+`photo: Mapped[Blob | None] = field(default=None)`. A blob that is given to an entity is sent when the entity is
+written, under a name that nothing had before. Nothing here sends anything: what is above hands in a `BlobReader`.
+"""
+
+import asyncio
+import hashlib
+import io
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Sequence
+from contextlib import aclosing
+from inspect import iscoroutinefunction
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from weakref import WeakValueDictionary
+
+import attrs
+
+from ..errors import EncodeError, NotSupported, shown
+from ..expressions import ComposedField, Field
+from ..models.fields import Mapped
+from ..models.property_types import Shape, ValueType, annotation_name, split_optional
+from ..models.write_tokens import new_token
+
+__all__ = [
+    "Blob",
+    "BlobAddress",
+    "BlobContent",
+    "BlobField",
+    "BlobParts",
+    "BlobReader",
+    "BlobShape",
+    "BlobSummary",
+    "Sending",
+    "add_to_hash",
+    "content_of",
+    "hold",
+    "release",
+    "sent_blob",
+]
+
+_PIECE = 1024 * 1024
+"""Bytes of a file that are read at a time."""
+
+_QUICK = 64 * 1024
+"""Bytes whose hash takes no time worth a thread."""
+
+
+class BlobAddress(NamedTuple):
+    """
+    Where a blob is, and its row, which stays as long as the blob.
+
+    Args:
+        table: The table of the entity that it was uploaded for.
+        token: The token of the upload.
+        partition_key: The partition of the row.
+    """
+
+    table: str
+    token: str
+    partition_key: str
+
+    @property
+    def name(self) -> str:
+        """The name of the blob."""
+        return f"{self.table}/{self.token}"
+
+    def to_text(self) -> str:
+        """Return what is stored."""
+        return "/".join(self)
+
+    @classmethod
+    def of(cls, text: str) -> "BlobAddress":
+        """Return the address that is stored. Raises ValueError if it is none."""
+        parts = text.split("/", 2)
+        if len(parts) != 3:
+            raise ValueError(f"holds {shown(text)}, which is not the address of a blob")
+        return cls(*parts)
+
+
+class BlobParts(NamedTuple):
+    """What is stored of a blob in the row: the values of its members. A content type of "" stands for none."""
+
+    address: str
+    length: int
+    sha256: str
+    content_type: str
+
+
+class BlobReader(Protocol):
+    """What reads the bytes of a blob."""
+
+    def stream(self, parts: BlobParts, start: int, length: int | None) -> AsyncGenerator[bytes]:
+        """Yield the bytes of a blob, or of a range of it. Raises TableOrmError."""
+        ...
+
+
+_sent: WeakValueDictionary[str, "Blob"] = WeakValueDictionary()
+"""The blobs that are not stored yet, by what rows have in place of their addresses; a write reads its rows again."""
+
+
+def sent_blob(address: object) -> "Blob | None":
+    """Return the blob that a row is about to get, by what the row has as its address; None if it is stored."""
+    return _sent.get(address) if isinstance(address, str) else None
+
+
+class BlobContent:
+    """
+    What a blob is, which writes and readers know of it: where its bytes come from, or what is stored of them.
+
+    Args:
+        source: Bytes, an asynchronous iterable of these, or a binary file; None if they are stored.
+        content_type: What the bytes are.
+        parts: What is stored of it, or will be when the write that sends it commits; None before that.
+
+    Attributes:
+        reader: What reads its bytes, if they are stored; None if it does not know its database.
+        waiting: What rows have in place of its address until it is sent.
+    """
+
+    __slots__ = ("_spent", "_start", "content_type", "parts", "reader", "source", "waiting")
+
+    def __init__(self, source: Any, content_type: str | None, parts: BlobParts | None = None) -> None:
+        self.source, self.content_type, self.parts = source, content_type, parts
+        self.reader: BlobReader | None = None
+        self.waiting = f"/{new_token()}/" if parts is None else ""
+        self._spent, self._start = False, 0
+
+    @property
+    def length(self) -> int | None:
+        """How many bytes it has; None if that is not known before it is sent."""
+        if self.parts is not None:
+            return self.parts.length
+        return len(self.source) if isinstance(self.source, bytes) else None
+
+    @property
+    def members(self) -> tuple[Any, ...]:
+        """The values of its members."""
+        return self.parts or (self.waiting, 0, "", self.content_type or "")
+
+    @property
+    def once(self) -> bool:
+        """Whether its bytes can be sent only once."""
+        if self.source is None or isinstance(self.source, bytes):
+            return False
+        return isinstance(self.source, AsyncIterable) or not self.source.seekable()
+
+    def check_unsent(self, label: str) -> None:
+        """Refuse to send it if its bytes are gone, or on their way. Raises what `open` raises."""
+        if self.parts is not None:
+            raise NotSupported(f"{label}: the Blob is being sent by another write; make one for each")
+        if self._spent and self.once:
+            model, _, field = label.partition(".")
+            problem = "comes from a stream, which was sent before and is gone; give a Blob of bytes or of a file"
+            raise EncodeError(problem, model, field, None, misuse=True)
+
+    def open(self, label: str) -> "bytes | Sending":
+        """
+        Return its bytes as they are sent: at once, or as an iterable that knows their hash in the end.
+
+        Raises:
+            EncodeError: They were sent before, and are gone.
+            NotSupported: It is being sent already.
+        """
+        self.check_unsent(label)
+        if isinstance(self.source, bytes):
+            return self.source
+        source: Any = self.source
+        if not self._spent and not hasattr(source, "__aiter__") and source.seekable():
+            self._start = source.tell()
+        again, self._spent = self._spent, True
+        return Sending(source if hasattr(source, "__aiter__") else self._read_file(source, again=again))
+
+    async def _read_file(self, file: BinaryIO, *, again: bool) -> AsyncGenerator[bytes]:
+        if again:
+            await asyncio.to_thread(file.seek, self._start)
+        while piece := await asyncio.to_thread(file.read, _PIECE):
+            yield piece
+
+
+class Blob:
+    """
+    A value of any length, such as a photo, as the field of an entity: `Employee(..., photo=Blob(data, "image/jpeg"))`.
+
+    It is sent when the entity is written. One that was read has its length and hash at hand, and reads its bytes only
+    when it is asked for them. Nothing changes a blob: another one takes its place.
+
+    Args:
+        data: Its bytes; or an asynchronous iterable of these, or a binary file, which is read from where it stands on,
+            so that only some of them are in memory at a time. An iterable can be sent only once.
+        content_type: What the bytes are, such as "image/jpeg".
+    """
+
+    _shape_of_values: ClassVar[type[Shape[Any]]]
+    __slots__ = ("__weakref__", "_content")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, data: bytes | AsyncIterable[bytes] | BinaryIO, content_type: str | None = None) -> None:
+        kinds = bytes, AsyncIterable
+        if not isinstance(data, kinds) and not callable(getattr(data, "read", None)):
+            given = type(data).__name__
+            raise TypeError(f"Blob({given}) is refused: give bytes, an asynchronous iterable of bytes or a binary file")
+        if not isinstance(content_type, str | None):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"Blob(content_type={shown(content_type)}) is refused: give a str")
+        if isinstance(data, io.TextIOBase):
+            raise TypeError('Blob(file) is refused: it is a text file; open it by open(path, "rb")')
+        if iscoroutinefunction(getattr(data, "read", None)):
+            raise TypeError("Blob(file) is refused: its read() is asynchronous; of an UploadFile give upload.file")
+        self._content = BlobContent(data, content_type)
+        _sent[self._content.waiting] = self
+
+    # What is known of it
+
+    @property
+    def length(self) -> int | None:
+        """How many bytes it has; None if that is not known before it is sent."""
+        return self._content.length
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 hash of its bytes, in hexadecimal digits; None before it is sent."""
+        return None if self._content.parts is None else self._content.parts.sha256
+
+    @property
+    def content_type(self) -> str | None:
+        """What its bytes are; None if nobody has said."""
+        return self._content.content_type
+
+    @property
+    def _json_summary(self) -> "BlobSummary":
+        return BlobSummary(self.length, self.sha256, self.content_type)
+
+    def __repr__(self) -> str:
+        length = "bytes that are still to be sent" if self.length is None else f"{self.length:,} bytes"
+        return f"<Blob of {length}{'' if self.content_type is None else f', {self.content_type}'}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Blob):
+            return NotImplemented
+        parts = self._content.parts
+        return self is other or (parts is not None and parts == other._content.parts)
+
+    def __copy__(self) -> "Blob":
+        return self
+
+    def __deepcopy__(self, memo: object) -> "Blob":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        content = self._content
+        if content.source is None:
+            return _stored, (content.parts,)
+        if not isinstance(content.source, bytes):
+            raise TypeError("a blob whose bytes come from a stream or a file is not pickled before it is sent")
+        return Blob, (content.source, content.content_type)
+
+    # Its bytes
+
+    async def read(self, start: int = 0, length: int | None = None) -> bytes:
+        """
+        Return its bytes, or some of them. Only of all of them the hash is verified.
+
+        Args:
+            start: The first byte wanted.
+            length: How many bytes are wanted; fewer come if it ends before. None for all.
+
+        Raises:
+            DecodeError: It is not there, or its bytes are not those that were written.
+            EntityNotFound: The entity is gone, or has no blob any more.
+            NotSupported: It was not read from an open database, or that has no blobs.
+        """
+        async with aclosing(self.stream(start, length)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    def stream(self, start: int = 0, length: int | None = None) -> AsyncGenerator[bytes]:
+        """Yield its bytes, or some of them, in chunks of any size. Takes and raises what `read` does."""
+        for name, value in ("start", start), ("length", length):
+            if value is not None and (type(value) is not int or value < 0):
+                raise NotSupported(f"{name}={shown(value)} is refused: give a number of bytes, from 0")
+        content = self._content
+        if isinstance(content.source, bytes):
+            return _pieces(content.source[start : None if length is None else start + length])
+        if content.parts is None:
+            raise NotSupported(f"{self!r} cannot be read before it is sent: its bytes come from a stream or a file")
+        if content.reader is None:
+            raise NotSupported(
+                f"{self!r} does not know its database: it was unpickled, or made of a row by itself; read the entity "
+                "again, await db.refresh(entity)"
+            )
+        return content.reader.stream(content.parts, start, length)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self.stream()
+
+
+def content_of(blob: Blob) -> BlobContent:
+    """Return what a blob is."""
+    return blob._content  # pyright: ignore[reportPrivateUsage]
+
+
+def hold(blob: Blob, parts: BlobParts) -> None:
+    """Note what the row of a blob gets, if the write that sends it commits."""
+    content_of(blob).parts = parts
+    _sent[parts.address] = blob
+
+
+def release(blob: Blob, *, stored: bool) -> None:
+    """End the write that has sent a blob: it is stored, or as it was before."""
+    content = content_of(blob)
+    if content.parts is not None:
+        _sent.pop(content.parts.address, None)
+    if stored:
+        content.source = None
+    else:
+        content.parts = None
+
+
+def _stored(parts: BlobParts) -> Blob:
+    """Return a blob that is stored, and does not know its database."""
+    blob = Blob.__new__(Blob)
+    blob._content = BlobContent(None, parts[3] or None, BlobParts(*parts))  # pyright: ignore[reportPrivateUsage]
+    return blob
+
+
+async def _pieces(data: bytes) -> AsyncGenerator[bytes]:
+    for at in range(0, len(data), _PIECE):
+        yield data[at : at + _PIECE]
+
+
+class Sending:
+    """
+    The bytes of a blob while they are sent: counted and hashed.
+
+    Args:
+        source: The bytes.
+    """
+
+    def __init__(self, source: AsyncIterable[bytes]) -> None:
+        self._source, self._digest, self.length = source, hashlib.sha256(), 0
+
+    @property
+    def sha256(self) -> str:
+        """The hash of what was sent so far."""
+        return self._digest.hexdigest()
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        async for piece in self._source:
+            if not isinstance(piece, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError(f"the data of a Blob gave a {type(piece).__name__}, and bytes are needed")
+            self.length += len(piece)
+            await add_to_hash(self._digest, piece)
+            yield piece
+
+
+async def add_to_hash(digest: Any, piece: bytes) -> None:
+    """Add bytes to a hash; other tasks run meanwhile if they are many."""
+    if len(piece) <= _QUICK:
+        digest.update(piece)
+    else:
+        await asyncio.to_thread(digest.update, piece)
+
+
+# The field
+
+
+class BlobField(ComposedField[Blob]):
+    """
+    A blob on its class. Conditions are about its parts: `Employee.photo.length > 1000`.
+
+    Attributes:
+        length: How many bytes it has.
+        sha256: The hash of its bytes, in hexadecimal digits.
+        content_type: What its bytes are.
+    """
+
+    __slots__ = ("content_type", "length", "sha256")
+
+    def __init__(self, model: type[Any], name: str) -> None:
+        super().__init__(model, name, [f"{name}.{part}" for part in BlobParts._fields])
+        self.length: Field[int] = self.parts[1]
+        self.sha256: Field[str] = self.parts[2]
+        self.content_type: Field[str] = self.parts[3]
+
+
+@attrs.frozen
+class BlobSummary:
+    """What clients are shown of a blob. Its bytes have an address of their own."""
+
+    length: int | None
+    sha256: str | None
+    content_type: str | None
+
+
+class _BlobType(ValueType):
+    @property
+    def name(self) -> str:
+        """The declared type."""
+        return "Blob"
+
+
+def _check(value: object) -> object:
+    if not isinstance(value, Blob):
+        given = type(value).__name__
+        raise ValueError(  # noqa: TRY004 - as all that says what does not fit
+            f"is {'an' if given[0] in 'aeiou' else 'a'} {given}, not a Blob; write Blob(data)"
+        )
+    return value
+
+
+class BlobShape(Shape[Blob]):
+    """How blobs are stored: see `BlobParts`."""
+
+    uploads = True
+
+    def bind(self, model: type[Any], name: str, kind: type[Any], annotation: Any) -> None:
+        """See `Shape`. Raises ValueError for another annotation."""
+        del model, name
+        if kind is not Mapped:
+            raise ValueError(
+                f"is declared as {kind.__name__}[{annotation_name(annotation)}]; write Mapped[Blob | None]"
+            )
+
+    def value_type(self, annotation: Any) -> tuple[ValueType, bool]:
+        """See `Shape`."""
+        return _BlobType(annotation=BlobSummary, encode=_check, base=Blob), split_optional(annotation)[1]
+
+    def members(self, name: str, property_: str) -> Sequence[tuple[str, str, Any]]:
+        """See `Shape`."""
+        rest = ("length", int), ("sha256", str), ("content_type", str)
+        more = [(f"{name}.{part}", f"{property_}_{part}", kind) for part, kind in rest]
+        return [(f"{name}.address", property_, str), *more]
+
+    def write(self, value: Blob) -> Sequence[Any]:
+        """See `Shape`."""
+        return content_of(value).members
+
+    def read(self, values: Sequence[Any]) -> Blob:
+        """See `Shape`. Raises ValueError."""
+        address, length, sha256, content_type = values
+        if address is None:
+            raise ValueError("has no address of a blob")
+        waiting = _sent.get(address)
+        if waiting is not None:
+            return waiting
+        if length is None or sha256 is None:
+            raise ValueError("is a blob without its length or its hash")
+        BlobAddress.of(address)
+        return _stored(BlobParts(address, length, sha256, content_type or ""))
+
+    def expression(self, model: type[Any], name: str) -> BlobField:
+        """See `Shape`."""
+        return BlobField(model, name)
+
+
+Blob._shape_of_values = BlobShape  # pyright: ignore[reportPrivateUsage]

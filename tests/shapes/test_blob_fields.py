@@ -1,0 +1,616 @@
+"""
+Blobs as fields of entities: what is sent, read and refused, and that no verb loses one or leaves one behind.
+"""
+
+import asyncio
+import copy
+import io
+import pickle
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from tableorm import (
+    Blob,
+    BlobArchive,
+    Count,
+    Database,
+    DecodeError,
+    EncodeError,
+    Entity,
+    EntityExists,
+    EntityNotFound,
+    Index,
+    InvalidInput,
+    Mapped,
+    ModelError,
+    NotSupported,
+    PreconditionFailed,
+    PropertyBag,
+    TransactionFailed,
+    connect,
+    field,
+    from_dict,
+    to_dict,
+    upgrade,
+)
+from tableorm.connection.connection import connection_of
+from tableorm.models.reserved import BLOB_FIELDS
+from tableorm.outbox.bell import OUTBOX, outbox_queues
+from tableorm.stores import CLOCK, Backend
+from tableorm.testing import temporary_database
+from tableorm.testing.contract.base import everything
+from tableorm_local.server import DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, serve
+from tests.azurite import Azurite
+from tests.children import environment
+
+
+class Team(Entity, table="Photos", partition_key="{team}", row_key="team"):
+    team: Mapped[str]
+    people: Mapped[int] = field(default=0, maintained=True)
+
+
+class Person(Entity, table="Photos", partition_key="{team}", row_key="person_{id:03d}"):
+    team: Mapped[str] = field(default="a")
+    id: Mapped[int]
+    name: Mapped[str] = field(default="")
+    photo: Mapped[Blob | None] = field(default=None)
+    voice: Mapped[Blob | None] = field(default=None, name="Sound")
+
+    by_name = Index(row_key="name_{name}_{id:03d}")
+    counted = Count(Team.people, team="{team}", where=lambda person: person.name != "nobody")
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:") as opened:
+        await prepare(opened)
+        yield opened
+
+
+async def prepare(db: Database) -> None:
+    await db.create_tables(Person)
+    await db.insert(Team(team="a"))
+    await db.insert(Team(team="b"))
+    await outbox_queues(connection_of(db)).create_queue(OUTBOX)
+
+
+async def is_at_work(db: Database) -> bool:
+    decisions = [row for row in await everything(db.store, "Photos") if row["RowKey"].startswith("~o_")]
+    return bool(decisions) or await outbox_queues(connection_of(db)).length(OUTBOX) > 0
+
+
+async def names_of_blobs(db: Database) -> set[str]:
+    """Return the names of all blobs, once what goes on behind the last write has ended."""
+    async with asyncio.timeout(5):
+        while await is_at_work(db):  # noqa: ASYNC110 - what nobody waits for
+            await asyncio.sleep(0)
+    return {each.name for each in (await db.blobs.list_blobs(BLOB_FIELDS)).blobs}
+
+
+async def pieces(*given: bytes) -> AsyncIterator[bytes]:
+    for each in given:
+        yield each
+
+
+async def check_rest(db: Database, wanted: dict[tuple[str, int], bytes | None]) -> None:
+    """Check that these people are stored with these photos, and that nothing else is left of any."""
+    found = {(each.team, each.id): each async for each in db.select(Person).allow_scan()}
+    assert found.keys() == wanted.keys()
+    for key, person in found.items():
+        assert (None if person.photo is None else await person.photo.read()) == wanted[key]
+    stored = await names_of_blobs(db)
+    assert {f"Photos/{name}" async for name in _tokens(db)} == stored
+    assert len(stored) == sum(data is not None for data in wanted.values())
+    assert (await db.audit(Person)).clean
+
+
+async def _tokens(db: Database) -> AsyncIterator[str]:
+    for row in await everything(db.store, "Photos"):
+        if row["RowKey"].startswith("~"):
+            assert (row["EntityType"], row["State"]) == ("#_blob", "held")
+            yield row["RowKey"][3:]
+
+
+# What is sent
+
+
+async def test_what_is_sent_for_a_blob(db: Database) -> None:
+    """A message, the blob, and the transaction with its address and its row; a read of the entity asks for no bytes."""
+    ann = Person(id=1, name="Ann", photo=Blob(b"first", "image/png"))
+    with db.observe() as seen:
+        await db.insert(ann)
+    assert [each.operation for each in seen.requests][:4] == ["put-message", "put-blob", "create-container", "put-blob"]
+    assert [each.operation for each in seen.requests][4:6] == ["get", "transaction"]
+    row = await db.store.get("Photos", "a", "person_001")
+    table, token, partition = row["photo"].split("/")
+    assert (table, partition) == ("Photos", "a")
+    assert (row["photo_length"], row["photo_length@odata.type"]) == ("5", "Edm.Int64")
+    assert row["photo_sha256"] == "a7937b64b8caa58f03721bb6bacf5c78cb235febe0e70b1b84cd99541461a08e"
+    assert row["photo_content_type"] == "image/png"
+
+    with db.observe() as seen:
+        ann = await db.get(Person, team="a", id=1)
+        assert ann.photo is not None
+        assert (ann.photo.length, ann.photo.content_type) == (5, "image/png")
+        assert len(seen.requests) == 1
+        assert await ann.photo.read() == b"first"
+    assert [each.operation for each in seen.requests] == ["get", "get-blob"]
+
+    ann.photo = Blob(b"second")
+    with db.observe() as seen:
+        await db.save(ann)
+    assert [each.operation for each in seen.requests][:8] == [
+        "put-message",
+        "put-blob",
+        "put-message",
+        "transaction",
+        "get",
+        "delete-blob",
+        "delete",
+        "delete",
+    ]
+    assert token not in str(await names_of_blobs(db))
+    ann.photo = Blob(b"third")
+    plan = db.explain_write("save", ann)
+    paths = [step.path.rsplit("/", 1)[0] for step in plan.before]
+    assert paths == ["/tableorm-outbox", "/tableorm-blobs/Photos", "/tableorm-outbox"]
+    with db.observe() as seen:
+        await db.save(ann)
+        await names_of_blobs(db)
+    assert len([each for each in seen.requests if each.operation != "queue-length"]) == plan.cost
+    assert plan.bytes_sent > 0
+    with db.observe() as seen:
+        ann.name = "Anna"
+        await db.save(ann)
+    assert [each.operation for each in seen.requests] == ["transaction"]
+
+
+@pytest.mark.parametrize("source", ["bytes", "stream", "file"])
+async def test_a_blob_is_sent_and_read_in_pieces(db: Database, source: str) -> None:
+    """Its bytes come from memory, a stream or a file, and are read at once, in chunks, and in part."""
+    data = bytes(range(256)) * 20_000
+    given: Any = {"bytes": data, "stream": pieces(data[:7], data[7:]), "file": io.BytesIO(b"skipped" + data)}[source]
+    if source == "file":
+        given.seek(7)
+    ann = Person(id=1, photo=Blob(given, "application/x"), voice=Blob(b""))
+    await db.insert(ann)
+    for person in (ann, await db.get(Person, team="a", id=1)):
+        assert person.photo is not None
+        assert person.voice is not None
+        assert (person.photo.length, await person.photo.read()) == (len(data), data)
+        assert b"".join([chunk async for chunk in person.photo]) == data
+        assert await person.photo.read(5, 300) == data[5:305]
+        assert await person.photo.read(len(data) - 2) == data[-2:]
+        assert await person.photo.read(len(data)) == await person.photo.read(3, 0) == await person.voice.read() == b""
+    assert repr(ann.photo) == "<Blob of 5,120,000 bytes, application/x>"
+
+
+async def test_parts_in_conditions_and_projections(db: Database) -> None:
+    """Conditions are about length, hash and type; a projection has all of a blob, and an index entry its address."""
+    for number in range(3):
+        await db.insert(Person(id=number, photo=Blob(b"x" * number, "image/png")))
+    photo: Any = Person.photo
+    inside = db.select(Person).where(Person.team == "a")
+    assert [each.id for each in await inside.where(photo.length > 1).all()] == [2]
+    assert [each.id for each in await inside.where(photo.content_type == "image/png", photo.length < 1).all()] == [0]
+    assert await inside.where(Person.photo.is_none()).all() == []
+    (found,) = await inside.where(Person.id == 2).only(Person.photo).all()
+    assert found.photo is not None
+    assert await found.photo.read() == b"xx"
+    for person in await db.select(Person.by_name).where(Person.team == "a").all():
+        assert person.photo is not None
+        assert len(await person.photo.read()) == person.id
+
+
+# Every verb
+
+
+Verb = tuple[str, str, int, bytes | None]
+VERBS = ["insert", "save", "merge", "replace", "upsert", "modify", "delete", "transaction", "bulk", "move", "leave"]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(VERBS), st.sampled_from("ab"), st.integers(1, 2), st.sampled_from([None, b"", b"1", b"22"])
+        ),
+        max_size=8,
+    )
+)
+def test_no_verb_loses_a_blob(steps: list[Verb]) -> None:
+    """Whatever is done to people, each has the photo that it was given last, and no other blob is left."""
+    asyncio.run(_do_all(steps))
+
+
+async def _do_all(steps: list[Verb]) -> None:
+    people: dict[tuple[str, int], bytes | None] = {}
+    async with connect("local::memory:") as db:
+        await prepare(db)
+        await db.blobs.create_container(BLOB_FIELDS)
+        for step in steps:
+            await _do(db, people, *step)
+        await check_rest(db, people)
+
+
+async def _do(
+    db: Database, people: dict[tuple[str, int], bytes | None], verb: str, team: str, number: int, data: bytes | None
+) -> None:
+    photo = None if data is None else Blob(data)
+    given, other = Person(team=team, id=number, photo=photo), ("b" if team == "a" else "a", number)
+    found = await db.get_or_none(Person, team=team, id=number)
+    before = people.get((team, number))
+    if verb == "insert" or (found is None and verb in ("transaction", "bulk")):
+        if found is None:
+            people[team, number] = data
+        try:
+            await db.insert(given)
+        except EntityExists:
+            assert found is not None
+        return
+    if verb == "upsert":
+        await db.upsert(given, "merge" if data and number == 1 else "replace")
+        people[team, number] = data
+        return
+    if found is None:
+        return
+    found.photo, people[team, number] = photo, data
+    if verb == "save":
+        await db.save(found)
+    elif verb == "merge" and photo is not None:
+        await db.merge(found, only=[Person.photo])
+    elif verb == "replace":
+        await db.replace(found)
+    elif verb == "modify":
+        await db.modify(Person, lambda each: setattr(each, "photo", photo), team=team, id=number)
+    elif verb == "delete":
+        await db.delete(found)
+        del people[team, number]
+    elif verb == "transaction":
+        async with db.transaction() as tx:
+            tx.save(found)
+    elif verb == "bulk":
+        async with db.bulk() as bulk:
+            await bulk.save(found)
+    elif verb == "move" and (team, 3 - number) not in people:
+        await db.move(found, id=3 - number)
+        people[team, 3 - number] = people.pop((team, number))
+    elif verb == "leave" and other not in people:
+        await db.move(found, team=other[0])
+        people[other] = people.pop((team, number))
+    else:
+        people[team, number] = before
+
+
+async def test_a_loser_leaves_nothing(db: Database) -> None:
+    """Of two writers that replace a photo one is refused, and what it has uploaded is deleted."""
+    await db.insert(Person(id=1, photo=Blob(b"first")))
+    one, two = [await db.get(Person, team="a", id=1) for _ in range(2)]
+    one.photo, two.photo = Blob(b"one"), Blob(b"two")
+    await db.replace(one)
+    with pytest.raises(PreconditionFailed):
+        await db.replace(two)
+    assert two.photo.sha256 is None
+    await check_rest(db, {("a", 1): b"one"})
+    two = await db.get(Person, team="a", id=1)
+    two.photo = Blob(b"two")
+    with pytest.raises(TransactionFailed):
+        async with db.transaction() as tx:
+            tx.save(two)
+            tx.insert(Person(id=2, photo=Blob(b"three")))
+            tx.insert(Person(id=2, photo=Blob(b"four")))
+    await check_rest(db, {("a", 1): b"one"})
+    with pytest.raises(EntityExists):
+        await db.insert(Person(id=1, photo=Blob(b"five")))
+    await check_rest(db, {("a", 1): b"one"})
+
+
+async def test_a_worker_that_was_faster(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload that workers have given up is deleted, and its write is refused: nothing of it is stored."""
+    monkeypatch.setattr("tableorm.outbox.shared_bell.HIDDEN_SECONDS", 0)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"begin"
+        async with db.worker(Person) as worker:
+            await worker.drain()
+        yield b"end"
+
+    with pytest.raises(PreconditionFailed, match=r"upload of Person.photo took so long .* nothing was written"):
+        await db.insert(Person(id=1, photo=Blob(slow())))
+    assert await names_of_blobs(db) == set()
+    assert await db.get_or_none(Person, team="a", id=1) is None
+
+
+# What is read when something is wrong
+
+
+async def test_a_blob_that_was_replaced_or_is_gone(db: Database) -> None:
+    """A handle of before reads what the entity has now; where that is gone, or damaged, the error says so."""
+    ann = Person(id=1, photo=Blob(b"first"))
+    await db.insert(ann)
+    old = (await db.get(Person, team="a", id=1)).photo
+    assert old is not None
+    ann.photo = Blob(b"second")
+    await db.save(ann)
+    assert await old.read() == b"second"
+
+    (name,) = await names_of_blobs(db)
+    await db.blobs.put(BLOB_FIELDS, name, b"damaged")
+    with pytest.raises(DecodeError, match="whose bytes do not have the hash"):
+        await ann.photo.read()
+    await db.blobs.delete(BLOB_FIELDS, name)
+    with pytest.raises(DecodeError, match=r"Person.*photo.*is not there"):
+        await ann.photo.read()
+    report = await db.audit(Person)
+    assert [(each.damage, each.index) for each in report.findings] == [("dangling", "photo")]
+    ann.photo = None
+    await db.save(ann)
+    with pytest.raises(EntityNotFound, match="it has none any more"):
+        await old.read()
+    assert (await db.audit(Person)).clean
+
+
+async def test_handles_without_a_database(db: Database) -> None:
+    """A pickled blob does not know its database, and says how to get one that does; bytes are pickled as they are."""
+    ann = Person(id=1, photo=Blob(b"first", "text/plain"))
+    assert (await pickle.loads(pickle.dumps(ann)).photo.read()) == b"first"
+    with pytest.raises(TypeError, match="not pickled before it is sent"):
+        pickle.dumps(Blob(pieces(b"")))
+    await db.insert(ann)
+    again = pickle.loads(pickle.dumps(ann))
+    assert again == ann
+    assert copy.deepcopy(ann) == ann
+    with pytest.raises(NotSupported, match=r"does not know its database.*await db.refresh\(entity\)"):
+        await again.photo.read()
+    await db.refresh(again)
+    assert await again.photo.read() == b"first"
+
+
+# What is refused
+
+
+async def test_what_blobs_are_refused(db: Database) -> None:
+    """A stream is sent once; a blob is of one entity; and anything else is no blob."""
+    ann = Person(id=1, photo=Blob(pieces(b"first")))
+    with pytest.raises(NotSupported, match="cannot be read before it is sent"):
+        await ann.photo.read()  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+    await db.insert(ann)
+    with pytest.raises(EncodeError, match=r"is the blob of another entity.*db.move\(\) takes it along"):
+        await db.insert(Person(id=2, photo=ann.photo))
+    stream = Blob(pieces(b"second"))
+    with pytest.raises(EntityExists):
+        await db.insert(Person(id=1, photo=stream))
+    with pytest.raises(EncodeError, match="comes from a stream, which was sent before and is gone"):
+        await db.insert(Person(id=2, photo=stream))
+    same = Blob(b"same")
+    with pytest.raises(EncodeError, match="same Blob as another field has"):
+        await db.insert(Person(id=2, photo=same, voice=same))
+    wrong: Any = b"bytes"
+    with pytest.raises(EncodeError, match=r"is a bytes, not a Blob; write Blob\(data\)"):
+        await db.insert(Person(id=2, photo=wrong))
+    with pytest.raises(TypeError, match="give bytes, an asynchronous iterable of bytes or a binary file"):
+        Blob("text")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="it is a text file"):
+        Blob(io.StringIO())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await check_rest(db, {("a", 1): b"first"})
+
+
+def test_declarations_that_are_refused() -> None:
+    """A blob has no default, is no part of keys, and does not leave the database."""
+    with pytest.raises(ModelError, match="has no default but None"):
+
+        class Filled(Entity, table="Photos", partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
+            id: Mapped[int]
+            photo: Mapped[Blob] = field(factory=lambda: Blob(b""))
+
+    with pytest.raises(ModelError, match="needs a kind"):
+
+        class Kindless(Entity, table="Kindless", kind=None, partition_key="p", row_key="{id}"):  # pyright: ignore[reportUnusedClass]
+            id: Mapped[int]
+            photo: Mapped[Blob | None]
+
+    with pytest.raises(ModelError, match="wide=2 is refused"):
+
+        class Wide(Entity, table="Wides", partition_key="p", row_key="{id:03d}", wide=2):  # pyright: ignore[reportUnusedClass]
+            id: Mapped[int]
+            photo: Mapped[Blob | None]
+
+    with pytest.raises(ModelError, match="has blobs, photo, voice, which do not leave the database"):
+        BlobArchive("old-people", Person)
+
+
+class Blobless:
+    """A backend without blobs, which has otherwise what another one has."""
+
+    blobs = None
+
+    def __init__(self, backend: object) -> None:
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+async def test_a_database_without_blobs(db: Database) -> None:
+    """Only what touches a blob is refused; other fields are read and saved."""
+    await db.insert(Person(id=1, name="Ann", photo=Blob(b"first")))
+    backend = Blobless(connection_of(db).backend)
+    bare = Database(cast("Backend", backend))
+    bare._connection._opened = connection_of(db)._opened  # pyright: ignore[reportPrivateUsage]
+    ann = await bare.get(Person, team="a", id=1)
+    assert ann.photo is not None
+    ann.name = "Anna"
+    await bare.save(ann)
+    for action in (ann.photo.read(), bare.delete(ann), bare.insert(Person(id=2, photo=Blob(b"second")))):
+        with pytest.raises(NotSupported, match=r"Person.photo is a blob: this database has no blobs"):
+            await action
+    await check_rest(db, {("a", 1): b"first"})
+
+
+# Programs and clients
+
+
+async def test_what_clients_are_shown(db: Database) -> None:
+    """JSON has length, hash and type, which clients cannot set; the address is not shown."""
+    ann = Person(id=1, photo=Blob(b"first", "text/plain"))
+    await db.insert(ann)
+    shown = to_dict(ann, mode="json")
+    assert ann.photo is not None
+    assert shown["photo"] == {"length": 5, "sha256": ann.photo.sha256, "content_type": "text/plain"}
+    with pytest.raises(InvalidInput, match="is refused: the field is read-only for clients"):
+        from_dict(Person, shown)
+    schema = TypeAdapter(Person).json_schema()
+    assert schema["properties"]["photo"]["readOnly"] is True
+    assert "Directory" not in str(schema)
+    (part,) = [each for each in schema["$defs"].values() if "sha256" in each["properties"]]
+    assert part["properties"].keys() == {"length", "sha256", "content_type"}
+
+
+async def test_an_older_program_keeps_blobs(db: Database) -> None:
+    """A program that does not declare the field leaves it in the row; when it deletes the entity, the blob goes too."""
+    await db.insert(Person(id=1, name="Ann", photo=Blob(b"first")))
+    bag = await db.get(PropertyBag.key("Photos", "a", "person_001"))
+    assert str(bag["photo"]).startswith("Photos/a") is False
+    await db.delete(bag)
+    await check_rest(db, {})
+
+
+async def test_an_upgrade_keeps_blobs() -> None:
+    """An entity of an older version keeps its blob, also under another property."""
+
+    class Old(Entity, table="Upgraded", kind="Pic", partition_key="p", row_key="{id}"):
+        id: Mapped[int]
+        photo: Mapped[Blob | None] = field(default=None)
+
+    class New(Entity, table="Upgraded", kind="Pic", version=2, partition_key="p", row_key="{id}"):
+        id: Mapped[int]
+        size: Mapped[int] = field(default=0)
+        photo: Mapped[Blob | None] = field(default=None)
+
+    @upgrade(New, 1)
+    def add_size(bag: PropertyBag) -> PropertyBag:
+        bag["size"] = bag["photo_length"]
+        return bag
+
+    async with connect("local::memory:") as db:
+        await db.create_tables(New)
+        await db.insert(Old(id=1, photo=Blob(b"first")))
+        new = await db.get(New, id=1)
+        assert new.photo is not None
+        assert (new.size, await new.photo.read()) == (5, b"first")
+        new.photo = Blob(b"second")
+        await db.save(new)
+        assert await (await db.get(New, id=1)).photo.read() == b"second"  # type: ignore[union-attr]  # pyright: ignore[reportOptionalMemberAccess]
+        assert len((await db.blobs.list_blobs(BLOB_FIELDS)).blobs) == 1
+
+
+# The audit
+
+
+@pytest.mark.usefixtures("stopped_clock")
+async def test_an_audit_deletes_uploads_that_are_nobodys(db: Database) -> None:
+    """A blob that no transaction has committed is found when it is an hour old, and deleted; then its void row."""
+    await db.insert(Person(id=1, photo=Blob(b"first")))
+    await db.blobs.put(BLOB_FIELDS, "Photos/lostlostlost", b"lost", metadata={"partition": "YQ=="})
+    await db.blobs.put(BLOB_FIELDS, "Photos/of-others", b"lost")
+    assert (await db.audit(Person)).clean
+    CLOCK.advance(timedelta(hours=2))
+    report = await db.audit(Person)
+    assert [(each.damage, each.address, each.repaired) for each in report.findings] == [
+        ("orphan", "Photos/lostlostlost", False)
+    ]
+    assert "uploaded 2 hours ago, and no entity has it; repair deletes it" in str(report.findings[0])
+    assert (await db.audit(Person, repair=True)).repaired == 1
+    assert "Photos/lostlostlost" not in await names_of_blobs(db)
+    assert [row["State"] for row in await everything(db.store, "Photos") if "State" in row] == ["held", "void"]
+    CLOCK.advance(timedelta(days=2))
+    assert (await db.audit(Person, repair=True)).clean
+    await db.blobs.delete(BLOB_FIELDS, "Photos/of-others")
+    await check_rest(db, {("a", 1): b"first"})
+
+
+# Other stores, and large blobs
+
+
+@pytest.mark.parametrize("where", ["a server", "Azurite"])
+async def test_blobs_elsewhere(where: str, tmp_path: Path, azurite: Azurite) -> None:
+    """Blobs are kept, streamed and deleted beside the tables of a server, which has none, and in the emulator."""
+    async with AsyncExitStack() as stack:
+        if where == "Azurite":
+            database = temporary_database(azurite.connection_string, Person)
+        else:
+            server = await stack.enter_async_context(serve(None, port=0))
+            where = f"AccountName={DEVELOPMENT_ACCOUNT};AccountKey={DEVELOPMENT_KEY};TableEndpoint={server.url}"
+            database = temporary_database(where, Person, blobs=f"local:{tmp_path}/blobs.tables")
+        db = await stack.enter_async_context(database)
+        await db.insert(Team(team="a"))
+        data = bytes(range(256)) * 30_000
+        ann = Person(id=1, photo=Blob(pieces(data[:9], data[9:]), "image/png"), voice=Blob(b""))
+        await db.insert(ann)
+        (found,) = await db.select(Person).where(Person.team == "a").all()
+        assert found.photo is not None
+        assert await found.photo.read() == data
+        assert b"".join([chunk async for chunk in found.photo.stream(5, 6)]) == data[5:11]
+        found.photo = Blob(io.BytesIO(b"second"))
+        await db.save(found)
+        assert ann.photo is not None
+        assert await ann.photo.read() == b"second"
+        with pytest.raises(PreconditionFailed):
+            await db.replace(ann.evolve(photo=Blob(b"third")))
+        await db.delete(found)
+        assert (await db.blobs.list_blobs(BLOB_FIELDS)).blobs == []
+
+
+_GROWTH = """
+import asyncio, sys
+from tableorm import Blob, Entity, Mapped, connect
+
+class Film(Entity, table="Films", partition_key="p", row_key="{id}"):
+    id: Mapped[int]
+    data: Mapped[Blob]
+
+def used():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) // 1024 for line in status if line.startswith("RssAnon"))
+
+async def pieces(count):
+    for number in range(count):
+        most.append(used())
+        yield bytes([number]) * 1048576
+
+most = []
+
+async def main():
+    async with connect(sys.argv[1]) as db:
+        await db.create_tables(Film)
+        await db.insert(Film(id=1, data=Blob(pieces(80))))  # the engine's cache is full, which is as large for all
+        before = used()
+        most.clear()
+        await db.insert(Film(id=2, data=Blob(pieces(100))))
+        film = await db.get(Film, id=2)
+        async for chunk in film.data:
+            most.append(used())
+        print(film.data.length, max(most) - before)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_large_blob_is_never_in_memory(tmp_path: Path) -> None:
+    """To send and to read 100 MiB takes no more than 32 MiB of memory."""
+    command = [sys.executable, "-c", _GROWTH, f"local:{tmp_path}/films.tables"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment(), check=True)
+    length, growth = map(int, done.stdout.split())
+
+    assert length == 100 * 1024 * 1024
+    assert growth < 32

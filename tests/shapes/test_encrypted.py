@@ -1,0 +1,743 @@
+"""
+Encrypted fields: what is stored of them cannot be read or exchanged, and every verb and query works as without them.
+"""
+
+import asyncio
+import copy
+import logging
+import pickle
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tableorm import (
+    BlobArchive,
+    Database,
+    DatabaseArchive,
+    Embedded,
+    EncodeError,
+    Encryption,
+    EncryptionError,
+    Entity,
+    Feed,
+    Index,
+    IndexList,
+    InvalidInput,
+    KeyRing,
+    Mapped,
+    ModelError,
+    PreconditionFailed,
+    PropertyBag,
+    Series,
+    Sum,
+    TableOrmError,
+    TransactionFailed,
+    connect,
+    encrypted,
+    field,
+    from_dict,
+    series,
+    upgrade,
+)
+from tableorm.cli.command_line import main
+from tableorm.connection.connection import connection_of
+from tableorm.models.reserved import METADATA
+from tableorm.shapes.encrypted import ContentKeys
+from tableorm.stores import Operation, Row, Verb
+from tableorm_migrations import rewrite
+
+KEYS = {"old": bytes(range(32)), "new": bytes(range(32, 64))}
+RING = KeyRing(KEYS, wrap_with="new")
+SECRET = 987654321
+
+
+class Counting:
+    """A service that wraps keys, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.wrapped = self.unwrapped = 0
+
+    async def wrap(self, key: bytes) -> tuple[str, bytes]:
+        self.wrapped += 1
+        return await RING.wrap(key)
+
+    async def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+        self.unwrapped += 1
+        return await RING.unwrap(key_id, wrapped)
+
+
+# Models
+
+
+class Person(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", write_token=True):
+    city: Mapped[str] = field(default="Oslo")
+    id: Mapped[int]
+    name: Mapped[str] = field(default="Ann")
+    salary: Mapped[int] = encrypted(default=0)
+    note: Mapped[str | None] = encrypted(default=None, name="Note")
+    scan: Mapped[bytes] = encrypted(default=b"")
+
+
+class Worker(Entity, table="SealedWorkers", partition_key="{city}", row_key="{id:04d}"):
+    city: Mapped[str] = field(default="Oslo")
+    id: Mapped[int]
+    level: Mapped[int] = field(default=1)
+    salary: Mapped[int] = encrypted(default=0)
+
+    by_level = Index(row_key="level_{level}_{id:04d}", include=["salary"])
+    of_level = IndexList(row_key="list_{level}")
+    all_of = Index(row_key="all_{level}_{id:04d}")
+    keys_of = Index(row_key="keys_{level}_{id:04d}", include="keys")
+    changes = Feed(keep=timedelta(days=1))
+
+
+class Staff(Entity, table="SealedStaff", partition_key="{city}", row_key="{id:04d}"):
+    city: Mapped[str] = field(default="Oslo")
+    id: Mapped[int]
+    level: Mapped[int] = field(default=1)
+    salary: Mapped[int] = encrypted(default=0)
+
+    by_level = Index(row_key="level_{level}_{id:04d}", include=["salary"])
+
+
+class Animal(Entity, table="SealedAnimals", partition_key="{zoo}", abstract=True):
+    zoo: Mapped[str] = field(default="z")
+    chip: Mapped[str] = encrypted()
+
+
+class Cat(Animal, row_key="cat_{id}", version=2):
+    id: Mapped[int]
+    lives: Mapped[int] = encrypted(default=9)
+
+
+class Dog(Animal, row_key="dog_{id}"):
+    id: Mapped[int]
+    plain: Mapped[str] = field(default="p")
+
+
+@upgrade(Cat, from_version=1)
+def _cat(bag: PropertyBag) -> PropertyBag:
+    bag["chip"] = f"{bag.pop('tag')}!"
+    return bag
+
+
+class OldCat(Entity, table="SealedAnimals", partition_key="{zoo}", row_key="cat_{id}", kind="Cat"):
+    zoo: Mapped[str] = field(default="z")
+    id: Mapped[int]
+    tag: Mapped[str] = encrypted()
+
+
+class Year(Entity, table="SealedYears", partition_key="{city}", row_key="{id:04d}", wide=3):
+    city: Mapped[str] = field(default="Oslo")
+    id: Mapped[int]
+    name: Mapped[str] = field(default="n")
+    months: Series[int] = series(length=6, default=0)
+    secret: Mapped[str | None] = encrypted(default=None)
+    text: Mapped[str] = encrypted(default="", chunked=True)
+
+
+@pytest.fixture
+async def db() -> AsyncIterator[Database]:
+    async with connect("local::memory:", encryption=Encryption(RING)) as database:
+        await database.create_tables(Person, Worker, Staff, Cat, Dog, Year)
+        yield database
+
+
+async def rows_of(db: Database, table: str) -> dict[str, Row]:
+    """Return all rows as they are stored, by RowKey."""
+    return {bag.row_key: dict(bag.row) for bag in await db.select_raw(table).allow_scan().all()}
+
+
+async def put(db: Database, table: str, row: Row) -> None:
+    """Put a row into the store, as somebody does who has no keys."""
+    members = {name: value for name, value in row.items() if name not in ("odata.etag", "Timestamp")}
+    await db.store.write(table, Operation(Verb.INSERT_OR_REPLACE, members))
+
+
+async def test_what_is_stored_cannot_be_read(db: Database) -> None:
+    """By no verb: insert, upsert, save, merge, replace, modify, transaction, bulk; each time it is another text."""
+    seen = set[Any]()
+
+    async def check(salary: int, number: int = 1) -> None:
+        row = (await rows_of(db, "SealedPeople"))[f"{number:04d}"]
+        assert str(SECRET) not in str(row)
+        assert row["salary@odata.type"] == "Edm.Binary"
+        assert row["salary"] not in seen
+        seen.add(row["salary"])
+        assert (await db.get(Person, city="Oslo", id=number)).salary == salary
+
+    person = Person(id=1, salary=SECRET, note="n", scan=b"s")
+    await db.insert(person)
+    await check(SECRET)
+    person.salary += 1
+    await db.save(person)
+    await check(SECRET + 1)
+    person.note = None
+    await db.save(person)
+    await check(SECRET + 1)
+    await db.merge(person, only=[Person.salary])
+    await check(SECRET + 1)
+    await db.merge(Person(id=1, salary=SECRET), only=["salary"], if_match="*")
+    await check(SECRET)
+    await db.upsert(Person(id=1, salary=SECRET + 2))
+    await check(SECRET + 2)
+    await db.upsert(Person(id=1, salary=SECRET + 3), mode="replace")
+    await check(SECRET + 3)
+    await db.replace(Person(id=1, salary=SECRET), if_match="*")
+    await check(SECRET)
+    await db.modify(Person, lambda each: each.evolve(salary=each.salary + 5), city="Oslo", id=1)
+    await check(SECRET + 5)
+    async with db.transaction() as tx:
+        held = await tx.get(Person, city="Oslo", id=1)
+        held.salary += 1
+        tx.save(held)
+        held.name = "held"
+        tx.save(held)
+        tx.insert(Person(id=2, salary=SECRET))
+    await check(SECRET + 6)
+    await check(SECRET, 2)
+    async with db.bulk() as bulk:
+        await bulk.save(held.evolve(salary=SECRET))
+        for number in range(3, 120):
+            await bulk.insert(Person(id=number, salary=SECRET + number))
+    await check(SECRET)
+    await check(SECRET + 119, 119)
+    stale = await db.get(Person, city="Oslo", id=1)
+    await db.save((await db.get(Person, city="Oslo", id=1)).evolve(salary=7))
+    stale.salary = 8
+    with pytest.raises(PreconditionFailed):
+        await db.save(stale)
+
+
+async def test_every_reader_decrypts(db: Database) -> None:
+    """Get, get_many, query, pages, stream, union, refresh, a bag beside, `only`; a bag alone has what is stored."""
+    people = [Person(id=number, salary=number, note="n") for number in range(5)]
+    async with db.bulk() as bulk:
+        for person in people:
+            await bulk.insert(person)
+    query = db.select(Person).where(Person.city == "Oslo")
+    assert await query.all() == people
+    assert (await query.page(2)).items == people[:2]
+    assert [each async for each in query] == people
+    assert await db.union(query, query).all() == [*people, *people]
+    assert await db.get_many([each.key for each in people]) == people
+    assert [each.salary for each in await query.only(Person.salary).all()] == [0, 1, 2, 3, 4]
+    assert await db.select(Person, PropertyBag).where(Person.city == "Oslo").all() == people
+    other = await db.get(Person, city="Oslo", id=1)
+    other.salary = 9
+    await db.save(other)
+    await db.refresh(people[1])
+    assert people[1] == other == pickle.loads(pickle.dumps(other))
+    again: Person = pickle.loads(pickle.dumps(other))
+    again.salary = 10
+    await db.save(again)
+    (part,) = await query.where(Person.id == 2).only(Person.name, Person.note).all()
+    part.note = "other"
+    await db.save(part)
+    assert (await db.get(Person, city="Oslo", id=2)) == Person(id=2, salary=2, note="other")
+    bag = await db.get(PropertyBag.key("SealedPeople", "Oslo", "0001"))
+    assert isinstance(bag["salary"], bytes)
+    assert (await query.where(Person.id > 2).delete()).written == 2
+
+
+async def test_without_keys_the_plain_fields_are_read_and_written(db: Database) -> None:
+    """By `only`; anything else says what to give to connect. Other keys say which one is needed."""
+    await db.insert(Person(id=1, salary=SECRET))
+    row = (await rows_of(db, "SealedPeople"))["0001"]
+    async with connect("local::memory:") as bare:
+        await bare.create_tables(Person)
+        await put(bare, "SealedPeople", row)
+        query = bare.select(Person).where(Person.city == "Oslo")
+        (found,) = await query.only(Person.name).all()
+        assert found.name == "Ann"
+        found.name = "Bea"
+        await bare.save(found)
+        for calling in (
+            bare.get(Person, city="Oslo", id=1),
+            query.all(),
+            query.only(Person.salary).all(),
+            bare.insert(Person(id=2)),
+            bare.upsert(Person(id=1)),
+            bare.modify(Person, lambda each: each, city="Oslo", id=1),
+        ):
+            with pytest.raises(EncryptionError, match=r"connect\(url, encryption=Encryption\(keys\)\)"):
+                await calling
+        with pytest.raises(TransactionFailed, match="Encryption"):
+            async with bare.transaction() as tx:
+                tx.insert(Person(id=3))
+        await put(db, "SealedPeople", (await rows_of(bare, "SealedPeople"))["0001"])
+    assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=SECRET, name="Bea")
+    old = KeyRing({"old": KEYS["old"]}, wrap_with="old")
+    async with connect("local::memory:", encryption=Encryption(old)) as other:
+        await other.create_tables(Person)
+        await put(other, "SealedPeople", row)
+        with pytest.raises(EncryptionError, match="needs the key 'new', and the KeyRing has old"):
+            await other.get(Person, city="Oslo", id=1)
+
+
+async def test_whatever_is_changed_or_exchanged_shows(db: Database) -> None:
+    """Values, keys and whole metadata, between rows, tables and versions of a row; a flipped byte; plain values."""
+    for number in (1, 2):
+        await db.insert(Person(id=number, salary=number, note="n", scan=b"x"))
+    first, second = (await rows_of(db, "SealedPeople")).values()
+    person = await db.get(Person, city="Oslo", id=1)
+    person.salary = 5
+    await db.save(person)
+    newer = (await rows_of(db, "SealedPeople"))["0001"]
+    query = db.select(Person).where(Person.city == "Oslo", Person.id == 1)
+
+    async def refuses(row: Row, *fields: Any) -> None:
+        await put(db, "SealedPeople", {**row, "RowKey": "0001"})
+        for calling in (
+            db.get(Person, city="Oslo", id=1),
+            query.all(),
+            query.only(*fields or (Person.salary,)).all(),
+            db.modify(Person, lambda each: each.evolve(name="x"), city="Oslo", id=1),
+        ):
+            with pytest.raises(EncryptionError) as caught:
+                await calling
+            assert "'0001'" in str(caught.value)
+
+    def flipped(text: str, at: int) -> str:
+        return text[:at] + ("A" if text[at] != "A" else "B") + text[at + 1 :]
+
+    await refuses(second)
+    await refuses({**first, METADATA: second[METADATA]})
+    await refuses({**newer, METADATA: first[METADATA]})
+    await refuses({**newer, "salary": first["salary"]})
+    await refuses({**first, "salary": first["Note"]})
+    await refuses({**first, "salary": second["salary"]})
+    for at in (0, 20, 47):
+        await refuses({**first, "salary": flipped(first["salary"], at)})
+    for at in range(0, len(first[METADATA]), 17):
+        await refuses({**first, METADATA: flipped(first[METADATA], at)})
+    await refuses({name: value for name, value in first.items() if name != METADATA})
+    await refuses({name: value for name, value in first.items() if not name.startswith("salary")})
+    await refuses({**first, "salary": "5", "salary@odata.type": "Edm.Int64"})
+    plain = {name: value for name, value in first.items() if name.partition("@")[0] not in (METADATA, "Note", "scan")}
+    await refuses({**plain, "salary": "5", "salary@odata.type": "Edm.Int64"})
+    await refuses({name: value for name, value in plain.items() if not name.startswith("salary")})
+    await put(db, "SealedPeople", newer)
+    assert (await db.get(Person, city="Oslo", id=1)).salary == 5
+    cat = {**newer, "PartitionKey": "z", "RowKey": "cat_1", "EntityType": "Cat:2", "id": 1}
+    await put(db, "SealedAnimals", cat)
+    with pytest.raises(EncryptionError):
+        await db.get(Cat, zoo="z", id=1)
+
+
+async def test_a_covering_index_is_encrypted_too(db: Database) -> None:
+    """Under a key of its own, bound to the entry; what is exchanged between entries shows, also to the audit."""
+    for number in range(3):
+        await db.insert(Worker(id=number, salary=SECRET + number, level=2))
+    worker = await db.get(Worker, city="Oslo", id=1)
+    worker.salary = SECRET + 10
+    await db.save(worker)
+    stored = await rows_of(db, "SealedWorkers")
+    assert str(SECRET)[:-1] not in str(stored)
+    for index in (Worker.by_level, Worker.all_of, Worker.keys_of):
+        found = await db.select(index).where(Worker.city == "Oslo", Worker.level == 2).all()
+        assert [each.salary - SECRET for each in found] == [0, 10, 2]
+    found = await db.select(Worker.by_level).where(Worker.city == "Oslo").only(Worker.salary).all()
+    assert [each.salary - SECRET for each in found] == [0, 10, 2]
+    assert len(await db.lookup(Worker.of_level, city="Oslo", level=2)) == 3
+    assert [change async for change in db.changes(Worker, city="Oslo")]
+    entry = await db.get(Worker.by_level, city="Oslo", level=2, id=2)
+    entry.salary = SECRET + 20
+    await db.save(entry)
+    assert (await db.audit(Worker)).found == 0
+    stored = await rows_of(db, "SealedWorkers")
+    one, two = stored["level_2_0001"], stored["level_2_0002"]
+    for spoilt in (
+        {**one, "salary": two["salary"], METADATA: two[METADATA]},
+        {**one, "salary": stored["all_2_0001"]["salary"], METADATA: stored["all_2_0001"][METADATA]},
+        {name: value for name, value in one.items() if name.partition("@")[0] not in ("salary", METADATA)},
+        {**one, "salary": "5", "salary@odata.type": "Edm.Int64"},
+    ):
+        await put(db, "SealedWorkers", spoilt)
+        with pytest.raises(EncryptionError):
+            await db.select(Worker.by_level).where(Worker.city == "Oslo", Worker.level == 2).all()
+        assert (await db.audit(Worker)).found == 1
+        assert (await db.audit(Worker, repair=True)).found == 1
+        assert (await db.audit(Worker)).found == 0
+    assert (await db.get(Worker.by_level, city="Oslo", level=2, id=1)).salary == SECRET + 10
+    await db.delete(entry)
+    assert min(await rows_of(db, "SealedWorkers")) == "0000"
+    assert (await db.audit(Worker)).found == 0
+    await put(db, "SealedWorkers", {**stored["0000"], "salary": stored["0001"]["salary"]})
+    (problem,) = (await db.audit(Worker)).findings
+    assert "EncryptionError" in str(problem)
+
+
+async def test_models_of_a_base_and_of_versions(db: Database) -> None:
+    """Each has its own encrypted fields; an upgrade gets what an older version encrypted, under whatever name."""
+    await db.insert(OldCat(id=1, tag="t"))
+    await db.insert(Cat(id=2, chip="c2", lives=7))
+    await db.insert(Dog(id=1, chip="d"))
+    animals = await db.select(Animal).where(Animal.zoo == "z").all()
+    assert [each.chip for each in animals] == ["t!", "c2", "d"]
+    old = await db.get(Cat, zoo="z", id=1)
+    assert (old.chip, old.lives) == ("t!", 9)
+    old.lives = 8
+    await db.save(old)
+    rows = await rows_of(db, "SealedAnimals")
+    assert "t!" not in str(rows["cat_1"])
+    assert {"tag", "plain"}.isdisjoint(rows["cat_1"])
+    assert (await db.get(Cat, zoo="z", id=1)) == Cat(id=1, chip="t!", lives=8)
+
+
+async def test_what_a_model_does_not_know_stays_encrypted(db: Database) -> None:
+    """A property that a newer program encrypts is kept so by one that does not declare it, by a merge and a replace."""
+
+    class Short(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+        city: Mapped[str] = field(default="Oslo")
+        id: Mapped[int]
+        name: Mapped[str] = field(default="Ann")
+        salary: Mapped[int | None] = encrypted(default=None)
+
+    await db.insert(Person(id=1, salary=1, note=str(SECRET)))
+    async with connect("local::memory:", encryption=Encryption(RING)) as other:
+        await other.create_tables(Short)
+        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
+        short = await other.get(Short, city="Oslo", id=1)
+        assert short.extra["Note"] == str(SECRET)
+        short.salary = 2
+        await other.save(short)
+        short.salary = None
+        await other.save(short)
+        await other.replace(short)
+        await other.modify(Short, lambda each: each.evolve(salary=3), city="Oslo", id=1)
+        row = (await rows_of(other, "SealedPeople"))["0001"]
+        assert str(SECRET) not in str(row)
+        await put(db, "SealedPeople", row)
+    assert await db.get(Person, city="Oslo", id=1) == Person(id=1, salary=3, note=str(SECRET))
+
+
+async def test_an_entity_of_several_rows_has_encrypted_fields(db: Database) -> None:
+    """Also a long value, in several properties; a change of one part is bound to the whole."""
+    year = Year(id=1, secret=str(SECRET), text="x" * 100_000)
+    year.months[3] = 5
+    await db.insert(year)
+    assert await db.get(Year, city="Oslo", id=1) == year
+    assert str(SECRET) not in str(await rows_of(db, "SealedYears"))
+    assert "xxxx" not in str(await rows_of(db, "SealedYears"))
+    year.months[4] = 6
+    await db.save(year)
+    year.secret, year.text = "s", "short"
+    await db.save(year)
+    assert await db.select(Year).where(Year.city == "Oslo").all() == [year]
+    year.secret = None
+    await db.save(year)
+    assert await db.get(Year, city="Oslo", id=1) == year
+
+
+async def test_entities_are_moved_and_archived(db: Database) -> None:
+    """To another key, another partition and another database, where they are encrypted anew."""
+    staff = Staff(id=1, salary=SECRET)
+    await db.insert(staff)
+    before = (await rows_of(db, "SealedStaff"))["0001"]
+    await db.move(staff, id=2)
+    await db.move(await db.get(Staff, city="Oslo", id=2), city="Bergen")
+    moved = await db.get(Staff, city="Bergen", id=2)
+    assert moved == Staff(city="Bergen", id=2, salary=SECRET)
+    after = (await rows_of(db, "SealedStaff"))["0002"]
+    assert after["salary"] != before["salary"]
+    assert await db.select(Staff.by_level).where(Staff.city == "Bergen").all() == [moved]
+    assert (await db.audit(Staff)).found == 0
+    await db.insert(Staff(id=2, salary=1))
+    with pytest.raises(EncryptionError):
+        await put(db, "SealedStaff", {**after, "PartitionKey": "Oslo"})
+        await db.get(Staff, city="Oslo", id=2)
+    async with connect("local::memory:", encryption=Encryption(RING)) as other:
+
+        @asynccontextmanager
+        async def opened() -> AsyncGenerator[Database]:
+            yield other
+
+        await other.create_tables(Staff)
+        cold = DatabaseArchive("cold", Staff, opened)
+        await db.archive(moved, to=cold)
+        async with db.worker(Staff, cold) as worker:
+            await worker.drain()
+        assert await db.get_or_none(Staff, city="Bergen", id=2) is None
+        assert await other.get(Staff, city="Bergen", id=2) == moved
+        await moved_back(db, other)
+
+
+async def moved_back(db: Database, other: Database) -> None:
+    """An entity of another database is inserted under the same key, and encrypted anew."""
+    there = await other.get(Staff, city="Bergen", id=2)
+    await db.insert(there.evolve())
+    assert await db.get(Staff, city="Bergen", id=2) == there
+
+
+def test_what_must_see_an_encrypted_field_is_refused() -> None:
+    """Keys, sums, copies, lists, plain entries and maintained fields, when the class is made."""
+    keys: dict[str, Any] = {"table": "SealedPeople2", "partition_key": "{city}"}
+
+    with pytest.raises(ModelError, match=r"Keyed\.name cannot be used by the key"):
+
+        class Keyed(Entity, row_key="{name:lower}", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            name: Mapped[str] = encrypted()
+
+    for declared in (
+        Index(row_key="i_{name}_{id}"),
+        IndexList(row_key="i_{name}"),
+        Index(partition_key="all", row_key="i_{city}_{id}", include=["name"], consistency="eventual"),
+        Sum("size", lambda: Total.total, city="{city}"),
+        Embedded(lambda: Total, {"copied": "total"}, city="{name}"),
+    ):
+        with pytest.raises(ModelError, match=r"Held\.(name|size) cannot be used by Held\.derived"):
+
+            class Held(Entity, row_key="h_{id}", **keys):  # pyright: ignore[reportUnusedClass]
+                city: Mapped[str]
+                id: Mapped[int]
+                name: Mapped[str] = encrypted()
+                size: Mapped[int] = encrypted()
+                copied: Mapped[int | None] = field(default=None, maintained=True)
+                derived = declared
+
+    with pytest.raises(ModelError, match=r"Counted\.count = field\(maintained=True\) is refused"):
+
+        class Counted(Entity, row_key="c", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            secret: Mapped[str] = encrypted()
+            count: Mapped[int] = field(default=0, maintained=True)
+
+    with pytest.raises(ModelError, match="by which it is not told which rows"):
+
+        class Told(Entity, row_key="t_{id}", discriminator="row_key", **keys):  # pyright: ignore[reportUnusedClass]
+            city: Mapped[str]
+            id: Mapped[int]
+            secret: Mapped[str] = encrypted()
+
+    with pytest.raises(ModelError, match=r"encrypted\(stored=...\) is refused"):
+        cast("Any", encrypted)(stored=True)
+    with pytest.raises(ModelError, match="has encrypted fields, and its blobs are read without keys"):
+        BlobArchive("people", Person)
+
+
+class Total(Entity, table="SealedTotals", partition_key="{city}", row_key="t", tracked=True):
+    city: Mapped[str]
+    total: Mapped[int] = field(default=0, maintained=True)
+
+
+async def test_no_condition_is_about_an_encrypted_field(db: Database) -> None:
+    """Comparisons, ranges, texts, absence, and their negations, of a model, its base, its index and a count."""
+    query, by_level = db.select(Person).where(Person.city == "Oslo"), db.select(Worker.by_level)
+    for where in (
+        Person.salary == SECRET,
+        Person.salary > SECRET,
+        ~(Person.salary == SECRET),
+        Person.salary.in_([SECRET]),
+        Person.note.is_none(),
+        (Person.name == "Ann") | Person.note.startswith(str(SECRET)),
+    ):
+        for calling in (query.where(where).all, query.where(where).count, query.where(where).delete):
+            with pytest.raises(EncryptionError, match=r"a condition on Person\.(salary|note) is refused") as caught:
+                await calling()
+            assert str(SECRET) not in str(caught.value)
+    with pytest.raises(EncryptionError, match=r"a condition on Worker\.salary is refused"):
+        await by_level.where(Worker.city == "Oslo", Worker.salary == 5).all()
+    with pytest.raises(EncryptionError, match=r"a condition on Animal\.chip is refused"):
+        await db.select(Animal).where(Animal.zoo == "z", Animal.chip == "c").all()
+
+
+async def test_no_value_is_shown(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """In a repr, a copy, an explanation, a log, or an error of a value that does not fit, written or read."""
+    caplog.set_level(logging.DEBUG)
+    person = Person(id=1, salary=SECRET, note=str(SECRET))
+    assert (
+        repr(person) == "Person(city='Oslo', id=1, name='Ann', salary=<encrypted>, note=<encrypted>, scan=<encrypted>)"
+    )
+    shown = [repr(copy.copy(person)), str(db.explain_write("insert", person)), str(db.explain_write("upsert", person))]
+    await db.insert(person)
+    shown += [repr(await db.get(Person, city="Oslo", id=1)), repr(RING)]
+    for name in ("salary", "note", "scan"):
+        wrong = Person(id=2)
+        with pytest.raises(EncodeError) as caught:
+            setattr(wrong, name, [SECRET])
+        shown += [str(caught.value), repr(caught.value.value)]
+
+    for data in ({"note": [SECRET]}, {"salary": str(SECRET)}):
+        with pytest.raises(InvalidInput, match=r"Person\.(note|salary): <encrypted> does not fit") as refused:
+            from_dict(Person, {"id": 1, **data})
+        shown.append(f"{refused.value} {refused.value.faults}")
+
+    class Other(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+        city: Mapped[str]
+        id: Mapped[int]
+        salary: Mapped[bool] = encrypted()
+
+    async with connect("local::memory:", encryption=Encryption(RING), echo=True, show_values=True) as other:
+        await other.create_tables("SealedPeople")
+        await put(other, "SealedPeople", (await rows_of(db, "SealedPeople"))["0001"])
+        with pytest.raises(TableOrmError, match=r"Person|Other") as unread:
+            await other.get(Other, city="Oslo", id=1)
+        shown.append(str(unread.value))
+    assert str(SECRET) not in "".join([*shown, caplog.text])
+
+
+async def test_plain_rows_are_read_until_they_are_rewritten(db: Database) -> None:
+    """Where the model accepts them; a rewrite encrypts them, also those that were encrypted in part."""
+
+    class Before(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+        city: Mapped[str] = field(default="Oslo")
+        id: Mapped[int]
+        salary: Mapped[int] = field(default=0)
+        note: Mapped[str | None] = field(default=None, name="Note")
+
+    class Between(Entity, table="SealedPeople", partition_key="{city}", row_key="{id:04d}", kind="Person"):
+        city: Mapped[str] = field(default="Oslo")
+        id: Mapped[int]
+        name: Mapped[str] = field(default="Ann")
+        salary: Mapped[int] = encrypted(default=0, accept_plain=True)
+        note: Mapped[str | None] = encrypted(default=None, name="Note", accept_plain=True)
+        scan: Mapped[bytes] = encrypted(default=b"", accept_plain=True)
+
+    async with connect("local::memory:", encryption=Encryption(RING)) as old:
+        await old.create_tables(Before)
+        async with old.bulk() as bulk:
+            for number in range(6):
+                await bulk.insert(Before(id=number, salary=SECRET, note="n"))
+        for row in (await rows_of(old, "SealedPeople")).values():
+            await put(db, "SealedPeople", row)
+    with pytest.raises(EncryptionError, match="accept_plain"):
+        await db.get(Person, city="Oslo", id=1)
+    async with connect("local::memory:", encryption=Encryption(RING)) as db2:
+        await db2.create_tables(Between)
+        for row in (await rows_of(db, "SealedPeople")).values():
+            await put(db2, "SealedPeople", row)
+        query = db2.select(Between).where(Between.city == "Oslo")
+        assert [each.salary for each in await query.all()] == [SECRET] * 6
+        assert [each.salary for each in await query.only(Between.salary).all()] == [SECRET] * 6
+        one, two = await db2.get(Between, city="Oslo", id=1), await db2.get(Between, city="Oslo", id=2)
+        one.name = "Bea"
+        await db2.save(one)
+        two.note = "m"
+        await db2.save(two)
+        assert await db2.get(Between, city="Oslo", id=2) == two
+        report = await rewrite(db2, Between)
+        assert (report.written, len(report.failures)) == (4, 0)  # the others were encrypted when they were saved
+        rows = await rows_of(db2, "SealedPeople")
+        assert str(SECRET) not in str(rows)
+        assert (await rewrite(db2, Between)).written == 0
+        for row in rows.values():
+            await put(db, "SealedPeople", row)
+    people = await db.select(Person).where(Person.city == "Oslo").all()
+    assert [(each.salary, each.note) for each in people] == [(SECRET, "n")] * 2 + [(SECRET, "m")] + [(SECRET, "n")] * 3
+
+
+async def test_a_resolver_says_what_else_is_encrypted(db: Database) -> None:
+    """Of each row, unknown properties among it; conditions on what it may encrypt are refused, keys are not asked."""
+    asked = set[str]()
+
+    def resolve(partition_key: str, row_key: str, name: str) -> bool:
+        asked.add(name)
+        return (partition_key, row_key) == ("Oslo", "0001") and name in ("name", "more")
+
+    async with connect("local::memory:", encryption=Encryption(RING, resolve)) as other:
+        await other.create_tables(Person, Worker)
+        for number in (1, 2):
+            person = Person(id=number, name=f"secret {number}")
+            person.extra["more"] = f"extra {number}"
+            await other.insert(person)
+        assert asked == {"salary", "name", "scan", "more", "Note"} - {"Note"} | {"Note"} & asked
+        rows = await rows_of(other, "SealedPeople")
+        assert ["secret" in str(row) for row in rows.values()] == [False, True]
+        assert ["extra" in str(row) for row in rows.values()] == [False, True]
+        query = other.select(Person).where(Person.city == "Oslo")
+        assert [each.name for each in await query.all()] == ["secret 1", "secret 2"]
+        assert [each.name for each in await query.only(Person.name).all()] == ["secret 1", "secret 2"]
+        first = await other.get(Person, city="Oslo", id=1)
+        assert first.extra["more"] == "extra 1"
+        first.name, first.extra["more"] = "secret 3", "extra 3"
+        await other.save(first)
+        assert "secret" not in str((await rows_of(other, "SealedPeople"))["0001"])
+        assert (await query.where(Person.id == 1).one()).name == "secret 3"
+        with pytest.raises(EncryptionError, match=r"a condition on Person\.name is refused"):
+            await query.where(Person.name == "secret 3").all()
+        assert await other.select(Worker).where(Worker.city == "Oslo", Worker.level == 1).all() == []
+
+
+async def test_keys_are_unwrapped_once(db: Database) -> None:
+    """Each of a page once, and not again while it is known; what needs none asks for none."""
+    service = Counting()
+    async with connect("local::memory:", encryption=Encryption(service)) as other:
+        await other.create_tables(Person)
+        async with other.bulk() as bulk:
+            for number in range(40):
+                await bulk.insert(Person(id=number, salary=1))
+        assert (service.wrapped, service.unwrapped) == (40, 0)
+        query = other.select(Person).where(Person.city == "Oslo")
+        assert len(await query.only(Person.name).all()) == 40
+        assert service.unwrapped == 0
+        assert len(await query.all()) == 40
+        assert service.unwrapped == 40
+        (first, *_) = await query.all()
+        first.salary = 2
+        await other.save(first)
+        assert (service.wrapped, service.unwrapped) == (40, 40)
+
+
+async def test_content_keys_are_wrapped_anew(db: Database) -> None:
+    """Of entities and of entries of their indexes, under the ETag of each; values stay, and no older key is needed."""
+    before, after = KeyRing(KEYS, wrap_with="old"), KeyRing({"new": KEYS["new"]}, wrap_with="new")
+    async with connect("local::memory:", encryption=Encryption(before)) as old:
+        await old.create_tables(Staff, Person, Year)
+        staff = [Staff(id=number, salary=number) for number in range(30)]
+        async with old.bulk() as bulk:
+            for each in staff:
+                await bulk.insert(each)
+        await old.insert(year := Year(id=1, secret="s"))
+        for table, model in (("SealedStaff", Staff), ("SealedYears", Year)):
+            await db.create_tables(model)
+            for row in (await rows_of(old, table)).values():
+                await put(db, table, row)
+    stored = await rows_of(db, "SealedStaff")
+    report = await db.rewrap(Staff)
+    assert (report.state, report.written, report.failed) == ("done", 60, 0)
+    assert (await db.rewrap(Year)).written == 1
+    assert (await db.rewrap(Staff, Year)).written == 0
+    for row_key, row in (await rows_of(db, "SealedStaff")).items():
+        assert (row["salary"], '"key":"new"' in row[METADATA]) == (stored[row_key]["salary"], True)
+    connection_of(db).encryption = ContentKeys(Encryption(after))
+    assert await db.select(Staff).where(Staff.city == "Oslo").all() == staff
+    assert await db.select(Staff.by_level).where(Staff.city == "Oslo").all() == staff
+    assert await db.get(Year, city="Oslo", id=1) == year
+    assert (await db.audit(Staff)).found == 0
+    await put(db, "SealedStaff", stored["0003"])
+    report = await db.rewrap(Staff)
+    assert (report.state, report.written, report.failed) == ("failed", 0, 1)
+    assert "needs the key 'old'" in report.failures[0]
+    with pytest.raises(ModelError, match="it has no encrypted field"):
+        await db.rewrap(Total)
+
+
+def test_the_command_wraps_keys_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """With the keys that `--encryption` names; without them it says so."""
+    url = f"local:{tmp_path}/hr.tables"
+    (tmp_path / "their_keys.py").write_text(
+        "from tests.shapes.test_encrypted import *\ndef encryption(): return Encryption(RING)\nnothing = 5\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    async def fill() -> None:
+        async with connect(url, encryption=Encryption(KeyRing(KEYS, wrap_with="old"))) as db:
+            await db.create_tables(Person)
+            await db.insert(Person(id=1))
+
+    asyncio.run(fill())
+    assert main(["rewrap", url, "their_keys:Person", "--encryption", "their_keys:encryption"]) == 0
+    out = capsys.readouterr()
+    assert "1 entity read, 1 written; done in" in out.out
+    assert "100% 1 rows" in out.err
+    assert main(["rewrap", url, "their_keys:Person"]) == 1
+    assert "rewrap() needs keys" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["rewrap", url, "their_keys:Person", "--encryption", "their_keys:nothing"])
+    assert "'their_keys:nothing' is not an Encryption" in capsys.readouterr().err
