@@ -69,9 +69,12 @@ def find_places(keys: Sequence[str], values: Values, *, verbatim: bool, head: st
     """
     rests = [key[len(head) :] for key in keys]
     for columns in _divide(rests, values):
-        places = [Place(head)] if head else []
-        for texts in columns:
-            places += _fill(texts, values)
+        places = [Place(head)]
+        for place in (place for texts in columns for place in _fill(texts, values)):
+            if place.guess is None and places[-1].guess is None:
+                places[-1] = Place(places[-1].literal + place.literal)
+            else:
+                places.append(place)
         if _reads(places, keys, verbatim=verbatim):
             return places
     return None
