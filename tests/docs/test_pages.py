@@ -27,6 +27,7 @@ ADVISED_AGAINST = {
     },
     "derived/indexes.md": {("Employee.by_name", "keys-only-index")},
     "writing/expiry.md": {("Offer.by_expiry", "keys-only-index")},
+    "changes/adopting.md": {("AnyReading.row_key", "mixed-ranges"), ("Reading.row_key", "mixed-ranges")},
     "changes/keys.md": {
         ("DayOrder.partition_key", "growing-partition-key"),
         ("Reading.partition_key", "growing-partition-key"),
