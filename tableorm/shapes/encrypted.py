@@ -31,7 +31,7 @@ Resolver = Callable[[str, str, str], bool]
 """Says whether a further property of a row is encrypted: PartitionKey, RowKey, name of the property."""
 
 _KEPT = 1000  # content keys
-_TOGETHER = 64  # of a page that are unwrapped at the same time: then other tasks get a turn
+_TOGETHER = 32  # of a page that are unwrapped at the same time: then other tasks get a turn
 
 _NO_KEYS = "is encrypted, and the database was opened without keys; use connect(url, encryption=Encryption(keys))"
 
