@@ -77,7 +77,7 @@ class BoundRelation:
         relation = self.relation
         plain = attrs.evolve(self, relation=relation.declared.of(relation.model))
         try:
-            plan_query(plain.query(reads, source))
+            plan_query(plain.query(reads, source), assumed=True)
         except ScanRefused as error:
             names = [*relation.declared.fields, *relation.declared.texts]
             raise ModelError(
