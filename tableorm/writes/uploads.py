@@ -36,8 +36,10 @@ _LOG = make_logger("tableorm.outbox")
 def uploads_of(write: PlannedWrite) -> list[tuple[FieldInfo, Blob]]:
     """Return the blobs that have to be sent before a write, with their fields."""
     schema = write.change.schema
+    if schema is None or not schema.uploads:
+        return []
     found: list[tuple[FieldInfo, Blob]] = []
-    for info in () if schema is None else schema.uploads:
+    for info in schema.uploads:
         blob = sent_blob(write.operation.row.get(info.members[0].property))
         if blob is not None:
             found.append((info, blob))
